@@ -1,0 +1,355 @@
+"""Every public exception: one class per thing that a caller can branch on, what happened as attributes.
+
+The families, by what a caller does next:
+
+* ``InvalidInput``: somebody typed something wrong; say so and stop.
+* ``Conflict``: the state forbids it; read again, then decide.
+* ``NotFound``: it is not there.
+* ``Unavailable``: trying again may help.
+* ``OutcomeUnknown``: it may or may not have been applied; read before trying again.
+* ``Closed``: this object is done; open another.
+* ``Corrupt``: what was stored cannot be read; never skipped silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from txnframework.model.ids import TxnID
+    from txnframework.model.metadata import Key
+    from txnframework.model.positions import Position
+    from txnframework.model.transactions import State
+
+
+class TxnFrameworkError(Exception):
+    """The root of every exception that this framework raises on purpose."""
+
+
+# -- somebody typed something wrong -------------------------------------------------------------------
+
+
+class InvalidInput(TxnFrameworkError):
+    """Input by a person that cannot be used; its text is one sentence that says what to do."""
+
+
+class ConfigurationError(InvalidInput):
+    """The configuration is wrong at ``path`` (such as ``domains.segment.buffer``)."""
+
+    def __init__(self, path: str, reason: str, file: str | None = None) -> None:
+        self.path = path
+        self.reason = reason
+        self.file = file
+        where = f"{file}: {path}" if file and path else file or path
+        super().__init__(f"{where}: {reason}" if where else reason)
+
+
+class InvalidName(InvalidInput):
+    """``name`` is not the name of a topic or segment."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(f"{name!r} is not a topic name: {reason}")
+
+
+class PluginError(InvalidInput):
+    """A plugin could not be used; ``distribution`` and ``version`` say whose it is, where that is known."""
+
+    def __init__(self, message: str, distribution: str | None = None, version: str | None = None) -> None:
+        self.distribution = distribution
+        self.version = version
+        super().__init__(message)
+
+
+class UnknownPlugin(PluginError):
+    """No installed plugin provides ``name`` for ``role``."""
+
+    def __init__(self, role: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        self.role = role
+        self.name = name
+        self.known = tuple(sorted(known))
+        installed = ", ".join(self.known) or "none"
+        super().__init__(f"no {role} named {name!r} is installed (installed: {installed}){hint}")
+
+
+class PluginContractError(PluginError):
+    """A plugin's object does not keep the contract of its role; ``method`` is where."""
+
+    def __init__(
+        self, distribution: str | None, version: str | None, role: str, method: str | None, reason: str
+    ) -> None:
+        self.role = role
+        self.method = method
+        whose = f"{distribution} {version}" if distribution else "an object"
+        where = f"{role}.{method}" if method else role
+        super().__init__(f"{whose} does not keep the contract of {where}: {reason}", distribution, version)
+
+
+# -- the state forbids it -----------------------------------------------------------------------------
+
+
+class Conflict(TxnFrameworkError):
+    """The present state forbids what was asked; nothing was changed."""
+
+
+class VersionMismatch(Conflict):
+    """The record at ``key`` does not have the expected version; nothing was changed."""
+
+    def __init__(self, key: Key, actual: int | None) -> None:
+        self.key = key
+        self.actual = actual
+        found = "is absent" if actual is None else f"has version {actual}"
+        super().__init__(f"record {key.path} {found}, which is not what was expected")
+
+
+class TransactionConflict(Conflict):
+    """``txn_id`` cannot do this: it has ended, or another transaction (``other``) is in the way."""
+
+    def __init__(self, txn_id: TxnID | None, reason: str, other: TxnID | None = None) -> None:
+        self.txn_id = txn_id
+        self.reason = reason
+        self.other = other
+        super().__init__(f"transaction {txn_id}: {reason}" if txn_id else reason)
+
+
+class InvalidTransactionState(Conflict):
+    """``txn_id`` has already ended, as ``actual``, or with other branches than asked."""
+
+    def __init__(self, txn_id: TxnID, actual: State, reason: str) -> None:
+        self.txn_id = txn_id
+        self.actual = actual
+        super().__init__(f"transaction {txn_id} is {actual.value}: {reason}")
+
+
+class NotTransactionOwner(Conflict):
+    """``principal`` may not end or add to ``txn_id``; nothing was changed."""
+
+    def __init__(self, txn_id: TxnID, principal: str) -> None:
+        self.txn_id = txn_id
+        self.principal = principal
+        super().__init__(f"transaction {txn_id} does not belong to principal {principal!r}")
+
+
+class TransactionHasFailedOperations(Conflict):
+    """A send or acknowledgment in ``txn_id`` failed, so the transaction was aborted instead of committed."""
+
+    def __init__(self, txn_id: TxnID) -> None:
+        self.txn_id = txn_id
+        super().__init__(f"transaction {txn_id} was aborted: a send or acknowledgment in it had failed")
+
+
+class TransactionDomainMismatch(Conflict):
+    """The transaction's family does not serve the topic."""
+
+    def __init__(self, txn_id: TxnID, family: str, topic: str) -> None:
+        self.txn_id = txn_id
+        self.family = family
+        self.topic = topic
+        super().__init__(f"transaction {txn_id} belongs to the {family} family, which does not serve {topic}")
+
+
+class Fenced(Conflict):
+    """A newer run or owner has taken over; this one must stop. ``what`` was taken, by ``holder`` if known."""
+
+    def __init__(self, what: str, holder: str = "") -> None:
+        self.what = what
+        self.holder = holder
+        super().__init__(f"{what} was taken over by {holder or 'a newer run'}; this one must stop")
+
+
+class LeaseHeld(Conflict):
+    """Another session holds the lease; ``key`` can be watched for its end."""
+
+    def __init__(self, name: str, holder: str, key: Key) -> None:
+        self.name = name
+        self.holder = holder
+        self.key = key
+        super().__init__(f"lease {name} is held by {holder}")
+
+
+class SubscriptionOwnedElsewhere(Conflict):
+    """Another process dispatches this subscription; ``holder`` names it."""
+
+    def __init__(self, segment: str, subscription: str, holder: str) -> None:
+        self.segment = segment
+        self.subscription = subscription
+        self.holder = holder
+        super().__init__(f"subscription {subscription} of {segment} is dispatched by {holder}")
+
+
+class ConsumerBusy(Conflict):
+    """The subscription takes one consumer only and has one: ``consumer``."""
+
+    def __init__(self, subscription: str, consumer: str) -> None:
+        self.subscription = subscription
+        self.consumer = consumer
+        super().__init__(f"subscription {subscription} already has its one consumer, {consumer}")
+
+
+class TopicExists(Conflict):
+    """The topic is there already."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"topic {topic} already exists")
+
+
+class LayoutConflict(Conflict):
+    """The segment layout of ``topic`` does not allow this split or merge."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        self.topic = topic
+        super().__init__(f"topic {topic}: {reason}")
+
+
+class LedgerClosed(Conflict):
+    """``ledger_id`` of ``name`` is no longer the open one; nothing was appended."""
+
+    def __init__(self, name: str, ledger_id: int) -> None:
+        self.name = name
+        self.ledger_id = ledger_id
+        super().__init__(f"ledger {ledger_id} of {name} is closed")
+
+
+class LedgerSealed(Conflict):
+    """``name`` is sealed for ever; nothing was appended."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"{name} is sealed")
+
+
+class StoreMismatch(Conflict):
+    """Metadata store and ledger do not belong together, or one of them was restored from a backup."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"metadata store and ledger do not belong together: {reason}")
+
+
+# -- it is not there ----------------------------------------------------------------------------------
+
+
+class NotFound(TxnFrameworkError):
+    """What was named is not there."""
+
+
+class TransactionNotFound(NotFound):
+    """``txn_id`` never began, or ended longer ago than its outcome is kept."""
+
+    def __init__(self, txn_id: TxnID) -> None:
+        self.txn_id = txn_id
+        super().__init__(f"transaction {txn_id} is not known")
+
+
+class TopicNotFound(NotFound):
+    """There is no such topic."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"topic {topic} does not exist; create it first")
+
+
+class SubscriptionNotFound(NotFound):
+    """There is no such subscription."""
+
+    def __init__(self, topic: str, subscription: str) -> None:
+        self.topic = topic
+        self.subscription = subscription
+        super().__init__(f"topic {topic} has no subscription {subscription}")
+
+
+class LedgerNotFound(NotFound):
+    """There is no managed ledger of this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"ledger {name} does not exist")
+
+
+class EntryTrimmed(NotFound):
+    """The entry at ``position`` was there and was trimmed; ``first`` is the first one left, if any."""
+
+    def __init__(self, name: str, position: Position, first: Position | None = None) -> None:
+        self.name = name
+        self.position = position
+        self.first = first
+        super().__init__(f"entry {position} of {name} was trimmed")
+
+
+# -- trying again may help, or must not be done blindly -----------------------------------------------
+
+
+class Unavailable(TxnFrameworkError):
+    """It could not be done now and nothing was changed; trying again may help."""
+
+
+class ReceiveTimeout(Unavailable):
+    """No message became visible in time."""
+
+    def __init__(self, timeout_ms: int) -> None:
+        self.timeout_ms = timeout_ms
+        super().__init__(f"no message within {timeout_ms} ms")
+
+
+class EndTransactionTimeout(Unavailable):
+    """Ending did not reach every participant in time; the decision stands, ask for the outcome."""
+
+    def __init__(self, txn_id: TxnID, timeout_ms: int) -> None:
+        self.txn_id = txn_id
+        self.timeout_ms = timeout_ms
+        super().__init__(f"transaction {txn_id} did not end at every participant within {timeout_ms} ms")
+
+
+class OutcomeUnknown(TxnFrameworkError):
+    """The operation may or may not have been applied; read before trying again."""
+
+
+class LeaseLost(TxnFrameworkError):
+    """The lease is gone, and with it what it allowed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"lease {name} was lost")
+
+
+class Closed(TxnFrameworkError):
+    """This object was closed; open another."""
+
+
+# -- what was stored cannot be read -------------------------------------------------------------------
+
+
+class Corrupt(TxnFrameworkError):
+    """Stored data cannot be read as what it should be."""
+
+
+class CorruptEntry(Corrupt):
+    """The entry at ``position`` is damaged."""
+
+    def __init__(self, position: Position | None, reason: str) -> None:
+        self.position = position
+        self.reason = reason
+        where = f"entry {position}" if position is not None else "an entry"
+        super().__init__(f"{where} is damaged: {reason}")
+
+
+class CorruptRecord(Corrupt):
+    """The record at ``key`` is damaged at ``field``."""
+
+    def __init__(self, key: str, field: str, reason: str) -> None:
+        self.key = key
+        self.field = field
+        self.reason = reason
+        super().__init__(f"record {key} is damaged at {field}: {reason}")
+
+
+class UnknownFormat(Corrupt):
+    """``what`` was written in format ``version``, which this release does not know; upgrade before reading."""
+
+    def __init__(self, what: str, version: object) -> None:
+        self.what = what
+        self.version = version
+        super().__init__(f"{what} has format version {version}, which this release does not know")

@@ -1,0 +1,48 @@
+"""The roles that plugins fill in; the docstrings are the specification.
+
+Conventions: every method is ``async def`` and called positionally; a method of more than three parameters takes a
+frozen
+dataclass; cheap facts are attributes. A stronger guarantee is a sub-interface whose docstring is the promise, asked for
+with ``providedBy``.
+"""
+
+from __future__ import annotations
+
+from txnframework.interfaces._buffer import IPlannableBuffer, ITransactionBuffer
+from txnframework.interfaces._coordinator import (
+    IApplicationCoordinator,
+    IParticipants,
+    ITransactionCoordinator,
+)
+from txnframework.interfaces._dispatcher import IDispatcher
+from txnframework.interfaces._ledger import ILedgerStore, IManagedLedger
+from txnframework.interfaces._metadata_store import (
+    IAtomicBatchStore,
+    IDurableStore,
+    ILease,
+    IMetadataStore,
+    INotifyingStore,
+    ISharedStore,
+    IWatch,
+)
+from txnframework.interfaces._pending_ack import ICursor, IPendingAckStore
+
+__all__ = [
+    "IApplicationCoordinator",
+    "IAtomicBatchStore",
+    "ICursor",
+    "IDispatcher",
+    "IDurableStore",
+    "ILease",
+    "ILedgerStore",
+    "IManagedLedger",
+    "IMetadataStore",
+    "INotifyingStore",
+    "IParticipants",
+    "IPendingAckStore",
+    "IPlannableBuffer",
+    "ISharedStore",
+    "ITransactionBuffer",
+    "ITransactionCoordinator",
+    "IWatch",
+]

@@ -1,0 +1,104 @@
+"""ITransactionBuffer: one topic's or segment's writes and what may be read."""
+
+from __future__ import annotations
+
+from zope.interface import Attribute, Interface
+
+from txnframework.model.ids import Branch
+from txnframework.model.ledger import Append, Appended
+from txnframework.model.positions import Position
+from txnframework.model.reading import EntryPage, ReadPlan, ReadRequest, Visibility
+from txnframework.model.transactions import Swept, Transaction
+
+
+class ITransactionBuffer(Interface):
+    """
+    All appends and all reads of one segment go through its buffer: hence no path shows an aborted or undecided message.
+
+    Obligations.
+
+    * An entry with a branch is appended only after its intent is durable, to the ledger that the intent names.
+    * ``max_read_position``, once announced, never moves back; everything up to it is decided.
+    * Whether an entry is aborted is decided when it is read.
+    * Waiting for an announcement reads nothing from the store while nothing changes.
+    """
+
+    segment: str = Attribute("Full name of the segment or topic.")
+
+    async def recover() -> Position:
+        """
+        Read what is open and return max_read_position; the other methods wait for it, or start it.
+
+        :raises StoreMismatch: ledger and metadata do not belong together (an ``after`` or abort record past the
+            ledger's end).
+        """
+
+    async def append(entries: tuple[Append, ...]) -> tuple[Appended, ...]:
+        """
+        Publish; the entries of one call are all of one branch, or all of none.
+
+        An entry whose sequence is stored already is confirmed when the earlier copy counts or will (committed, or the
+        same
+        branch of the same open transaction): ``duplicate`` is then True. A copy that does not count (aborted) is
+        replaced.
+        A batch whose sequences are partly stored is reported as a duplicate with the earlier copy's ``sequence``; the
+        caller sends the rest.
+
+        :raises TransactionConflict: the transaction has ended, or the earlier copy belongs to another open
+            transaction or
+            branch; nothing was appended.
+        :raises TransactionNotFound: the transaction never began or was forgotten; nothing was appended.
+        :raises LedgerSealed: route the entries again, to the children; nothing was appended.
+        :raises OutcomeUnknown: as for a cancelled call, they may or may not stand there; send again with the same
+            sequence,
+            or give the branch up.
+        """
+
+    async def read(request: ReadRequest) -> EntryPage:
+        """
+        Return what may be read after a position; an empty page with ``upto`` moved is progress, one without is the
+        end for now.
+
+        :raises EntryTrimmed: entries after the position were there and are gone.
+        """
+
+    async def max_read_position() -> Position:
+        """Return the announced position after reading again what is open now."""
+
+    async def advanced(beyond: Position) -> Position:
+        """
+        Wait until max_read_position is beyond ``beyond`` and return it; or until the segment is sealed and decided to
+        its end.
+
+        In the second case the answer is not beyond: there will never be more.
+
+        :raises Closed: the buffer was closed.
+        """
+
+    async def finished(at: Position) -> bool:
+        """Return whether the segment is sealed and everything in it stands at or before ``at``."""
+
+    async def resolve(branch: Branch) -> Visibility:
+        """Return what is known of a branch that wrote to this segment, reading, never guessing."""
+
+    async def settle(ended: Transaction) -> None:
+        """Make an outcome take effect here; idempotent, in any order, from any process; after a failure repeat it."""
+
+    async def trim(ledger_id: int) -> Swept:
+        """Trim whole ledgers, never past max_read_position, then the abort records that no entry can need any more."""
+
+    async def close() -> None:
+        """Stop; waiting ``advanced`` calls raise Closed; may be repeated."""
+
+
+class IPlannableBuffer(ITransactionBuffer):
+    """A buffer whose readable messages all stand in the segment's own ledger, so that a plan can be read without it."""
+
+    async def plan(after: Position, upto: Position) -> ReadPlan:
+        """
+        Return a plan for a range whose end was announced once, by whichever process; it is never shortened.
+
+        Waits when this process computes less than ``upto`` until it catches up. Valid as long as the data.
+
+        :raises EntryTrimmed: entries of the range were there and are gone.
+        """

@@ -1,0 +1,146 @@
+"""ITransactionCoordinator, its refinement for applications, and what it calls."""
+
+from __future__ import annotations
+
+from zope.interface import Attribute, Interface
+
+from txnframework.model.ids import TxnID
+from txnframework.model.transactions import (
+    Application,
+    BatchID,
+    Begin,
+    End,
+    OpenQuery,
+    Participant,
+    SourceRange,
+    State,
+    Swept,
+    Transaction,
+)
+
+
+class IParticipants(Interface):
+    """How a coordinator reaches buffers and pending-ack stores; the broker provides it."""
+
+    async def settle(participant: Participant, ended: Transaction) -> None:
+        """
+        Make the outcome take effect there; idempotent, from any process.
+
+        :raises Unavailable: it cannot be done now; what is left will be found again.
+        """
+
+
+class ITransactionCoordinator(Interface):
+    """
+    Decides transactions of one family; every method may be called in any process.
+
+    Obligations.  An id never repeats, not after a restart either. A transaction ends once: everybody sees one
+    outcome. The
+    outcome stays readable for ``retention_ms``, and for as long as any of its effects is not durable.
+    """
+
+    family: str = Attribute("'metadata' or 'log'.")
+
+    async def begin(request: Begin) -> Transaction:
+        """
+        Return a new open transaction.
+
+        :raises OutcomeUnknown: one may have begun that nobody knows; it times out. Begin another.
+        """
+
+    async def enlist(txn_id: TxnID, participants: frozenset[Participant]) -> None:
+        """Log family: record them before the first write. Metadata family: nothing, the operations are the record."""
+
+    async def end(request: End) -> Transaction:
+        """
+        Decide once, by one compare-and-set; return the transaction as it ended.
+
+        The same End again (action and branches) succeeds, also after a reply was lost.
+
+        :raises InvalidTransactionState: it ended otherwise; carries the real outcome.
+        :raises TransactionNotFound: it never began, or was forgotten.
+        :raises NotTransactionOwner: the principal may not; nothing was changed.
+        :raises OutcomeUnknown: not even reading could tell; ``describe`` later.
+        """
+
+    async def settle(txn_id: TxnID) -> Swept:
+        """Make an ended transaction's outcome take effect at every participant, at once, instead of leaving it to
+        a sweep.
+
+        Idempotent, from any process; ``left`` counts the operations that could not be settled and will be found again.
+        """
+
+    async def describe(txn_id: TxnID) -> Transaction:
+        """
+        Return it with its participants as they are known now.
+
+        :raises TransactionNotFound: it never began, or was forgotten.
+        """
+
+    async def list_open(query: OpenQuery) -> tuple[Transaction, ...]:
+        """Return open transactions, oldest deadline first."""
+
+    async def watch_ended(txn_ids: frozenset[TxnID]) -> dict[TxnID, State]:
+        """
+        Wait until at least one of them has ended; return those that have; one that is not known counts as ended
+        COMMITTED.
+        """
+
+    async def expire(now_ms: int) -> Swept:
+        """Abort what is past its deadline (with the allowed clock skew to spare), a bounded number."""
+
+    async def collect(now_ms: int) -> Swept:
+        """
+        Forget what ended longer than ``retention_ms`` ago and left nothing undone, a bounded number.
+
+        What is left undone is settled first; what cannot be settled stays. Never deletes a record whose effect is not
+        durable.
+        """
+
+    async def close() -> None:
+        """Stop; decisions in flight end as OutcomeUnknown; may be repeated."""
+
+
+class IApplicationCoordinator(ITransactionCoordinator):
+    """
+    A coordinator that knows which batch of which application a transaction carries, through restarts of the
+    application.
+
+    How it is used, by one run of an application: 1. ``claim`` the application for this run; 2. for each batch
+    ``begin_batch``
+    from whichever process comes first, the others find the same transaction; 3. write and acknowledge under branches;
+    4. ``finish_batch`` with the ranges consumed; 5. read ``application`` again and look that it still names this run
+    and
+    transaction; 6. ``end``.
+
+    A past run is Fenced for ever. A new run aborts the open transaction of the old one and never continues it.
+    """
+
+    async def application(name: str) -> Application | None:
+        """Return what is known of an application; the effect of a transaction that has ended is included."""
+
+    async def claim(name: str, run: str) -> Application:
+        """
+        Make ``run`` the one that may go on; idempotent.
+
+        :raises Fenced: ``run`` is a past run.
+        """
+
+    async def begin_batch(batch: BatchID, timeout_ms: int) -> Transaction:
+        """
+        Return the open transaction of this batch, beginning it if there is none; any process of the run may call it.
+
+        A transaction of an earlier run, or of an earlier batch, that is still open is aborted first. If the batch's
+        transaction ended, another begins (a batch that was committed already is written again and then judged a replay:
+        writers always stage).
+
+        :raises Fenced: the run is a past one.
+        :raises OutcomeUnknown: call again.
+        """
+
+    async def finish_batch(batch: BatchID, txn_id: TxnID, ranges: tuple[SourceRange, ...]) -> None:
+        """
+        Record durably, in the transaction, what the batch consumed, just before it is committed.
+
+        :raises TransactionConflict: the transaction has ended.
+        """

@@ -1,0 +1,171 @@
+"""IMetadataStore and its promises."""
+
+from __future__ import annotations
+
+from zope.interface import Attribute, Interface
+
+from txnframework.model.metadata import (
+    Batch,
+    Expected,
+    IndexRange,
+    Key,
+    KeyRange,
+    Put,
+    PutSequential,
+    Record,
+    RecordPage,
+)
+
+
+class IWatch(Interface):
+    """
+    A hint that something may have changed; armed from the moment it is handed out.
+
+    How it is used: 1. open the watch, 2. read, 3. decide, 4. wait for ``changed`` when there is nothing to do, 5. go
+    to 2.
+    Because the watch is armed before the reading, no change falls between the two.
+
+    Obligations.  After any change to what is watched, by any process, and after anything that may have hidden one (a
+    lost
+    connection, a missed notification), ``changed`` returns.
+
+    Freedoms.  Wake-ups may coalesce, repeat, and come without a change.
+    """
+
+    async def changed() -> None:
+        """
+        Return once anything may have changed since arming or since the last return; armed again before returning.
+
+        If this is cancelled, the watch stays armed and nothing is missed.
+
+        :raises Closed: the watch or its store was closed.
+        """
+
+    async def close() -> None:
+        """Give the watch back; a waiting ``changed`` raises Closed; may be repeated."""
+
+
+class ILease(Interface):
+    """
+    A record bound to the session of the store that took it.
+
+    Nothing may rely on a lease for safety: a holder that was paused may believe in a lease that is gone. Put ``key``
+    and
+    ``version`` in a Check to make the store refuse what it does then.
+    """
+
+    key: Key = Attribute("The lease's record.")
+    version: int = Attribute("The record's version, for a Check.")
+    fencing: int = Attribute("Higher than that of every earlier holder of this name.")
+
+    async def lost() -> None:
+        """Return when the lease can no longer be relied on; never later than it can be granted to another."""
+
+    async def release() -> None:
+        """Give it up now; may be repeated, also after it was lost."""
+
+
+class IMetadataStore(Interface):
+    """
+    Versioned records with secondary indexes, watches and leases: the place where transactions are decided.
+
+    Obligations.
+
+    * Every read sees every write that was confirmed before the read began, by whichever process.
+    * A write is durable to the extent that the store promises when it is confirmed, and applies wholly or not at all.
+    * A record's index entries change with it: at no crash point does one stand without the other.
+    * Versions grow while a record lives.
+    * An operation that may or may not have been applied raises OutcomeUnknown and never a plain error. The same holds
+      for
+      one that is cancelled: it may or may not have been applied.
+
+    Freedoms.  Versions and sequence numbers need not be dense. A record that was deleted and made again may start over
+    with its versions. Sequence numbers of different callers need not follow the order of the calls.
+
+    Every method may raise Unavailable (nothing was changed) and Closed.
+    """
+
+    identity: str = Attribute("Name given to the store when it was made, kept for ever; a ledger store remembers it.")
+    session: str = Attribute("Name of this opening's session; leases and ``Begin.session`` refer to it.")
+
+    async def get(key: Key) -> Record | None:
+        """Return the record, or None."""
+
+    async def put(write: Put) -> int:
+        """
+        Write a record and its index entries; return its new version.
+
+        :raises VersionMismatch: the record is not as expected; nothing was changed.
+        :raises OutcomeUnknown: read before trying again.
+        """
+
+    async def delete(key: Key, expected: Expected) -> None:
+        """
+        Remove a record and its index entries; an absent one under ANY or ABSENT succeeds.
+
+        :raises VersionMismatch: the record is not as expected; nothing was changed.
+        :raises OutcomeUnknown: read before trying again.
+        """
+
+    async def put_sequential(write: PutSequential) -> Key:
+        """
+        Write a record at ``prefix/<next number>`` (20 digits), in the partition of ``prefix``; return its key.
+
+        No number is given twice while the prefix lives, also after the records with the highest ones were deleted and
+        after a restart. The prefix lives while the record that names it lives (a transaction's operations end with it
+        and
+        its id never returns), so a store may forget the counter of a prefix without records only if it never gives a
+        number again.
+
+        :raises OutcomeUnknown: a record may stand under a number that was never told; scan the prefix.
+        """
+
+    async def scan(keys: KeyRange, items_max: int) -> RecordPage:
+        """Return the first ``items_max`` records of the range in key order, and the range that is left."""
+
+    async def scan_index(entries: IndexRange, items_max: int) -> RecordPage:
+        """
+        Return the records with an entry in the range in index-key order, once per entry, and the range that is left.
+        """
+
+    async def watch(target: Key | KeyRange | IndexRange) -> IWatch:
+        """Return an armed watch on a record, on the records of a range, or on the records with entries in a range."""
+
+    async def acquire_lease(name: str, holder: str) -> ILease:
+        """
+        Take the lease, or raise LeaseHeld at once, with the holder's name and the key to watch for its end.
+
+        If the reply is lost the lease may be held by this session until it ends; asking again then succeeds.
+        """
+
+    async def close() -> None:
+        """End the session: its leases go, its watches raise Closed; may be repeated."""
+
+
+class IAtomicBatchStore(IMetadataStore):
+    """A store that applies several steps of one partition key all or nothing.
+
+    Its checks exclude a concurrent change of what they check: if a batch with a check of version 3 is confirmed, no
+    change
+    of that record from version 3 was decided before the batch and confirmed after it.
+    """
+
+    async def apply(batch: Batch) -> tuple[Record, ...]:
+        """
+        Apply every step, or none; return what the puts wrote, in their order.
+
+        :raises VersionMismatch: names the first key that differed; nothing was changed.
+        :raises OutcomeUnknown: all of it or nothing was applied; read before trying again.
+        """
+
+
+class INotifyingStore(IMetadataStore):
+    """A store whose watches wake within a round trip of a change, without asking again and again."""
+
+
+class ISharedStore(IMetadataStore):
+    """A store whose other openings, in other processes, see one and the same data."""
+
+
+class IDurableStore(IMetadataStore):
+    """A store that keeps every confirmed write through the kill of this process and of its server."""

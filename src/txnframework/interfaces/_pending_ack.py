@@ -1,0 +1,75 @@
+"""IPendingAckStore: one subscription's transactional acknowledgments; and the cursor that they end in."""
+
+from __future__ import annotations
+
+from zope.interface import Attribute, Interface
+
+from txnframework.model.acks import Ack, AckRequest, PendingAcks, ProcessedRange
+from txnframework.model.cursor import Cursor
+from txnframework.model.transactions import Transaction
+
+
+class ICursor(Interface):
+    """
+    The durable cursor of one subscription on one segment; the broker provides it.
+
+    It changes only by compare-and-set on its version; on a conflict it is read again and united, never overwritten.
+    """
+
+    segment: str = Attribute("Full name of the segment.")
+    subscription: str = Attribute("Name of the subscription.")
+
+    async def load() -> Cursor:
+        """
+        Return it as it is now.
+
+        :raises SubscriptionNotFound: there is none, or it was given up.
+        """
+
+    async def apply(incarnation: int, acks: tuple[Ack, ...], processed: ProcessedRange | None) -> bool:
+        """
+        Unite ``acks`` with the cursor, durably; ``processed`` goes into the subscription's history *before* that.
+
+        Returns False, changing nothing, when the cursor has another incarnation or is gone: such acks are dropped,
+        never
+        united. Idempotent; after a failure or OutcomeUnknown repeat it.
+        """
+
+
+class IPendingAckStore(Interface):
+    """
+    Durable memory of the pending acknowledgments of (segment, subscription).
+
+    How it is used: any process adds, by *put, then look*: of two transactions that acknowledge one message at most one
+    succeeds (of two processes that see each other both may fail). When a transaction has ended anyone settles it.
+    """
+
+    segment: str = Attribute("Full name of the segment.")
+    subscription: str = Attribute("Name of the subscription.")
+
+    async def recover() -> PendingAcks:
+        """
+        Return what is held by open transactions, and settle what has ended: operations, then headers, then the cursor
+        last.
+
+        The caller reads the cursor after this returned.
+        """
+
+    async def add(request: AckRequest) -> None:
+        """
+        Record that the acks take effect if the branch's commit counts; repeating the same in the same branch succeeds.
+
+        :raises TransactionConflict: the transaction has ended, or another one's acks overlap, or the cursor has
+            passed, or
+            it has another incarnation; nothing is recorded.
+        :raises OutcomeUnknown: as for a cancelled call, it may be recorded; give the branch up, or repeat it.
+        """
+
+    async def settle(ended: Transaction) -> None:
+        """
+        Make an outcome take effect here: the cursor first, *then* forget the operations; idempotent; after a failure
+        repeat it.
+        """
+
+    async def close() -> None:
+        """Stop; acks in flight end as OutcomeUnknown; may be repeated."""

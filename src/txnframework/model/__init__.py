@@ -1,0 +1,98 @@
+"""Values and their codecs: ids, names, positions, entries, records, keys; pure, without I/O."""
+
+from __future__ import annotations
+
+from txnframework.model.acks import Ack, AckRequest, AckState, PendingAck, PendingAcks, ProcessedRange
+from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo
+from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
+from txnframework.model.ledger import Append, Appended, Counted, LedgerEntry, ProducerSequence, Tail
+from txnframework.model.metadata import (
+    Batch,
+    Check,
+    Delete,
+    Expect,
+    Expected,
+    IndexEntry,
+    IndexRange,
+    Key,
+    KeyRange,
+    Put,
+    PutSequential,
+    Record,
+    RecordPage,
+)
+from txnframework.model.names import SegmentName, TopicName
+from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
+from txnframework.model.reading import EntryPage, Isolation, ReadableEntry, ReadPlan, ReadRequest, Visibility
+from txnframework.model.transactions import (
+    Action,
+    Application,
+    BatchID,
+    Begin,
+    CommittedBatch,
+    End,
+    OpenQuery,
+    Participant,
+    SourceRange,
+    State,
+    Swept,
+    Transaction,
+)
+
+__all__ = [
+    "BRANCH_BITS",
+    "EARLIEST",
+    "Ack",
+    "AckRequest",
+    "AckState",
+    "Action",
+    "Append",
+    "Appended",
+    "Application",
+    "Assignment",
+    "Batch",
+    "BatchID",
+    "Begin",
+    "Branch",
+    "Candidate",
+    "Check",
+    "CommittedBatch",
+    "ConsumerInfo",
+    "Counted",
+    "Delete",
+    "End",
+    "EntryPage",
+    "EntryRange",
+    "Expect",
+    "Expected",
+    "IndexEntry",
+    "IndexRange",
+    "Isolation",
+    "Key",
+    "KeyRange",
+    "LedgerEntry",
+    "Limit",
+    "OpenQuery",
+    "Participant",
+    "PendingAck",
+    "PendingAcks",
+    "Position",
+    "ProcessedRange",
+    "ProducerSequence",
+    "Put",
+    "PutSequential",
+    "ReadPlan",
+    "ReadRequest",
+    "ReadableEntry",
+    "Record",
+    "RecordPage",
+    "SegmentName",
+    "SourceRange",
+    "State",
+    "Swept",
+    "Tail",
+    "TopicName",
+    "Transaction",
+    "TxnID",
+    "Visibility",
+]

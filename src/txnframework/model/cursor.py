@@ -1,0 +1,127 @@
+"""How far a subscription came on a segment, and the pure decisions about it.
+
+A cursor is the mark-delete position (it and everything before it is done), ranges of entries done one by one beyond it,
+and, for batches that are partly done, the indexes that are. Uniting acknowledgments with a cursor is commutative and
+idempotent, so that any process may do it, in any order, as often as it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from txnframework.model.acks import Ack, AckState
+from txnframework.model.positions import Position
+from txnframework.model.records import CursorRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A cursor's state; ``deleted`` are inclusive ranges, each within one ledger, in order, apart from each other."""
+
+    incarnation: int
+    mark_delete: Position
+    deleted: tuple[tuple[Position, Position], ...] = ()
+    partial: dict[Position, frozenset[int]] = field(default_factory=dict)
+    tombstone: bool = False
+
+
+def state_of(cursor: Cursor, position: Position) -> AckState:
+    """Return DELETED or PENDING for an entry, or for the message of it that ``batch_index`` names."""
+    entry = position.entry
+    if entry <= cursor.mark_delete or any(first <= entry <= last for first, last in cursor.deleted):
+        return AckState.DELETED
+    if position.batch_index >= 0 and position.batch_index in cursor.partial.get(entry, frozenset()):
+        return AckState.DELETED
+    return AckState.PENDING
+
+
+def unite(cursor: Cursor, acks: Iterable[Ack]) -> Cursor:
+    """Return the cursor with ``acks`` done as well; what is done already changes nothing."""
+    mark_delete = cursor.mark_delete
+    done = list(cursor.deleted)
+    partial = dict(cursor.partial)
+    for ack in acks:
+        entry = ack.position.entry
+        if ack.cumulative:
+            mark_delete = max(mark_delete, _mark_of(ack, partial))
+            continue
+        indexes = _indexes_of(ack)
+        if indexes is not None:
+            indexes |= partial.pop(entry, frozenset())
+            if len(indexes) < ack.batch_size:
+                partial[entry] = indexes
+                continue
+        done.append((entry, entry))
+    return _settled(cursor, mark_delete, done, partial)
+
+
+def advance(cursor: Cursor, to: Position) -> Cursor:
+    """Return the cursor with everything up to ``to`` done; never moves back."""
+    return _settled(cursor, max(cursor.mark_delete, to.entry), list(cursor.deleted), dict(cursor.partial))
+
+
+def _indexes_of(ack: Ack) -> frozenset[int] | None:
+    """The indexes an individual ack names, None for the whole entry."""
+    if ack.batch_indexes is not None:
+        return ack.batch_indexes
+    return frozenset({ack.position.batch_index}) if ack.position.batch_index >= 0 else None
+
+
+def _mark_of(ack: Ack, partial: dict[Position, frozenset[int]]) -> Position:
+    """Where a cumulative ack moves the mark to; in mid-batch: before the entry, whose first indexes become partial."""
+    position = ack.position
+    if position.batch_index < 0 or position.batch_index >= ack.batch_size - 1:
+        return position.entry
+    before = frozenset(range(position.batch_index + 1))
+    partial[position.entry] = partial.get(position.entry, frozenset()) | before
+    return Position(position.ledger_id, position.entry_id - 1)
+
+
+def _settled(
+    cursor: Cursor,
+    mark_delete: Position,
+    done: list[tuple[Position, Position]],
+    partial: dict[Position, frozenset[int]],
+) -> Cursor:
+    """Merge ranges, let the mark swallow those that touch it, drop partial batches that are done as a whole."""
+    merged: list[tuple[Position, Position]] = []
+    for first, last in sorted(done):
+        if last <= mark_delete:
+            continue
+        if merged and _touches(merged[-1][1], first):
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    while merged and (_touches(mark_delete, merged[0][0])):
+        mark_delete = max(mark_delete, merged.pop(0)[1])
+    whole = replace(cursor, mark_delete=mark_delete, deleted=tuple(merged), partial={})
+    left = {entry: indexes for entry, indexes in partial.items() if state_of(whole, entry) is AckState.PENDING}
+    return replace(whole, partial=left)
+
+
+def _touches(last: Position, first: Position) -> bool:
+    """Whether nothing can stand between two entries, as far as can be told from their positions alone."""
+    return first <= last or (first.ledger_id == last.ledger_id and first.entry_id == last.entry_id + 1)
+
+
+def to_record(cursor: Cursor) -> CursorRecord:
+    """Return the document that holds ``cursor``."""
+    return CursorRecord(
+        incarnation=cursor.incarnation,
+        mark_delete=str(cursor.mark_delete),
+        deleted=[(str(first), str(last)) for first, last in cursor.deleted],
+        partial={str(entry): sorted(indexes) for entry, indexes in sorted(cursor.partial.items())},
+        tombstone=cursor.tombstone,
+    )
+
+
+def from_record(record: CursorRecord) -> Cursor:
+    """Return the cursor that ``record`` holds."""
+    return Cursor(
+        incarnation=record.incarnation,
+        mark_delete=Position.parse(record.mark_delete),
+        deleted=tuple((Position.parse(first), Position.parse(last)) for first, last in record.deleted),
+        partial={Position.parse(entry): frozenset(indexes) for entry, indexes in record.partial.items()},
+        tombstone=record.tombstone,
+    )

@@ -1,0 +1,43 @@
+"""Ids of transactions and of the branches that write in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+COORDINATOR_BITS = 16
+NUMBER_BITS = 112
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TxnID:
+    """128 bits: the coordinator (16, its highest bit set for the log family) and a counter that never repeats."""
+
+    coordinator: int
+    number: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.coordinator < 1 << COORDINATOR_BITS and 0 <= self.number < 1 << NUMBER_BITS):
+            raise ValueError(f"transaction id out of range: {self.coordinator}, {self.number}")
+
+    def __str__(self) -> str:
+        """Return the 32 lower-case hex digits used in keys; fixed width, so that no id is a prefix of another."""
+        return f"{self.coordinator:04x}{self.number:028x}"
+
+    @classmethod
+    def parse(cls, text: str) -> TxnID:
+        """Return the id written as 32 lower-case hex digits, or raise ValueError."""
+        if len(text) != 32 or text.strip("0123456789abcdef"):
+            raise ValueError(f"{text!r} is not a transaction id (32 lower-case hex digits)")
+        return cls(int(text[:4], 16), int(text[4:], 16))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Branch:
+    """One writer's part of a transaction: 0 is the beginner's, every other one is 63 random bits."""
+
+    txn_id: TxnID
+    number: int = 0
+
+
+BRANCH_BITS = 63
+"""A branch number fits a signed 64-bit integer, so that every store and Arrow can hold it."""

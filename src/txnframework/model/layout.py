@@ -1,0 +1,200 @@
+"""The segments of a scalable topic: a graph over the 16-bit hash space, and the pure decisions about it.
+
+A segment is ``active`` (producers write to it), ``planned`` (its children are named, it is about to be sealed) or
+``replaced`` (sealed, its children take the writes). A change is planned first, then the parents are sealed, then the
+change is marked as done: a crash in between leaves a plan that anyone can finish, never a sealed segment without
+children.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from txnframework.errors import LayoutConflict
+from txnframework.model.names import SegmentName, TopicName
+from txnframework.model.records import SegmentDocument, TopicRecord
+
+HASH_MAX = 0xFFFF
+
+
+class SegmentState(Enum):
+    """Where a segment is in its life."""
+
+    ACTIVE = "active"
+    PLANNED = "planned"
+    REPLACED = "replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment: inclusive hash range ``start`` to ``end``, and its place in the graph."""
+
+    id: int
+    start: int
+    end: int
+    state: SegmentState = SegmentState.ACTIVE
+    parents: tuple[int, ...] = ()
+    children: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """All segments of ``topic`` by id; ``epoch`` grows with every change."""
+
+    topic: TopicName
+    epoch: int
+    next_id: int
+    segments: dict[int, Segment]
+    subscriptions: tuple[str, ...] = ()
+
+    def name_of(self, segment_id: int) -> SegmentName:
+        """Return the full name of a segment."""
+        segment = self.segments[segment_id]
+        topic = self.topic
+        return SegmentName(topic.tenant, topic.namespace, topic.name, segment.start, segment.end, segment.id)
+
+    def route(self, key_hash: int) -> Segment:
+        """Return the segment that new messages with this hash go to: its range holds it and it was not replaced.
+
+        While a change is planned the parent is still named; whoever finds it sealed finishes the change and asks again.
+        """
+        for segment in self.segments.values():
+            if segment.start <= key_hash <= segment.end and self._takes_writes(segment):
+                return segment
+        raise LayoutConflict(str(self.topic), f"no segment covers hash {key_hash:04x}")
+
+    def _takes_writes(self, segment: Segment) -> bool:
+        if segment.state is SegmentState.REPLACED:
+            return False
+        return all(self.segments[parent].state is SegmentState.REPLACED for parent in segment.parents)
+
+    def active(self) -> tuple[Segment, ...]:
+        """Return the segments that take writes now, by hash range."""
+        taking = (segment for segment in self.segments.values() if self._takes_writes(segment))
+        return tuple(sorted(taking, key=lambda segment: segment.start))
+
+    def ancestors(self, segment_id: int) -> tuple[Segment, ...]:
+        """Return all segments that this one descends from, nearest first."""
+        found: dict[int, Segment] = {}
+        waiting = list(self.segments[segment_id].parents)
+        while waiting:
+            segment = self.segments[waiting.pop(0)]
+            if segment.id not in found:
+                found[segment.id] = segment
+                waiting.extend(segment.parents)
+        return tuple(found.values())
+
+    def in_order(self) -> tuple[Segment, ...]:
+        """Return all segments, parents before children."""
+        return tuple(segment for _, segment in sorted(self.segments.items()))
+
+
+def create_layout(topic: TopicName, segments: int) -> Layout:
+    """Return the first layout of a topic: ``segments`` ranges of nearly equal size."""
+    if not 1 <= segments <= HASH_MAX + 1:
+        raise LayoutConflict(str(topic), f"a topic has 1 to {HASH_MAX + 1} segments, not {segments}")
+    bounds = [(HASH_MAX + 1) * number // segments for number in range(segments + 1)]
+    made = {number: Segment(number, bounds[number], bounds[number + 1] - 1) for number in range(segments)}
+    return Layout(topic, 1, segments, made)
+
+
+def plan_split(layout: Layout, segment_id: int) -> Layout:
+    """Return the layout with a planned split of an active segment at ``start + (end - start) // 2``."""
+    segment = _changeable(layout, segment_id)
+    if segment.start == segment.end:
+        raise LayoutConflict(str(layout.topic), f"segment {segment_id} holds one hash value and cannot split")
+    middle = segment.start + (segment.end - segment.start) // 2
+    return _plan(layout, (segment,), ((segment.start, middle), (middle + 1, segment.end)))
+
+
+def plan_merge(layout: Layout, segment_id: int, other_id: int) -> Layout:
+    """Return the layout with a planned merge of two active neighbours."""
+    low, high = sorted(
+        (_changeable(layout, segment_id), _changeable(layout, other_id)), key=lambda segment: segment.start
+    )
+    if low.end + 1 != high.start:
+        raise LayoutConflict(str(layout.topic), f"segments {segment_id} and {other_id} are not neighbours")
+    return _plan(layout, (low, high), ((low.start, high.end),))
+
+
+def finish_change(layout: Layout, parents: tuple[int, ...]) -> Layout:
+    """Return the layout with the planned change of ``parents``, which are sealed by now, marked as done."""
+    segments = dict(layout.segments)
+    for parent in parents:
+        segments[parent] = replace(segments[parent], state=SegmentState.REPLACED)
+    return replace(layout, epoch=layout.epoch + 1, segments=segments)
+
+
+def planned_changes(layout: Layout) -> tuple[tuple[int, ...], ...]:
+    """Return the parents of every change that was planned and is not done."""
+    changes = {
+        layout.segments[segment.children[0]].parents
+        for segment in layout.segments.values()
+        if segment.state is SegmentState.PLANNED
+    }
+    return tuple(sorted(changes))
+
+
+def with_subscription(layout: Layout, subscription: str) -> Layout:
+    """Return the layout that knows ``subscription``."""
+    if subscription in layout.subscriptions:
+        return layout
+    names = tuple(sorted((*layout.subscriptions, subscription)))
+    return replace(layout, epoch=layout.epoch + 1, subscriptions=names)
+
+
+def _changeable(layout: Layout, segment_id: int) -> Segment:
+    segment = layout.segments.get(segment_id)
+    if segment is None:
+        known = ", ".join(str(active.id) for active in layout.active())
+        raise LayoutConflict(str(layout.topic), f"there is no segment {segment_id} (active: {known})")
+    if segment not in layout.active() or segment.state is not SegmentState.ACTIVE:
+        raise LayoutConflict(str(layout.topic), f"segment {segment_id} is not active")
+    return segment
+
+
+def _plan(layout: Layout, parents: tuple[Segment, ...], ranges: tuple[tuple[int, int], ...]) -> Layout:
+    segments = dict(layout.segments)
+    ids = tuple(range(layout.next_id, layout.next_id + len(ranges)))
+    for parent in parents:
+        segments[parent.id] = replace(parent, state=SegmentState.PLANNED, children=ids)
+    for child, (start, end) in zip(ids, ranges, strict=True):
+        segments[child] = Segment(child, start, end, parents=tuple(parent.id for parent in parents))
+    return replace(layout, epoch=layout.epoch + 1, next_id=layout.next_id + len(ids), segments=segments)
+
+
+def to_record(layout: Layout) -> TopicRecord:
+    """Return the document that holds ``layout``."""
+    return TopicRecord(
+        epoch=layout.epoch,
+        next_id=layout.next_id,
+        subscriptions=list(layout.subscriptions),
+        segments=[
+            SegmentDocument(
+                id=segment.id,
+                start=segment.start,
+                end=segment.end,
+                state=segment.state.value,
+                parents=list(segment.parents),
+                children=list(segment.children),
+            )
+            for segment in layout.in_order()
+        ],
+    )
+
+
+def from_record(topic: TopicName, record: TopicRecord) -> Layout:
+    """Return the layout that ``record`` holds."""
+    segments = {
+        found.id: Segment(
+            found.id,
+            found.start,
+            found.end,
+            SegmentState(found.state),
+            tuple(found.parents),
+            tuple(found.children),
+        )
+        for found in record.segments
+    }
+    return Layout(topic, record.epoch, record.next_id, segments, tuple(record.subscriptions))

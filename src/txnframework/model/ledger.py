@@ -1,0 +1,71 @@
+"""Values that cross the ledger role."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txnframework.model.ids import Branch
+from txnframework.model.positions import Position
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSequence:
+    """Idempotence token of an entry: a producer's name and its first and last sequence id in the entry, inclusive."""
+
+    producer: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """One encoded entry and what the ledger itself must know of it.
+
+    ``messages``: how many messages it holds, for lag and admission.
+    ``replaces``: the earlier copy of ``sequence`` that no longer counts; compared atomically with appending.
+    """
+
+    data: bytes
+    messages: int = 1
+    branch: Branch | None = None
+    sequence: ProducerSequence | None = None
+    replaces: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where an entry stands.
+
+    ``duplicate``: (part of) its sequence stood there before this call, in ``branch``, and nothing was appended for it;
+    ``sequence`` is then that of the earlier copy, so that the sender can split a batch that is partly stored.
+    """
+
+    position: Position
+    duplicate: bool = False
+    branch: Branch | None = None
+    sequence: ProducerSequence | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Last confirmed position (no entry at or below it can appear any more), the open ledger, sealed or not."""
+
+    last_confirmed: Position
+    open_ledger_id: int
+    sealed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """An encoded entry as read."""
+
+    position: Position
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How far a count came: ``messages`` stand in the entries up to and including ``upto``."""
+
+    upto: Position
+    messages: int

@@ -1,0 +1,112 @@
+"""Values that cross the metadata-store role."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Expect(Enum):
+    """What a write expects when it does not name a version."""
+
+    ABSENT = "absent"
+    ANY = "any"
+
+
+Expected = int | Expect
+"""A version is opaque: it grows while a record lives and may start over after the record was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Path of a record and the partition it stands in; no partition: the path itself."""
+
+    path: str
+    partition: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class IndexEntry:
+    """One entry of a secondary index; ``key`` is made by ``model.index_keys`` from components."""
+
+    index: str
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A stored record as read."""
+
+    key: Key
+    value: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write ``value`` and make ``indexes`` the record's only index entries."""
+
+    key: Key
+    value: bytes
+    expected: Expected
+    indexes: tuple[IndexEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PutSequential:
+    """Write ``value`` at ``prefix`` + ``/`` + the next number in 20 digits."""
+
+    prefix: Key
+    value: bytes
+    indexes: tuple[IndexEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a record and its index entries; the last version expected, or ABSENT/ANY: nothing to remove is fine."""
+
+    key: Key
+    expected: Expected
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Require a version (or absence) without writing; excludes a concurrent change of what it checks."""
+
+    key: Key
+    expected: Expected
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Several steps of one partition, all or nothing; at most one step for any one key."""
+
+    checks: tuple[Check, ...] = ()
+    puts: tuple[Put | PutSequential, ...] = ()
+    deletes: tuple[Delete, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Keys with ``start <= path < stop`` in byte order of UTF-8, in one partition or (None) in all."""
+
+    start: str
+    stop: str
+    partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexRange:
+    """Entries of one index with ``start <= key < stop``."""
+
+    index: str
+    start: bytes
+    stop: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPage:
+    """A bounded piece of a scan; ``resume`` is the range that is left, None at the end."""
+
+    records: tuple[Record, ...]
+    resume: KeyRange | IndexRange | None = None

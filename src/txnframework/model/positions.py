@@ -1,0 +1,55 @@
+"""Where entries and messages stand in a managed ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """Place of an entry, or of one message of it; totally ordered within one managed ledger.
+
+    ``entry_id`` -1 is the place before the first entry of ``ledger_id``; ``batch_index`` -1 means the whole entry.
+    """
+
+    ledger_id: int
+    entry_id: int
+    batch_index: int = -1
+
+    def __str__(self) -> str:
+        """Return ``ledger:entry`` or ``ledger:entry:index``, the form used in records and offsets."""
+        text = f"{self.ledger_id}:{self.entry_id}"
+        return text if self.batch_index < 0 else f"{text}:{self.batch_index}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """Return the position written as ``ledger:entry`` or ``ledger:entry:index``, or raise ValueError."""
+        parts = text.split(":")
+        if len(parts) not in (2, 3):
+            raise ValueError(f"{text!r} is not a position (ledger:entry or ledger:entry:index)")
+        return cls(*(int(part) for part in parts))
+
+    @property
+    def entry(self) -> Position:
+        """The position of the whole entry."""
+        return self if self.batch_index < 0 else Position(self.ledger_id, self.entry_id)
+
+
+EARLIEST = Position(0, -1)
+"""Before every entry: ledger ids are never negative."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryRange:
+    """Entries after ``after`` up to and including ``upto``."""
+
+    after: Position
+    upto: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Bound of one answer: at most this many items, and this many bytes unless a single item is larger."""
+
+    items: int
+    bytes: int = 4 * 1024 * 1024

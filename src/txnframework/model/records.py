@@ -1,0 +1,259 @@
+"""The documents that live in the metadata store: JSON with a format number, one class per kind of record.
+
+A document of an unknown format is refused, a damaged one is reported with its key and the field that is wrong; neither
+is ever guessed at. Positions are written as ``ledger:entry``, transaction ids as 32 hex digits, so that the records can
+be read with the backend's own tools.
+
+============================================  =======================  ================================================
+key                                           document                 partition
+============================================  =======================  ================================================
+``/txn/<txn>``                                ``TransactionHeader``    the transaction
+``/txn-op/<txn>/<number>``                    ``Operation``            the transaction
+``/txn-aborted/<segment>/<ledger>/<txn>/...`` ``AbortRecord``          the segment
+``/txn-app/<application>``                    ``ApplicationRecord``    the application
+``/subscription/<topic>/<name>``              ``SubscriptionRecord``   the topic
+``/cursor/<segment>/<subscription>``          ``CursorRecord``         the segment
+``/topic/<tenant>/<namespace>/<name>``        ``TopicRecord``          the topic
+``/ids/<coordinator>``                        ``IdBlock``              its own
+============================================  =======================  ================================================
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from txnframework.errors import CorruptRecord, UnknownFormat
+from txnframework.model.metadata import Record
+
+FORMAT = 1
+
+
+class Document(msgspec.Struct, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
+    """What every document has."""
+
+    format: int = FORMAT
+
+
+class TransactionHeader(Document):
+    """A transaction. ``state`` OPEN, COMMITTED or ABORTED; ``branches`` (COMMITTED only): those that count."""
+
+    state: str
+    timeout_ms: int
+    created_ms: int
+    finalized_ms: int | None = None
+    principal: str = ""
+    session: str | None = None
+    branches: list[int] | None = None
+
+
+class SourceRangeDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a batch consumed of one subscription: positions by segment."""
+
+    topic: str
+    subscription: str
+    start: dict[str, str]
+    end: dict[str, str]
+
+
+class ProcessedRangeDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a batch consumed of one segment."""
+
+    query: str
+    batch: int
+    start: str
+    end: str
+    epoch: int
+
+
+class AckDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One acknowledged position; ``indexes`` None: the whole entry."""
+
+    position: str
+    size: int = 1
+    indexes: list[int] | None = None
+
+
+class Operation(Document, tag_field="kind"):
+    """What one branch of a transaction did; the base of the three kinds."""
+
+    branch: int
+
+
+class WriteOperation(Operation, tag="write"):
+    """``branch`` may append to ``ledger`` of ``segment``; ``after``: the last confirmed position read before this."""
+
+    segment: str
+    ledger: int
+    after: str
+
+
+class AckOperation(Operation, tag="ack"):
+    """``branch`` acknowledges ``acks`` for ``subscription`` of ``segment``.
+
+    ``admitted`` False: put on a store without atomic batches and not yet rechecked; never applied as it stands.
+    ``processed``: with a pipeline's cumulative ack, what the batch was.
+    """
+
+    segment: str
+    subscription: str
+    incarnation: int
+    acks: list[AckDocument]
+    cumulative: bool = False
+    admitted: bool = True
+    processed: ProcessedRangeDocument | None = None
+
+
+class ApplicationOperation(Operation, tag="app"):
+    """The transaction carries batch ``version`` of ``query``; ``ranges``: with the commit, what it consumed."""
+
+    application: str
+    run: str
+    query: str
+    version: int
+    ranges: list[SourceRangeDocument] | None = None
+
+
+AnyOperation = WriteOperation | AckOperation | ApplicationOperation
+
+
+class AbortRecord(Document):
+    """Entries of the branch in the ledger that the key names, all after ``after``, are aborted."""
+
+    after: str
+
+
+class CommittedBatchDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A batch that was committed."""
+
+    query: str
+    version: int
+    ranges: list[SourceRangeDocument] = msgspec.field(default_factory=list)
+
+
+class ApplicationRecord(Document):
+    """An application: the run that may go on, the ones that may not, the batch begun last, those committed last."""
+
+    run: str
+    past_runs: list[str] = msgspec.field(default_factory=list)
+    query: str = ""
+    version: int = -1
+    txn: str | None = None
+    committed: list[CommittedBatchDocument] = msgspec.field(default_factory=list)
+
+
+class RegistrationDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a batch that is being worked on reads of the subscription: positions and cursor incarnations by segment."""
+
+    query: str
+    run: str
+    batch: int
+    epoch: int
+    start: dict[str, str]
+    end: dict[str, str]
+    incarnations: dict[str, int]
+
+
+class HistoryDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A range of one segment that a batch acknowledged."""
+
+    segment: str
+    query: str
+    batch: int
+    start: str
+    end: str
+
+
+class SubscriptionRecord(Document):
+    """A subscription of a topic.
+
+    ``epoch`` and ``token``: of the take-over that holds it. ``registrations`` and ``history`` are bounded.
+    ``deleted``: unsubscribed; the record stays so that its version never starts over.
+    """
+
+    epoch: int = 0
+    token: str = ""
+    deleted: bool = False
+    registrations: list[RegistrationDocument] = msgspec.field(default_factory=list)
+    history: list[HistoryDocument] = msgspec.field(default_factory=list)
+
+
+class CursorRecord(Document):
+    """How far a subscription came on a segment.
+
+    ``incarnation``: new on create and on seek. ``deleted``: ranges ``[first, last]`` acknowledged one by one beyond
+    ``mark_delete``. ``partial``: by position, the acknowledged indexes of a batch that is not done.
+    ``tombstone``: unsubscribed.
+    """
+
+    incarnation: int
+    mark_delete: str
+    deleted: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    partial: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    tombstone: bool = False
+
+
+class SegmentDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A segment of a topic: its inclusive hash range, its state, and its place in the graph."""
+
+    id: int
+    start: int
+    end: int
+    state: str
+    parents: list[int] = msgspec.field(default_factory=list)
+    children: list[int] = msgspec.field(default_factory=list)
+
+
+class TopicRecord(Document):
+    """A scalable topic: the graph of its segments, changed by compare-and-set, and its subscriptions' names."""
+
+    epoch: int
+    next_id: int
+    segments: list[SegmentDocument]
+    subscriptions: list[str] = msgspec.field(default_factory=list)
+
+
+class IdBlock(Document):
+    """Every transaction number below ``next`` may have been given out."""
+
+    next: int
+
+
+class StoreIdentity(Document):
+    """The name a metadata store was given when it was made."""
+
+    identity: str
+
+
+class _FormatOnly(msgspec.Struct):
+    format: int
+
+
+D = TypeVar("D")
+
+
+def encode(document: Document) -> bytes:
+    """Return the JSON of ``document``."""
+    return msgspec.json.encode(document)
+
+
+def decode(kind: type[D], record: Record) -> D:
+    """Return the document in ``record``; UnknownFormat, or CorruptRecord naming key and field."""
+    path = record.key.path
+    try:
+        found = msgspec.json.decode(record.value, type=_FormatOnly).format
+    except msgspec.DecodeError as error:
+        raise CorruptRecord(path, "format", str(error)) from error
+    if found != FORMAT:
+        raise UnknownFormat(f"record {path}", found)
+    try:
+        return msgspec.json.decode(record.value, type=kind)
+    except msgspec.DecodeError as error:
+        reason, _, field = str(error).partition(" - at `")
+        raise CorruptRecord(path, field.rstrip("`") or "$", reason) from error
+
+
+def decode_operation(record: Record) -> AnyOperation:
+    """Return the operation in ``record``, of whichever kind."""
+    return decode(AnyOperation, record)  # type: ignore[arg-type]

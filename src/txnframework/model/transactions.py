@@ -1,0 +1,144 @@
+"""Values that cross the coordinator role."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from txnframework.model.ids import TxnID
+from txnframework.model.positions import Limit, Position
+
+
+LISTING_LIMIT = Limit(100)
+
+
+class State(Enum):
+    """States of both families; COMMITTING and ABORTING occur in the log family only."""
+
+    OPEN = "OPEN"
+    COMMITTING = "COMMITTING"
+    ABORTING = "ABORTING"
+    COMMITTED = "COMMITTED"
+    ABORTED = "ABORTED"
+
+
+class Action(Enum):
+    """What ``end`` asks for."""
+
+    COMMIT = "commit"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Participant:
+    """A segment (written to), or a subscription of it (acknowledged on)."""
+
+    segment: str
+    subscription: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """``timeout_ms`` from now; ``principal`` may end it; ``session``: whose loss aborts it (None: only time does)."""
+
+    timeout_ms: int
+    principal: str = ""
+    session: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """``branches``: those that count. The same End again succeeds; another action *or other branches* does not."""
+
+    txn_id: TxnID
+    action: Action
+    principal: str = ""
+    branches: frozenset[int] = frozenset({0})
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What the coordinator knows; times in ms since 1970 by the environment's clock."""
+
+    txn_id: TxnID
+    state: State
+    deadline_ms: int
+    created_ms: int
+    finalized_ms: int | None = None
+    principal: str = ""
+    session: str | None = None
+    branches: frozenset[int] | None = None
+    participants: frozenset[Participant] = frozenset()
+
+    def counts(self, branch: int) -> bool:
+        """Whether ``branch`` is one of those that the commit listed."""
+        return self.state is State.COMMITTED and branch in (self.branches or frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuery:
+    """Open transactions, oldest deadline first, at least ``age_ms_min`` old, after ``after`` in that order."""
+
+    age_ms_min: int = 0
+    after: TxnID | None = None
+    limit: Limit = LISTING_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one bounded sweep did, what is left, and when the next one has work (None: not before something changes)."""
+
+    done: int
+    left: int
+    next_ms: int | None = None
+
+
+# -- applications: exactly once across restarts, without an id that is used again ----------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRange:
+    """What one batch consumed of one subscription, by segment: after ``start``, up to and including ``end``."""
+
+    topic: str
+    subscription: str
+    start: dict[str, Position]
+    end: dict[str, Position]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchID:
+    """
+    One batch of one run of an application; ``version`` grows within one ``query`` and means nothing across queries.
+    """
+
+    application: str
+    query: str
+    run: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """A batch that was committed, and what it consumed."""
+
+    query: str
+    version: int
+    ranges: tuple[SourceRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What is known of an application.
+
+    ``run``: the run that may go on; ``past_runs`` are fenced. ``query``, ``version``, ``txn_id``: the batch begun last.
+    ``committed``: the batches committed last, oldest first, bounded.
+    """
+
+    application: str
+    run: str
+    past_runs: tuple[str, ...]
+    query: str
+    version: int
+    txn_id: TxnID | None
+    committed: tuple[CommittedBatch, ...]
