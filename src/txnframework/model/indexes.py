@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from txnframework.model import index_keys
+from txnframework.model.metadata import IndexEntry
+from txnframework.model.records import SubscriptionRecord
+
 TXN_BY_DEADLINE = "txn-by-deadline"
 """Open transactions: (``timeout_ms``, transaction id)."""
 
@@ -16,3 +20,9 @@ ACKS_BY_SEGMENT_SUBSCRIPTION = "acks-by-segment-subscription"
 
 REGISTRATIONS_BY_BATCH = "registrations-by-batch"
 """Subscription records: (query, run, batch), one entry for each registration in the record."""
+
+
+def subscription_indexes(record: SubscriptionRecord) -> tuple[IndexEntry, ...]:
+    """Return the index entries of a subscription record; whoever writes the record writes them with it."""
+    batches = {(found.query, found.run, found.batch) for found in record.registrations}
+    return tuple(IndexEntry(REGISTRATIONS_BY_BATCH, index_keys.encode(*batch)) for batch in sorted(batches))
