@@ -13,7 +13,8 @@ from txnframework.model.transactions import Swept, Transaction
 
 class ITransactionBuffer(Interface):
     """
-    All appends and all reads of one segment go through its buffer: hence no path shows an aborted or undecided message.
+    All appends and all reads of one segment go through its buffer: hence no path shows an aborted or undecided
+    message.
 
     Obligations.
 
@@ -38,26 +39,22 @@ class ITransactionBuffer(Interface):
         Publish; the entries of one call are all of one branch, or all of none.
 
         An entry whose sequence is stored already is confirmed when the earlier copy counts or will (committed, or the
-        same
-        branch of the same open transaction): ``duplicate`` is then True. A copy that does not count (aborted) is
-        replaced.
-        A batch whose sequences are partly stored is reported as a duplicate with the earlier copy's ``sequence``; the
-        caller sends the rest.
+        same branch of the same open transaction): ``duplicate`` is then True. A copy that does not count (aborted) is
+        replaced. A batch whose sequences are partly stored is reported as a duplicate with the earlier copy's
+        ``sequence``; the caller sends the rest.
 
-        :raises TransactionConflict: the transaction has ended, or the earlier copy belongs to another open
-            transaction or
-            branch; nothing was appended.
+        :raises TransactionConflict: the transaction has ended, or the earlier copy belongs to another open transaction
+            or branch; nothing was appended.
         :raises TransactionNotFound: the transaction never began or was forgotten; nothing was appended.
         :raises LedgerSealed: route the entries again, to the children; nothing was appended.
         :raises OutcomeUnknown: as for a cancelled call, they may or may not stand there; send again with the same
-            sequence,
-            or give the branch up.
+            sequence, or give the branch up.
         """
 
     async def read(request: ReadRequest) -> EntryPage:
         """
-        Return what may be read after a position; an empty page with ``upto`` moved is progress, one without is the
-        end for now.
+        Return what may be read after a position; an empty page with ``upto`` moved is progress, one without is the end
+        for now.
 
         :raises EntryTrimmed: entries after the position were there and are gone.
         """

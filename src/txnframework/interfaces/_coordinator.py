@@ -34,9 +34,8 @@ class ITransactionCoordinator(Interface):
     """
     Decides transactions of one family; every method may be called in any process.
 
-    Obligations.  An id never repeats, not after a restart either. A transaction ends once: everybody sees one
-    outcome. The
-    outcome stays readable for ``retention_ms``, and for as long as any of its effects is not durable.
+    Obligations.  An id never repeats, not after a restart either. A transaction ends once: everybody sees one outcome.
+    The outcome stays readable for ``retention_ms``, and for as long as any of its effects is not durable.
     """
 
     family: str = Attribute("'metadata' or 'log'.")
@@ -64,8 +63,9 @@ class ITransactionCoordinator(Interface):
         """
 
     async def settle(txn_id: TxnID) -> Swept:
-        """Make an ended transaction's outcome take effect at every participant, at once, instead of leaving it to
-        a sweep.
+        """
+        Make an ended transaction's outcome take effect at every participant, at once, instead of leaving it to a
+        sweep.
 
         Idempotent, from any process; ``left`` counts the operations that could not be settled and will be found again.
         """
@@ -107,11 +107,10 @@ class IApplicationCoordinator(ITransactionCoordinator):
     application.
 
     How it is used, by one run of an application: 1. ``claim`` the application for this run; 2. for each batch
-    ``begin_batch``
-    from whichever process comes first, the others find the same transaction; 3. write and acknowledge under branches;
+    ``begin_batch`` from whichever process comes first, the others find the same transaction; 3. write and acknowledge
+    under branches;
     4. ``finish_batch`` with the ranges consumed; 5. read ``application`` again and look that it still names this run
-    and
-    transaction; 6. ``end``.
+    and transaction; 6. ``end``.
 
     A past run is Fenced for ever. A new run aborts the open transaction of the old one and never continues it.
     """
@@ -131,8 +130,8 @@ class IApplicationCoordinator(ITransactionCoordinator):
         Return the open transaction of this batch, beginning it if there is none; any process of the run may call it.
 
         A transaction of an earlier run, or of an earlier batch, that is still open is aborted first. If the batch's
-        transaction ended, another begins (a batch that was committed already is written again and then judged a replay:
-        writers always stage).
+        transaction ended, another begins (a batch that was committed already is written again and then judged a
+        replay: writers always stage).
 
         :raises Fenced: the run is a past one.
         :raises OutcomeUnknown: call again.

@@ -11,13 +11,13 @@ from txnframework.model.positions import EntryRange, Limit, Position
 
 class IManagedLedger(Interface):
     """
-    A row of ledgers, the last of them open; entries 0, 1, 2, ... without gaps in each. Any process may append and read.
+    A row of ledgers, the last of them open; entries 0, 1, 2, ... without gaps in each. Any process may append and
+    read.
 
     Obligations.
 
     * An append goes to one named ledger and is refused, atomically, when that ledger is no longer the open one or the
-      row
-      is sealed: a writer that was paused for ever can never append behind records that were cleaned up.
+      row is sealed: a writer that was paused for ever can never append behind records that were cleaned up.
     * Once a last confirmed position was returned, no entry at or below it can appear any more, in any process.
     * ``(producer, sequence)`` is checked atomically with assigning the position, over at least the last
       ``deduplication_window`` sequences of each producer, also after a restart.
@@ -31,10 +31,8 @@ class IManagedLedger(Interface):
         a branch only).
 
         An entry whose sequence (or part of it) stands there already is not appended but reported as a duplicate, with
-        the
-        earlier copy's position, branch and sequence, unless it names that very copy in ``replaces``; the other
-        entries of
-        the call are appended all the same.
+        the earlier copy's position, branch and sequence, unless it names that very copy in ``replaces``; the other
+        entries of the call are appended all the same.
 
         :raises LedgerClosed: ``ledger_id`` is no longer the open one; nothing was appended.
         :raises LedgerSealed: the row is sealed; nothing was appended.
@@ -60,7 +58,8 @@ class IManagedLedger(Interface):
         """
         Return how far ``messages_max`` messages reach into the range, always by whole entries and by at least one.
 
-        ``upto`` is the last entry counted (``entries.after`` when there is none); reads no data. For lag and admission.
+        ``upto`` is the last entry counted (``entries.after`` when there is none); reads no data. For lag and
+        admission.
         """
 
     async def find_time(published_ms: int) -> Position:

@@ -22,12 +22,10 @@ class IWatch(Interface):
     A hint that something may have changed; armed from the moment it is handed out.
 
     How it is used: 1. open the watch, 2. read, 3. decide, 4. wait for ``changed`` when there is nothing to do, 5. go
-    to 2.
-    Because the watch is armed before the reading, no change falls between the two.
+    to 2. Because the watch is armed before the reading, no change falls between the two.
 
     Obligations.  After any change to what is watched, by any process, and after anything that may have hidden one (a
-    lost
-    connection, a missed notification), ``changed`` returns.
+    lost connection, a missed notification), ``changed`` returns.
 
     Freedoms.  Wake-ups may coalesce, repeat, and come without a change.
     """
@@ -50,8 +48,7 @@ class ILease(Interface):
     A record bound to the session of the store that took it.
 
     Nothing may rely on a lease for safety: a holder that was paused may believe in a lease that is gone. Put ``key``
-    and
-    ``version`` in a Check to make the store refuse what it does then.
+    and ``version`` in a Check to make the store refuse what it does then.
     """
 
     key: Key = Attribute("The lease's record.")
@@ -76,8 +73,7 @@ class IMetadataStore(Interface):
     * A record's index entries change with it: at no crash point does one stand without the other.
     * Versions grow while a record lives.
     * An operation that may or may not have been applied raises OutcomeUnknown and never a plain error. The same holds
-      for
-      one that is cancelled: it may or may not have been applied.
+      for one that is cancelled: it may or may not have been applied.
 
     Freedoms.  Versions and sequence numbers need not be dense. A record that was deleted and made again may start over
     with its versions. Sequence numbers of different callers need not follow the order of the calls.
@@ -113,9 +109,8 @@ class IMetadataStore(Interface):
 
         No number is given twice while the prefix lives, also after the records with the highest ones were deleted and
         after a restart. The prefix lives while the record that names it lives (a transaction's operations end with it
-        and
-        its id never returns), so a store may forget the counter of a prefix without records only if it never gives a
-        number again.
+        and its id never returns), so a store may forget the counter of a prefix without records only if it never gives
+        a number again.
 
         :raises OutcomeUnknown: a record may stand under a number that was never told; scan the prefix.
         """
@@ -143,11 +138,11 @@ class IMetadataStore(Interface):
 
 
 class IAtomicBatchStore(IMetadataStore):
-    """A store that applies several steps of one partition key all or nothing.
+    """
+    A store that applies several steps of one partition key all or nothing.
 
     Its checks exclude a concurrent change of what they check: if a batch with a check of version 3 is confirmed, no
-    change
-    of that record from version 3 was decided before the batch and confirmed after it.
+    change of that record from version 3 was decided before the batch and confirmed after it.
     """
 
     async def apply(batch: Batch) -> tuple[Record, ...]:

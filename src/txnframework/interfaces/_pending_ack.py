@@ -31,8 +31,7 @@ class ICursor(Interface):
         Unite ``acks`` with the cursor, durably; ``processed`` goes into the subscription's history *before* that.
 
         Returns False, changing nothing, when the cursor has another incarnation or is gone: such acks are dropped,
-        never
-        united. Idempotent; after a failure or OutcomeUnknown repeat it.
+        never united. Idempotent; after a failure or OutcomeUnknown repeat it.
         """
 
 
@@ -60,8 +59,7 @@ class IPendingAckStore(Interface):
         Record that the acks take effect if the branch's commit counts; repeating the same in the same branch succeeds.
 
         :raises TransactionConflict: the transaction has ended, or another one's acks overlap, or the cursor has
-            passed, or
-            it has another incarnation; nothing is recorded.
+            passed, or it has another incarnation; nothing is recorded.
         :raises OutcomeUnknown: as for a cancelled call, it may be recorded; give the branch up, or repeat it.
         """
 

@@ -24,7 +24,8 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class ProcessedRange:
-    """Which batch of which query consumed what of a segment; kept with the subscription so that a replay finds it.
+    """
+    Which batch of which query consumed what of a segment; kept with the subscription so that a replay finds it.
 
     ``start`` and ``end`` are of the one segment that is acknowledged; ``epoch`` is that of the take-over.
     """

@@ -1,8 +1,9 @@
-"""How far a subscription came on a segment, and the pure decisions about it.
+"""
+How far a subscription came on a segment, and the pure decisions about it.
 
-A cursor is the mark-delete position (it and everything before it is done), ranges of entries done one by one beyond it,
-and, for batches that are partly done, the indexes that are. Uniting acknowledgments with a cursor is commutative and
-idempotent, so that any process may do it, in any order, as often as it likes.
+A cursor is the mark-delete position (it and everything before it is done), ranges of entries done one by one beyond
+it, and, for batches that are partly done, the indexes that are. Uniting acknowledgments with a cursor is commutative
+and idempotent, so that any process may do it, in any order, as often as it likes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The segments of a scalable topic: a graph over the 16-bit hash space, and the pure decisions about it.
+"""
+The segments of a scalable topic: a graph over the 16-bit hash space, and the pure decisions about it.
 
 A segment is ``active`` (producers write to it), ``planned`` (its children are named, it is about to be sealed) or
 ``replaced`` (sealed, its children take the writes). A change is planned first, then the parents are sealed, then the
@@ -55,9 +56,11 @@ class Layout:
         return SegmentName(topic.tenant, topic.namespace, topic.name, segment.start, segment.end, segment.id)
 
     def route(self, key_hash: int) -> Segment:
-        """Return the segment that new messages with this hash go to: its range holds it and it was not replaced.
+        """
+        Return the segment that new messages with this hash go to: its range holds it and it was not replaced.
 
-        While a change is planned the parent is still named; whoever finds it sealed finishes the change and asks again.
+        While a change is planned the parent is still named; whoever finds it sealed finishes the change and asks
+        again.
         """
         for segment in self.segments.values():
             if segment.start <= key_hash <= segment.end and self._takes_writes(segment):

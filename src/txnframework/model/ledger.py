@@ -19,10 +19,11 @@ class ProducerSequence:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """One encoded entry and what the ledger itself must know of it.
+    """
+    One encoded entry and what the ledger itself must know of it.
 
-    ``messages``: how many messages it holds, for lag and admission.
-    ``replaces``: the earlier copy of ``sequence`` that no longer counts; compared atomically with appending.
+    ``messages``: how many messages it holds, for lag and admission. ``replaces``: the earlier copy of ``sequence``
+    that no longer counts; compared atomically with appending.
     """
 
     data: bytes
@@ -34,7 +35,8 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where an entry stands.
+    """
+    Where an entry stands.
 
     ``duplicate``: (part of) its sequence stood there before this call, in ``branch``, and nothing was appended for it;
     ``sequence`` is then that of the earlier copy, so that the sender can split a batch that is partly stored.

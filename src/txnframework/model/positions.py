@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """Place of an entry, or of one message of it; totally ordered within one managed ledger.
+    """
+    Place of an entry, or of one message of it; totally ordered within one managed ledger.
 
     ``entry_id`` -1 is the place before the first entry of ``ledger_id``; ``batch_index`` -1 means the whole entry.
     """

@@ -45,7 +45,8 @@ class ReadableEntry:
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """Entries in reading order.
+    """
+    Entries in reading order.
 
     ``upto``: everything to here was looked at, also what was skipped; ``skipped``: the entries left out because their
     branch was aborted, so that a cursor can pass them.

@@ -8,7 +8,6 @@ from enum import Enum
 from txnframework.model.ids import TxnID
 from txnframework.model.positions import Limit, Position
 
-
 LISTING_LIMIT = Limit(100)
 
 
@@ -129,10 +128,11 @@ class CommittedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What is known of an application.
+    """
+    What is known of an application.
 
-    ``run``: the run that may go on; ``past_runs`` are fenced. ``query``, ``version``, ``txn_id``: the batch begun last.
-    ``committed``: the batches committed last, oldest first, bounded.
+    ``run``: the run that may go on; ``past_runs`` are fenced. ``query``, ``version``, ``txn_id``: the batch begun
+    last. ``committed``: the batches committed last, oldest first, bounded.
     """
 
     application: str
