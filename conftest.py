@@ -1,0 +1,32 @@
+"""What all tests share: with TXN_REFUSE_SKIPS=1 a skip fails the run, unless it names a capability that is not declared."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+CAPABILITY_NOT_DECLARED = "capability not declared"
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Turn a passing run with refused skips into a failing one: a backend that was skipped has not passed."""
+    if exitstatus == pytest.ExitCode.OK and _refused(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which skips were refused."""
+    for report in _refused(terminalreporter.config):
+        terminalreporter.write_line(f"REFUSED SKIP {report.nodeid}: {_reason(report)}", red=True)
+
+
+def _refused(config: pytest.Config) -> list[pytest.TestReport]:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("TXN_REFUSE_SKIPS") != "1" or reporter is None:
+        return []
+    return [report for report in reporter.stats.get("skipped", []) if CAPABILITY_NOT_DECLARED not in _reason(report)]
+
+
+def _reason(report: pytest.TestReport) -> str:
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

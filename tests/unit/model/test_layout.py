@@ -1,0 +1,114 @@
+"""The graph of segments: ranges cover the hash space at every step, and a change is planned before it is done."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from txnframework.errors import LayoutConflict
+from txnframework.model.layout import (
+    HASH_MAX,
+    Layout,
+    SegmentState,
+    create_layout,
+    finish_change,
+    from_record,
+    plan_merge,
+    plan_split,
+    planned_changes,
+    to_record,
+    with_subscription,
+)
+from txnframework.model.names import TopicName
+
+TOPIC = TopicName.parse("topic://public/default/orders")
+
+
+def covers_everything_once(layout: Layout) -> bool:
+    """Whether the segments that take writes partition the hash space."""
+    active = layout.active()
+    edges = [segment.start for segment in active] + [HASH_MAX + 1]
+    return edges[0] == 0 and all(segment.end + 1 == after for segment, after in zip(active, edges[1:], strict=True))
+
+
+@pytest.mark.parametrize("segments", [1, 2, 3, 7, 16, HASH_MAX + 1])
+def test_a_new_layout_covers_the_hash_space(segments: int) -> None:
+    layout = create_layout(TOPIC, segments)
+    assert len(layout.active()) == segments
+    assert covers_everything_once(layout)
+
+
+@pytest.mark.parametrize("segments", [0, -1, HASH_MAX + 2])
+def test_an_impossible_number_of_segments_is_refused(segments: int) -> None:
+    with pytest.raises(LayoutConflict, match="1 to 65536 segments"):
+        create_layout(TOPIC, segments)
+
+
+def test_split_is_at_the_middle_and_takes_effect_only_when_done() -> None:
+    """Producers go to the parent until the change is done, so that nothing is written to a child before the seal."""
+    planned = plan_split(create_layout(TOPIC, 1), 0)
+    assert planned.segments[0].state is SegmentState.PLANNED
+    assert [(s.start, s.end) for s in (planned.segments[1], planned.segments[2])] == [(0, 0x7FFF), (0x8000, 0xFFFF)]
+    assert planned.route(0x1234).id == 0
+    assert planned_changes(planned) == ((0,),)
+    done = finish_change(planned, (0,))
+    assert (done.route(0x1234).id, done.route(0x9234).id) == (1, 2)
+    assert planned_changes(done) == ()
+
+
+def test_a_planned_segment_cannot_be_changed_again() -> None:
+    """Two changes of one segment would leave a sealed segment with two sets of children."""
+    layout = plan_split(create_layout(TOPIC, 2), 0)
+    with pytest.raises(LayoutConflict, match="segment 0 is not active"):
+        plan_split(layout, 0)
+    with pytest.raises(LayoutConflict, match="segment 0 is not active"):
+        plan_merge(layout, 0, 1)
+    with pytest.raises(LayoutConflict, match="segment 2 is not active"):
+        plan_split(layout, 2)
+
+
+def test_only_neighbours_merge_in_either_order() -> None:
+    layout = create_layout(TOPIC, 4)
+    with pytest.raises(LayoutConflict, match="not neighbours"):
+        plan_merge(layout, 0, 2)
+    for pair in ((1, 2), (2, 1)):
+        merged = finish_change(plan_merge(layout, *pair), (1, 2))
+        assert covers_everything_once(merged)
+        assert [parent.id for parent in merged.ancestors(4)] == [1, 2]
+
+
+def test_a_range_of_one_value_cannot_split() -> None:
+    with pytest.raises(LayoutConflict, match="one hash value"):
+        plan_split(create_layout(TOPIC, HASH_MAX + 1), 17)
+
+
+def test_an_unknown_segment_is_refused_with_the_active_ones() -> None:
+    with pytest.raises(LayoutConflict, match=r"no segment 9 \(active: 0, 1\)"):
+        plan_split(create_layout(TOPIC, 2), 9)
+
+
+def test_any_sequence_of_changes_keeps_the_hash_space_covered() -> None:
+    """Splits and merges in random order: one writer for every hash at every step, records round-trip."""
+    draw = random.Random(7)
+    layout = with_subscription(create_layout(TOPIC, 3), "audit")
+    for _ in range(200):
+        active = layout.active()
+        place = draw.randrange(len(active))
+        if draw.random() < 0.5 and active[place].start < active[place].end:
+            layout = plan_split(layout, active[place].id)
+        elif place + 1 < len(active):
+            layout = plan_merge(layout, active[place].id, active[place + 1].id)
+        assert covers_everything_once(layout)
+        for parents in planned_changes(layout):
+            layout = finish_change(layout, parents)
+        assert covers_everything_once(layout)
+        assert from_record(TOPIC, to_record(layout)) == layout
+    order = [segment.id for segment in layout.in_order()]
+    assert all(order.index(p) < order.index(s.id) for s in layout.in_order() for p in s.parents)
+
+
+def test_a_subscription_is_noted_once() -> None:
+    layout = with_subscription(create_layout(TOPIC, 1), "b")
+    assert with_subscription(layout, "b") is layout
+    assert with_subscription(layout, "a").subscriptions == ("a", "b")

@@ -1,0 +1,71 @@
+"""Documents of the metadata store: readable, versioned, and refused rather than guessed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from txnframework.errors import CorruptRecord, UnknownFormat
+from txnframework.model.metadata import Key, Record
+from txnframework.model.records import (
+    AckDocument,
+    AckOperation,
+    ApplicationOperation,
+    CursorRecord,
+    TransactionHeader,
+    WriteOperation,
+    decode,
+    decode_operation,
+    encode,
+)
+
+KEY = Key("/txn/00", "00")
+HEADER = TransactionHeader(state="OPEN", timeout_ms=9, created_ms=1)
+
+
+def stored(value: bytes) -> Record:
+    return Record(KEY, value, 1)
+
+
+def test_a_document_is_plain_json_with_its_format() -> None:
+    assert json.loads(encode(HEADER))["format"] == 1
+    assert decode(TransactionHeader, stored(encode(HEADER))) == HEADER
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        WriteOperation(branch=2**63 - 1, segment="s", ledger=4, after="3:7"),
+        AckOperation(branch=0, segment="s", subscription="b", incarnation=1, acks=[AckDocument(position="1:0")]),
+        ApplicationOperation(branch=0, application="a", run="r", query="q", version=3),
+    ],
+)
+def test_operations_tell_their_kind(operation: WriteOperation | AckOperation | ApplicationOperation) -> None:
+    assert decode_operation(stored(encode(operation))) == operation
+
+
+def test_an_unknown_format_is_refused_even_if_it_could_be_read() -> None:
+    value = json.dumps(json.loads(encode(HEADER)) | {"format": 2}).encode()
+    with pytest.raises(UnknownFormat, match=r"/txn/00 has format version 2"):
+        decode(TransactionHeader, stored(value))
+
+
+def test_damage_is_reported_with_key_and_field() -> None:
+    value = json.dumps(json.loads(encode(HEADER)) | {"created_ms": "soon"}).encode()
+    with pytest.raises(CorruptRecord, match=r"/txn/00 is damaged at \$\.created_ms") as caught:
+        decode(TransactionHeader, stored(value))
+    assert (caught.value.key, caught.value.field) == ("/txn/00", "$.created_ms")
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b'{"format": "1"}', b"\xff"])
+def test_what_is_no_document_is_corrupt(value: bytes) -> None:
+    with pytest.raises(CorruptRecord):
+        decode(CursorRecord, stored(value))
+
+
+def test_an_unknown_field_is_refused() -> None:
+    """A field that this release does not know may matter: dropping it on the next write would lose it."""
+    value = json.dumps(json.loads(encode(HEADER)) | {"later": 1}).encode()
+    with pytest.raises(CorruptRecord, match="later"):
+        decode(TransactionHeader, stored(value))
