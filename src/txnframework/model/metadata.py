@@ -97,11 +97,16 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """Entries of one index with ``start <= key < stop``."""
+    """Entries of one index with ``start <= key < stop``.
+
+    ``after``: of the entries whose key is ``start``, only those of records behind this one; many records may share an
+    index key, so the ``resume`` of a page that ended among them needs it. Ranges that callers make leave it out.
+    """
 
     index: str
     start: bytes
     stop: bytes
+    after: Key | None = None
 
 
 @dataclass(frozen=True, slots=True)
