@@ -1,0 +1,70 @@
+"""One good implementer of a role and the bad ones; the marks name what mypy must say of a line."""
+
+from __future__ import annotations
+
+from zope.interface import implementer
+
+from txnframework.interfaces import IAtomicBatchStore, IDispatcher, IMetadataStore, IWatch
+from txnframework.model import Assignment, Batch, Candidate, ConsumerInfo, Position, Record
+
+
+@implementer(IDispatcher)
+class Good:
+    subscription_type: str = "exclusive"
+
+    async def attach(self, consumer: ConsumerInfo) -> None: ...
+
+    async def detach(self, consumer_id: int) -> frozenset[Position]:
+        return frozenset()
+
+    async def permit(self, consumer_id: int, messages: int) -> None: ...
+
+    async def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
+        return ()
+
+    async def released(self, positions: frozenset[Position]) -> None: ...
+
+
+good: IDispatcher = Good()
+
+
+@implementer(IWatch)
+class MissingMethod:  # refused: close
+    async def changed(self) -> None: ...
+
+
+@implementer(IWatch)
+class SyncInsteadOfAsync:
+    def changed(self) -> None: ...  # refused: of supertype "IWatch"
+
+    async def close(self) -> None: ...
+
+
+@implementer(IWatch)
+class MissingParameterType:
+    async def changed(self) -> None: ...
+
+    async def close(self, *, quickly: bool) -> None: ...  # refused: of supertype "IWatch"
+
+
+@implementer(IWatch)
+class WrongReturn:
+    async def changed(self) -> int:  # refused: of supertype "IWatch"
+        return 1
+
+    async def close(self) -> None: ...
+
+
+class NotDeclared:
+    async def changed(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+watch: IWatch = NotDeclared()  # refused: Incompatible types in assignment
+
+
+async def narrowed(store: IMetadataStore) -> tuple[Record, ...]:
+    if IAtomicBatchStore.providedBy(store):
+        return await store.apply(Batch())
+    return await store.apply(Batch())  # refused: has no attribute "apply"
