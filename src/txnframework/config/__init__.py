@@ -1,0 +1,39 @@
+"""
+The configuration: one TOML file, decoded into typed values, each with a default.
+
+``load_config`` reads a file, a table or nothing; ``check_config`` compares the result with the plugins that are
+installed; ``render_config`` writes the defaults as a commented file.
+"""
+
+from __future__ import annotations
+
+from txnframework.config._check import check_config
+from txnframework.config._load import load_config
+from txnframework.config._render import render_config
+from txnframework.config._sections import (
+    DEFAULT_STORE_URL,
+    ClientSection,
+    Config,
+    DomainSection,
+    LedgerSection,
+    MetadataSection,
+    SubscriptionsSection,
+    TransactionsSection,
+)
+from txnframework.config._urls import redact_url, store_name
+
+__all__ = [
+    "DEFAULT_STORE_URL",
+    "ClientSection",
+    "Config",
+    "DomainSection",
+    "LedgerSection",
+    "MetadataSection",
+    "SubscriptionsSection",
+    "TransactionsSection",
+    "check_config",
+    "load_config",
+    "redact_url",
+    "render_config",
+    "store_name",
+]

@@ -1,0 +1,99 @@
+"""Whether the names and options in a configuration fit the plugins that are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from txnframework.config._decode import Place
+from txnframework.config._sections import Config, DomainOverride, DomainSection, DomainsSection
+from txnframework.config._urls import redact_url, store_name
+from txnframework.errors import UnknownPlugin
+
+if TYPE_CHECKING:
+    from txnframework.plugin import PluginRegistry, Provider
+
+    Find = Callable[[str], Provider[Any, Any]]
+
+
+def check_config(config: Config, registry: PluginRegistry, file: str | None = None) -> None:
+    """
+    Raise ConfigurationError for the first name or option in ``config`` that no installed plugin accepts.
+
+    A domain's plugin that is the default and is not installed is let pass: such a domain works without
+    transactions, and says so when a transaction uses it. The two stores are always needed.
+    """
+    top = Place(file=file)
+    stores: tuple[tuple[str, str, dict[str, object], Find], ...] = (
+        ("metadata", config.metadata.url, config.metadata.options, registry.metadata_store),
+        ("ledger", config.ledger.url, config.ledger.options, registry.ledger_store),
+    )
+    for section, url, options, find in stores:
+        provider = _store(url, top / section / "url", find)
+        registry.decode_options(provider, options, top / section / "options")
+    for section, tables, find in _option_tables(config, registry):
+        for name, table in tables.items():
+            place = top / section / name
+            registry.decode_options(_named(name, place, find), table, place)
+    for domain, place, plugins in _domains(config, top):
+        _check_domain(plugins, getattr(DomainsSection(), domain), place, registry)
+
+
+def _store(url: str, place: Place, find: Find) -> Provider[Any, Any]:
+    name = store_name(url)
+    if not name:
+        raise place.error(f"found {redact_url(url)!r}, expected a URL such as 'scheme://host/path'")
+    return _named(name, place, find)
+
+
+def _named(name: str, place: Place, find: Find) -> Provider[Any, Any]:
+    try:
+        return find(name)
+    except UnknownPlugin as exc:
+        raise place.error(str(exc)) from exc
+
+
+def _option_tables(
+    config: Config, registry: PluginRegistry
+) -> Iterator[tuple[str, dict[str, dict[str, object]], Find]]:
+    yield "coordinators", config.coordinators, registry.coordinator
+    yield "buffers", config.buffers, registry.buffer
+    yield "pending_acks", config.pending_acks, registry.pending_ack_store
+    yield "dispatchers", config.dispatchers, registry.dispatcher
+
+
+def _domains(config: Config, top: Place) -> Iterator[tuple[str, Place, DomainSection]]:
+    """Every choice of plugins that the configuration makes: for all namespaces, and where one overrides it."""
+    for domain in ("segment", "persistent"):
+        yield domain, top / "domains" / domain, getattr(config.domains, domain)
+        for namespace, overrides in config.namespaces.items():
+            if getattr(overrides, domain) != DomainOverride():
+                yield domain, top / "namespaces" / namespace / domain, config.domain(namespace, domain)
+
+
+def _check_domain(plugins: DomainSection, default: DomainSection, place: Place, registry: PluginRegistry) -> None:
+    finds: tuple[tuple[str, Find], ...] = (
+        ("coordinator", registry.coordinator),
+        ("buffer", registry.buffer),
+        ("pending_ack", registry.pending_ack_store),
+    )
+    coordinator: Provider[Any, Any] | None = None
+    for key, find in finds:
+        name = getattr(plugins, key)
+        try:
+            provider = find(name)
+        except UnknownPlugin as exc:
+            if name == getattr(default, key):
+                continue
+            raise (place / key).error(str(exc)) from exc
+        if key == "coordinator":
+            coordinator = provider
+        elif coordinator is not None and not provider.families & coordinator.families:
+            raise (place / key).error(
+                f"{name!r} is of family {_listed(provider.families)}, but coordinator {coordinator.name!r} is "
+                f"of family {_listed(coordinator.families)}; a domain's plugins must share one"
+            )
+
+
+def _listed(families: frozenset[str]) -> str:
+    return ", ".join(repr(family) for family in sorted(families)) or "none"

@@ -1,0 +1,72 @@
+"""Reading the configuration: a file, a table, or nothing at all."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from txnframework.config._decode import Place, decode
+from txnframework.config._sections import Config
+from txnframework.errors import ConfigurationError
+
+
+def load_config(source: Path | str | Mapping[str, object] | None = None) -> Config:
+    """
+    Return the configuration in ``source``: the path of a TOML file, a table as such a file holds, or None.
+
+    None is the embedded default: one database in ``./txnframework-data``. A store's relative path is relative to
+    the working directory of the process, not to the file. Which plugins are installed is not looked at here; that
+    is ``check_config``.
+
+    :raises ConfigurationError: the file cannot be read or is not TOML (naming file and line), or something in it
+        does not fit (naming the path in the file, what was found and what is allowed).
+    """
+    if source is None:
+        return _resolved(Config())
+    if isinstance(source, Mapping):
+        place = Place()
+        table: Mapping[str, object] = source
+    else:
+        place = Place(file=str(source))
+        table = _parsed(Path(source))
+    config = decode(table, Config, place)
+    for name in config.namespaces:
+        if not re.fullmatch(r"[^/\s]+/[^/\s]+", name):
+            raise (place / "namespaces" / name).error("a namespace is written as tenant/namespace")
+    return _resolved(config)
+
+
+def _resolved(config: Config) -> Config:
+    """Fill in what defaults to another value, so that nobody else has to know the rule."""
+    if config.ledger.url:
+        return config
+    ledger = msgspec.structs.replace(config.ledger, url=config.metadata.url)
+    return msgspec.structs.replace(config, ledger=ledger)
+
+
+def _parsed(path: Path) -> dict[str, object]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as exc:
+        raise ConfigurationError("", f"cannot be read: {exc.strerror or exc}", str(path)) from exc
+    except UnicodeDecodeError as exc:
+        line = exc.object[: exc.start].count(b"\n") + 1
+        raise ConfigurationError(f"line {line}", "is not UTF-8 text, as TOML has to be", str(path)) from exc
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        line, reason = _syntax(str(exc), text)
+        raise ConfigurationError(f"line {line}", f"is not TOML: {reason}", str(path)) from exc
+
+
+def _syntax(message: str, text: str) -> tuple[int, str]:
+    """Return the line and the reason of a parser's message, which holds both in one text."""
+    reason, _, where = message.rpartition(" (at ")
+    found = re.match(r"line (\d+)", where)
+    line = int(found[1]) if found else max(1, len(text.splitlines()))
+    # The parser quotes keys and single characters only, never values: no password can be in its message.
+    return line, f"{reason[:1].lower()}{reason[1:]}" if reason else message

@@ -1,0 +1,78 @@
+"""A commented configuration file, written from the sections themselves so that the two cannot differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from textwrap import wrap
+from typing import Annotated, Any, get_args, get_origin
+
+import msgspec
+
+from txnframework.config._sections import Config
+
+_WIDTH = 100
+_HEAD = (
+    "Configuration of txnframework. Every value has a default, which is shown behind '#': remove the '#' and "
+    "change the value. 'txnframework check FILE' says whether a file is right."
+)
+
+
+def render_config(installed: Mapping[str, Iterable[str]] | None = None) -> str:
+    """
+    Return the default configuration as a commented TOML file that says nothing but the defaults.
+
+    :param installed: the names that can be used at a path (``metadata.url``, ``domains.segment.buffer``), to
+        be named in its comment.
+    """
+    lines = [*_comment(_HEAD), ""]
+    lines.extend(_table(Config(), "", installed or {}))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(section: msgspec.Struct, path: str, installed: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    for field in msgspec.structs.fields(section):
+        place = f"{path}.{field.encode_name}" if path else field.encode_name
+        value = getattr(section, field.name)
+        description, sample = _described(field.type)
+        if isinstance(value, msgspec.Struct):
+            yield from _subtable(value, place, installed)
+        elif isinstance(value, dict):
+            yield from _comment(description)
+            yield from (f"# {line}" for line in (sample or f"[{place}{'' if path else '.NAME'}]").splitlines())
+            yield ""
+        else:
+            yield from _comment(description)
+            names = sorted(installed.get(place, ()))
+            if names:
+                yield from _comment(f"Installed: {', '.join(names)}.")
+            yield f"# {field.encode_name} = {_written(value)}"
+            yield ""
+
+
+def _subtable(section: msgspec.Struct, place: str, installed: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """A header only where values follow directly: an empty table would say nothing."""
+    values = [getattr(section, field.name) for field in msgspec.structs.fields(section)]
+    if not all(isinstance(value, msgspec.Struct) for value in values):
+        yield from _comment((type(section).__doc__ or "").strip().replace("``", ""))
+        yield f"[{place}]"
+    yield from _table(section, place, installed)
+
+
+def _described(annotation: Any) -> tuple[str, str]:
+    if get_origin(annotation) is Annotated:
+        for meta in get_args(annotation)[1:]:
+            if isinstance(meta, msgspec.Meta):
+                return meta.description or "", str((meta.extra or {}).get("sample", ""))
+    return "", ""
+
+
+def _comment(text: str) -> Iterator[str]:
+    return (f"# {line}" for line in wrap(text, _WIDTH))
+
+
+def _written(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"{value:_}"
+    return f'"{value}"'

@@ -1,0 +1,223 @@
+"""The sections of the configuration file: every value typed, bounded, described and with a default."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from txnframework.config._urls import redact_url
+
+DEFAULT_STORE_URL = "sqlite:///txnframework-data/txn.db"
+"""The embedded default, a string and no more: core does not know what stands behind it."""
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the configuration."""
+
+
+class _StoreSection(Section, frozen=True, kw_only=True):
+    url: str = ""
+    options: dict[str, object] = {}
+
+    def __repr__(self) -> str:
+        """Return the section without passwords: a configuration ends up in logs."""
+        return f"{type(self).__name__}(url={redact_url(self.url)!r}, options={sorted(self.options)!r})"
+
+
+class MetadataSection(_StoreSection, frozen=True, kw_only=True):
+    """Where transactions, layouts and cursors are recorded."""
+
+    url: Annotated[
+        str, Meta(min_length=1, description="The metadata store; the scheme names the plugin that opens it.")
+    ] = DEFAULT_STORE_URL
+    options: Annotated[dict[str, object], Meta(description="Options of that plugin.")] = {}
+
+
+class LedgerSection(_StoreSection, frozen=True, kw_only=True):
+    """Where messages are kept."""
+
+    url: Annotated[str, Meta(description="The ledger store. Empty: the same place as the metadata store.")] = ""
+    options: Annotated[dict[str, object], Meta(description="Options of the plugin that opens it.")] = {}
+
+
+class DomainSection(Section, frozen=True, kw_only=True):
+    """Which plugins serve a topic domain; all three must belong to one family."""
+
+    coordinator: Annotated[str, Meta(min_length=1, description="Decides the transactions.")]
+    buffer: Annotated[str, Meta(min_length=1, description="Keeps what they write and knows what may be read.")]
+    pending_ack: Annotated[str, Meta(min_length=1, description="Keeps what they acknowledge.")]
+
+
+class SegmentDomain(DomainSection, frozen=True, kw_only=True):
+    """Which plugins serve ``segment://`` and ``topic://``; all three must belong to one family."""
+
+    coordinator: Annotated[str, Meta(min_length=1, description="Decides the transactions.")] = "metadata"
+    buffer: Annotated[str, Meta(min_length=1, description="Keeps what they write and knows what may be read.")] = (
+        "metadata"
+    )
+    pending_ack: Annotated[str, Meta(min_length=1, description="Keeps what they acknowledge.")] = "metadata"
+
+
+class PersistentDomain(DomainSection, frozen=True, kw_only=True):
+    """Which plugins serve ``persistent://``; all three must belong to one family."""
+
+    coordinator: Annotated[str, Meta(min_length=1, description="Decides the transactions.")] = "log"
+    buffer: Annotated[str, Meta(min_length=1, description="Keeps what they write and knows what may be read.")] = (
+        "marker"
+    )
+    pending_ack: Annotated[str, Meta(min_length=1, description="Keeps what they acknowledge.")] = "log"
+
+
+class DomainsSection(Section, frozen=True, kw_only=True):
+    """The domains; ``topic://`` is made of segments and follows ``segment``."""
+
+    segment: SegmentDomain = SegmentDomain()
+    persistent: PersistentDomain = PersistentDomain()
+
+
+class DomainOverride(Section, frozen=True, kw_only=True):
+    """What one namespace does differently in a domain; what is left out stays as in ``domains``."""
+
+    coordinator: Annotated[str, Meta(min_length=1)] | None = None
+    buffer: Annotated[str, Meta(min_length=1)] | None = None
+    pending_ack: Annotated[str, Meta(min_length=1)] | None = None
+
+
+class NamespaceSection(Section, frozen=True, kw_only=True):
+    """One namespace's overrides."""
+
+    segment: DomainOverride = DomainOverride()
+    persistent: DomainOverride = DomainOverride()
+
+
+class TransactionsSection(Section, frozen=True, kw_only=True):
+    """How long transactions live, and how much one sweep over them does."""
+
+    timeout_ms: Annotated[
+        int, Meta(ge=1, description="A transaction that names no timeout of its own is aborted after this.")
+    ] = 60_000
+    timeout_ms_max: Annotated[int, Meta(ge=1, description="The longest timeout that a client may ask for.")] = (
+        86_400_000
+    )
+    end_timeout_ms: Annotated[
+        int, Meta(ge=1, description="How long ending waits for participants before it raises.")
+    ] = 30_000
+    retention_ms: Annotated[
+        int, Meta(ge=0, description="How long the outcome of an ended transaction can be asked for.")
+    ] = 3_600_000
+    abort_retention_ms: Annotated[
+        int,
+        Meta(ge=0, description="How long an abort is remembered after the last entry it hides was trimmed."),
+    ] = 3_600_000
+    max_clock_skew_ms: Annotated[
+        int, Meta(ge=0, description="By how much the clocks of two hosts may differ; added to every deadline.")
+    ] = 1_000
+    sweep_transactions_max: Annotated[
+        int, Meta(ge=1, description="How many transactions one sweep aborts or collects before others get a turn.")
+    ] = 100
+    sweep_interval_ms: Annotated[
+        int, Meta(ge=1, description="The longest time between two sweeps when no deadline wakes one earlier.")
+    ] = 30_000
+
+    def __post_init__(self) -> None:
+        """Refuse a default timeout that no client could ask for."""
+        if self.timeout_ms > self.timeout_ms_max:
+            raise ValueError(f"timeout_ms ({self.timeout_ms}) is longer than timeout_ms_max ({self.timeout_ms_max})")
+
+
+class ClientSection(Section, frozen=True, kw_only=True):
+    """Bounds of producers and consumers."""
+
+    entry_messages_max: Annotated[int, Meta(ge=1, description="How many messages one entry holds at most.")] = 1_000
+    entry_bytes_max: Annotated[
+        int, Meta(ge=1, description="How many bytes one entry holds at most; a single larger message stands alone.")
+    ] = 1_048_576
+    message_bytes_max: Annotated[int, Meta(ge=1, description="The largest message that is accepted.")] = 5_242_880
+    linger_ms: Annotated[
+        int, Meta(ge=0, description="How long a send waits for others to share its entry; 0: not at all.")
+    ] = 0
+    sends_in_flight_max: Annotated[
+        int, Meta(ge=1, description="How many sends one producer has in flight; further ones wait.")
+    ] = 1_000
+    receive_messages_max: Annotated[
+        int, Meta(ge=1, description="How many messages wait in a consumer before it asks for no more.")
+    ] = 1_000
+    retries_max: Annotated[
+        int, Meta(ge=0, description="How often an operation is tried again after Unavailable or OutcomeUnknown.")
+    ] = 5
+    retry_delay_ms: Annotated[
+        int, Meta(ge=1, description="The wait before the first retry; it doubles with each further one.")
+    ] = 100
+    retry_delay_ms_max: Annotated[int, Meta(ge=1, description="The longest wait between two retries.")] = 5_000
+
+
+class SubscriptionsSection(Section, frozen=True, kw_only=True):
+    """Bounds of subscriptions and their cursors."""
+
+    read_entries_max: Annotated[
+        int, Meta(ge=1, description="How many entries are read ahead for one subscription.")
+    ] = 100
+    unacknowledged_messages_max: Annotated[
+        int, Meta(ge=1, description="How many delivered messages of one consumer may wait for their acknowledgment.")
+    ] = 10_000
+    deleted_ranges_max: Annotated[
+        int, Meta(ge=1, description="How many ranges a cursor records behind its first unacknowledged message.")
+    ] = 10_000
+    cursor_delay_ms: Annotated[
+        int, Meta(ge=0, description="How long plain acknowledgments are gathered before the cursor is written.")
+    ] = 10
+    redelivery_delay_ms: Annotated[
+        int, Meta(ge=0, description="How long a negatively acknowledged message waits for its redelivery.")
+    ] = 1_000
+
+
+class Config(Section, frozen=True, kw_only=True):
+    """
+    The whole configuration, as ``load_config`` returns it.
+
+    The tables of plugin options are still untyped here; the plugin registry types them with the plugin's own
+    description of its options.
+    """
+
+    metadata: MetadataSection = MetadataSection()
+    ledger: LedgerSection = LedgerSection()
+    domains: DomainsSection = DomainsSection()
+    namespaces: Annotated[
+        dict[str, NamespaceSection],
+        Meta(
+            description="Other plugins for the topics of one namespace.",
+            extra={"sample": '[namespaces."public/default".persistent]\nbuffer = "sidecar"'},
+        ),
+    ] = {}
+    transactions: TransactionsSection = TransactionsSection()
+    client: ClientSection = ClientSection()
+    subscriptions: SubscriptionsSection = SubscriptionsSection()
+    coordinators: Annotated[
+        dict[str, dict[str, object]], Meta(description="Options of coordinators, one table for each name.")
+    ] = {}
+    buffers: Annotated[
+        dict[str, dict[str, object]], Meta(description="Options of buffers, one table for each name.")
+    ] = {}
+    pending_acks: Annotated[
+        dict[str, dict[str, object]], Meta(description="Options of pending-ack stores, one table for each name.")
+    ] = {}
+    dispatchers: Annotated[
+        dict[str, dict[str, object]], Meta(description="Options of dispatchers, one table for each name.")
+    ] = {}
+
+    def domain(self, namespace: str, domain: str) -> DomainSection:
+        """
+        Return which plugins serve ``domain`` (``segment``, ``topic`` or ``persistent``) in ``namespace``.
+
+        :raises KeyError: there is no such domain.
+        """
+        name = {"segment": "segment", "topic": "segment", "persistent": "persistent"}[domain]
+        base: DomainSection = getattr(self.domains, name)
+        override: DomainOverride = getattr(self.namespaces.get(namespace, NamespaceSection()), name)
+        return DomainSection(
+            coordinator=override.coordinator or base.coordinator,
+            buffer=override.buffer or base.buffer,
+            pending_ack=override.pending_ack or base.pending_ack,
+        )

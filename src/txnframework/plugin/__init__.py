@@ -1,0 +1,72 @@
+"""
+Plugins: what their authors need, and the registry that finds them.
+
+A plugin is a distribution with an entry point in the group ``txnframework`` that names a module::
+
+    [project]
+    name = "txnframework-example"
+    dependencies = ["txnframework>=0.1.0"]
+
+    [project.entry-points.txnframework]
+    example = "txnframework_example.plugin"
+
+The module says what the distribution provides, with one hook for each role::
+
+    from txnframework.interfaces import IMetadataStore
+    from txnframework.plugin import Provider, StoreContext, hookimpl, options_as
+    from txnframework_example.store import ExampleOptions, ExampleStore
+
+    async def open_store(context: StoreContext) -> IMetadataStore:
+        options = options_as(context.options, ExampleOptions)  # a msgspec.Struct
+        return await ExampleStore.connect(context.url, options, context.environment)
+
+    @hookimpl
+    def txnframework_metadata_stores() -> list[Provider[StoreContext, IMetadataStore]]:
+        return [Provider("example", open_store, ExampleStore, options=ExampleOptions)]
+
+The class names its role with ``@zope.interface.implementer(IMetadataStore)``; the role's docstring in
+``txnframework.interfaces`` is its specification. A stronger guarantee is declared by a marker sub-interface in the
+same place. ``txnframework plugins`` then lists it, and ``url = "example://..."`` in the configuration uses it.
+
+The other hooks are ``txnframework_ledger_stores``, ``txnframework_coordinators``, ``txnframework_buffers``,
+``txnframework_pending_ack_stores``, ``txnframework_dispatchers``, and ``txnframework_commands``, which returns
+``Command`` values. A hook is called once, while plugins are loaded, and must do no I/O.
+"""
+
+from __future__ import annotations
+
+from txnframework.plugin._contexts import (
+    CoordinatorContext,
+    DispatcherContext,
+    SegmentContext,
+    StoreContext,
+    SubscriptionContext,
+    options_as,
+)
+from txnframework.plugin._load import load_plugins
+from txnframework.plugin._origin import Origin
+from txnframework.plugin._provider import Command, Provider
+from txnframework.plugin._registry import PluginDescription, PluginRegistry, RegisteredCommand
+from txnframework.plugin._roles import Role
+from txnframework.plugin._specs import GROUP, hookimpl
+from txnframework.plugin._verify import verify_provider
+
+__all__ = [
+    "GROUP",
+    "Command",
+    "CoordinatorContext",
+    "DispatcherContext",
+    "Origin",
+    "PluginDescription",
+    "PluginRegistry",
+    "Provider",
+    "RegisteredCommand",
+    "Role",
+    "SegmentContext",
+    "StoreContext",
+    "SubscriptionContext",
+    "hookimpl",
+    "load_plugins",
+    "options_as",
+    "verify_provider",
+]

@@ -1,0 +1,155 @@
+"""Finding plugins: entry points and objects that a program passes in, through pluggy, into one registry."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import pluggy
+
+from txnframework.errors import PluginError
+from txnframework.plugin import _specs
+from txnframework.plugin._origin import Origin, origin_of_entry_point, origin_of_object
+from txnframework.plugin._provider import Command, Provider
+from txnframework.plugin._registry import PluginRegistry, Registered, RegisteredCommand
+from txnframework.plugin._roles import COMMANDS_HOOK, HOOKS, INTERFACES, Role
+from txnframework.plugin._verify import verify_provider
+
+_NAME = re.compile(r"[a-z][a-z0-9_.-]*")
+
+
+def load_plugins(
+    extra: Iterable[object] = (), *, on_error: Callable[[PluginError], None] | None = None
+) -> PluginRegistry:
+    """
+    Return the plugins that are installed (entry-point group ``txnframework``) and those in ``extra``.
+
+    ``extra`` holds modules or objects with hook implementations, as an entry point would name them; one that is
+    installed as well is loaded once.
+
+    :param on_error: told of each plugin that cannot be used, which is then left out; by default the first one is
+        raised. For listings and help texts, which one broken plugin should not take away.
+    :raises PluginError: a plugin cannot be imported, has an unknown hook, or claims a name that another one has.
+    :raises PluginContractError: a plugin's class does not keep the contract of its role.
+    """
+    loading = _Loading(on_error)
+    # Not pluggy's load_setuptools_entrypoints: of two distributions with one entry-point name it silently skips
+    # the second, and when an import fails it does not say whose it was.
+    for entry_point in sorted(entry_points(group=_specs.GROUP), key=lambda one: one.name):
+        loading.attempt(partial(loading.add_entry_point, entry_point))
+    for plugin in extra:
+        loading.attempt(partial(loading.add, plugin, origin_of_object(plugin)))
+    return PluginRegistry(loading.providers, loading.commands)
+
+
+class _Loading:
+    """What has been loaded so far; a plugin is taken in whole or not at all."""
+
+    def __init__(self, on_error: Callable[[PluginError], None] | None) -> None:
+        self.providers: dict[Role, dict[str, Registered]] = {role: {} for role in Role}
+        self.commands: dict[str, RegisteredCommand] = {}
+        self._on_error = on_error
+        self._entry_points: dict[str, Origin] = {}
+        self._plugins: list[object] = []
+
+    def attempt(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except PluginError as exc:
+            if self._on_error is None:
+                raise
+            self._on_error(exc)
+
+    def add_entry_point(self, entry_point: EntryPoint) -> None:
+        origin = origin_of_entry_point(entry_point)
+        other = self._entry_points.setdefault(entry_point.name, origin)
+        if other is not origin:
+            raise origin.error(f"and {other} both have the entry point {entry_point.name!r}; uninstall one of them")
+        try:
+            plugin = entry_point.load()
+        except Exception as exc:  # whatever a foreign module raises while it is imported
+            raise origin.error(
+                f"cannot be loaded: importing its entry point {entry_point.name!r} ({entry_point.value}) "
+                f"failed with {type(exc).__name__}: {exc}"
+            ) from exc
+        self.add(plugin, origin)
+
+    def add(self, plugin: object, origin: Origin) -> None:
+        if any(one is plugin for one in self._plugins):
+            return
+        hooks = _hooks(plugin, origin)
+        providers = [one for role in Role for one in _providers(hooks, role, origin)]
+        commands = list(_commands(hooks, origin))
+        for new in providers:
+            kept = self.providers[new.role].get(new.provider.name)
+            if kept is not None:
+                raise _twice(f"{new.role} {new.provider.name!r}", new.origin, kept.origin)
+        for command in commands:
+            brought = self.commands.get(command.command.name)
+            if brought is not None:
+                raise _twice(f"command {command.command.name!r}", command.origin, brought.origin)
+        self._plugins.append(plugin)
+        for new in providers:
+            self.providers[new.role][new.provider.name] = new
+        for command in commands:
+            self.commands[command.command.name] = command
+
+
+def _twice(what: str, new: Origin, kept: Origin) -> PluginError:
+    return new.error(f"and {kept} both provide the {what}; uninstall one of them")
+
+
+def _hooks(plugin: object, origin: Origin) -> pluggy.HookRelay:
+    """
+    Return the hooks of one plugin alone, checked against the specifications.
+
+    Each plugin has a plugin manager of its own: the results of a hook are thereby known to be this plugin's, and
+    what it does wrong can be held against it by name.
+    """
+    found = pluggy.PluginManager(_specs.GROUP)
+    found.add_hookspecs(_specs)
+    try:
+        found.register(plugin)
+        found.check_pending()
+    except pluggy.PluginValidationError as exc:
+        raise origin.error(f"does not fit the hooks of this release: {' '.join(str(exc).split())}") from exc
+    if not found.get_hookcallers(plugin):
+        raise origin.error("has no hook implementation: decorate its hook functions with txnframework.plugin.hookimpl")
+    return found.hook
+
+
+def _results(hooks: pluggy.HookRelay, hook: str, kind: type[Any], origin: Origin) -> Iterator[Any]:
+    try:
+        results = [list(result) for result in getattr(hooks, hook)()]
+    except Exception as exc:  # whatever a foreign function raises, or returns instead of an iterable
+        raise origin.error(f"failed in its hook {hook}: {type(exc).__name__}: {exc}") from exc
+    names: set[str] = set()
+    for result in results:
+        for item in result:
+            if not isinstance(item, kind):
+                raise origin.error(f"returned a {type(item).__name__} from {hook}, which takes {kind.__name__} values")
+            if not _NAME.fullmatch(item.name):
+                raise origin.error(
+                    f"gave the name {item.name!r} in {hook}; "
+                    "a name is lower-case letters, digits, '_', '-', '.', a letter first"
+                )
+            if item.name in names:
+                raise origin.error(f"gave the name {item.name!r} twice in {hook}")
+            names.add(item.name)
+            yield item
+
+
+def _providers(hooks: pluggy.HookRelay, role: Role, origin: Origin) -> Iterator[Registered]:
+    for provider in _results(hooks, HOOKS[role], Provider, origin):
+        if not isinstance(provider.implementation, type):
+            raise origin.error(f"gave no class as the implementation of the {role} {provider.name!r}")
+        verify_provider(INTERFACES[role], provider, origin)
+        yield Registered(role, provider, origin)
+
+
+def _commands(hooks: pluggy.HookRelay, origin: Origin) -> Iterator[RegisteredCommand]:
+    for command in _results(hooks, COMMANDS_HOOK, Command, origin):
+        yield RegisteredCommand(command, origin)

@@ -1,0 +1,47 @@
+"""What a plugin returns from its hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    import click
+    import msgspec
+
+R = TypeVar("R", covariant=True)
+C = TypeVar("C", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Provider(Generic[C, R]):
+    """
+    One implementation of a role.
+
+    ``name`` is its name in the configuration: lower-case letters, digits, ``_``, ``-``, ``.``; for a store the
+    scheme of its URLs. ``open`` makes and opens one from its context; it fails with the errors of the role, and
+    what it had acquired is released before it raises. ``implementation`` is the class, which is verified against
+    the role when the plugin is loaded. ``families`` says which coordinators, buffers and pending-ack stores
+    belong together; stores and dispatchers leave it empty. ``options`` types the table of the configuration.
+    """
+
+    name: str
+    open: Callable[[C], Awaitable[R]]
+    implementation: type[Any]
+    families: frozenset[str] = frozenset()
+    options: type[msgspec.Struct] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """
+    One command for ``txnframework <name>``.
+
+    ``load`` imports and returns the click command; it is called when the command is used, not to list it. So a
+    plugin needs click only where its commands are run.
+    """
+
+    name: str
+    help: str
+    load: Callable[[], click.Command]

@@ -1,0 +1,195 @@
+"""The plugins of one process by role and name: built once by ``load_plugins`` and passed around."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from txnframework.config._decode import Place, decode
+from txnframework.errors import PluginContractError
+from txnframework.plugin._origin import Origin
+from txnframework.plugin._provider import Command, Provider
+from txnframework.plugin._roles import INTERFACES, Role
+from txnframework.plugin._unknown import unknown_plugin
+from txnframework.plugin._verify import declared_interfaces, verify_provider
+
+if TYPE_CHECKING:
+    from txnframework.interfaces import (
+        IDispatcher,
+        ILedgerStore,
+        IMetadataStore,
+        IPendingAckStore,
+        ITransactionBuffer,
+        ITransactionCoordinator,
+    )
+    from txnframework.plugin._contexts import (
+        CoordinatorContext,
+        DispatcherContext,
+        SegmentContext,
+        StoreContext,
+        SubscriptionContext,
+    )
+
+C = TypeVar("C")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class PluginDescription:
+    """
+    One line of ``txnframework plugins``.
+
+    ``role`` is the role's name, or ``command``; ``capabilities`` are the names of the marker sub-interfaces that
+    the class promises; ``distribution`` and ``version`` are None for a plugin that a program passed in.
+    """
+
+    role: str
+    name: str
+    distribution: str | None
+    version: str | None
+    capabilities: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A provider and whose it is."""
+
+    role: Role
+    provider: Provider[Any, Any]
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredCommand:
+    """A command and whose it is."""
+
+    command: Command
+    origin: Origin
+
+
+class PluginRegistry:
+    """
+    Providers by role and name, and commands by name.
+
+    Asking for a name that is not installed raises UnknownPlugin, which names the nearest known one and the
+    distribution to install. The registry opens nothing by itself and keeps nothing that was opened.
+    """
+
+    def __init__(
+        self,
+        providers: Mapping[Role, Mapping[str, Registered]],
+        commands: Mapping[str, RegisteredCommand],
+    ) -> None:
+        self._providers = {role: dict(providers.get(role, {})) for role in Role}
+        self._commands = dict(commands)
+
+    def metadata_store(self, name: str) -> Provider[StoreContext, IMetadataStore]:
+        """Return the metadata store for URLs with the scheme ``name``, or raise UnknownPlugin."""
+        return self._provider(Role.METADATA_STORE, name)
+
+    def ledger_store(self, name: str) -> Provider[StoreContext, ILedgerStore]:
+        """Return the ledger store for URLs with the scheme ``name``, or raise UnknownPlugin."""
+        return self._provider(Role.LEDGER_STORE, name)
+
+    def coordinator(self, name: str) -> Provider[CoordinatorContext, ITransactionCoordinator]:
+        """Return the coordinator ``name``, or raise UnknownPlugin."""
+        return self._provider(Role.COORDINATOR, name)
+
+    def buffer(self, name: str) -> Provider[SegmentContext, ITransactionBuffer]:
+        """Return the transaction buffer ``name``, or raise UnknownPlugin."""
+        return self._provider(Role.BUFFER, name)
+
+    def pending_ack_store(self, name: str) -> Provider[SubscriptionContext, IPendingAckStore]:
+        """Return the pending-ack store ``name``, or raise UnknownPlugin."""
+        return self._provider(Role.PENDING_ACK_STORE, name)
+
+    def dispatcher(self, name: str) -> Provider[DispatcherContext, IDispatcher]:
+        """Return the dispatcher for subscriptions of the type ``name``, or raise UnknownPlugin."""
+        return self._provider(Role.DISPATCHER, name)
+
+    def commands(self) -> Mapping[str, RegisteredCommand]:
+        """Return the commands that plugins bring, in order of their names; none is loaded."""
+        return dict(sorted(self._commands.items()))
+
+    def names(self, role: Role) -> tuple[str, ...]:
+        """Return the installed names of a role, in order."""
+        return tuple(sorted(self._providers[role]))
+
+    async def open(self, provider: Provider[C, R], context: C) -> R:
+        """
+        Open one and verify what came out, attributes included.
+
+        :raises PluginContractError: it does not keep its role's contract; it is left to the garbage collector,
+            because its ``close`` cannot be relied on either.
+        """
+        registered = self._registered(provider)
+        role = INTERFACES[registered.role]
+        opening = provider.open(context)
+        if not hasattr(opening, "__await__"):
+            reason = f"Provider.open returned a {type(opening).__name__}; it has to be 'async def'"
+            raise _contract_error(registered, reason)
+        opened = await opening
+        verify_provider(role, opened, registered.origin)
+        return opened
+
+    def decode_options(
+        self, provider: Provider[Any, Any], table: Mapping[str, object], place: Place | None = None
+    ) -> object:
+        """
+        Return a table of the configuration as the provider's own type, to be passed as a context's ``options``.
+
+        None if the provider takes no options. ``place`` is where the table stands, for the error.
+
+        :raises ConfigurationError: something in the table does not fit, or the provider takes no options.
+        """
+        where = place or Place()
+        if provider.options is not None:
+            return decode(table, provider.options, where)
+        for key in table:
+            raise (where / key).error(f"{self._registered(provider).role} {provider.name!r} takes no options")
+        return None
+
+    def describe(self) -> tuple[PluginDescription, ...]:
+        """Return what is installed, by role and name, commands last."""
+        lines = [_description(registered) for role in Role for _, registered in sorted(self._providers[role].items())]
+        for name, registered in self.commands().items():
+            origin = registered.origin
+            lines.append(PluginDescription("command", name, origin.distribution, origin.version))
+        return tuple(lines)
+
+    def _provider(self, role: Role, name: str) -> Provider[Any, Any]:
+        try:
+            return self._providers[role][name].provider
+        except KeyError:
+            raise unknown_plugin(role, name, self._providers[role]) from None
+
+    def _registered(self, provider: Provider[Any, Any]) -> Registered:
+        for role in Role:
+            registered = self._providers[role].get(provider.name)
+            if registered is not None and registered.provider is provider:
+                return registered
+        raise ValueError(f"provider {provider.name!r} is not from this registry")
+
+
+def _contract_error(registered: Registered, reason: str) -> PluginContractError:
+    origin = registered.origin
+    role = INTERFACES[registered.role].__name__
+    return PluginContractError(origin.distribution or str(origin), origin.version or "", role, None, reason)
+
+
+def _description(registered: Registered) -> PluginDescription:
+    provider, origin = registered.provider, registered.origin
+    role = INTERFACES[registered.role]
+    capabilities = sorted(
+        one.__name__ for one in declared_interfaces(provider.implementation) if one.extends(role, strict=True)
+    )
+    return PluginDescription(
+        role=str(registered.role),
+        name=provider.name,
+        distribution=origin.distribution,
+        version=origin.version,
+        capabilities=tuple(capabilities),
+        families=tuple(sorted(provider.families)),
+    )
