@@ -1,4 +1,4 @@
-"""What all tests share: with TXN_REFUSE_SKIPS=1 a skip fails the run, unless it names a capability that is not declared."""
+"""What all tests share: with TXN_REFUSE_SKIPS=1 a skip fails the run unless it names an undeclared capability."""
 
 from __future__ import annotations
 
