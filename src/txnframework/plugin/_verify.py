@@ -46,8 +46,8 @@ def verify_provider(interface: Any, candidate: object, origin: Origin | None = N
 
 def declared_interfaces(candidate: object) -> tuple[InterfaceClass, ...]:
     """Return every interface that a class implements or an object provides, inherited ones included."""
-    declared: Any = implementedBy(candidate) if isinstance(candidate, type) else providedBy(candidate)
-    return tuple(one for one in declared.flattened() if one is not Interface)
+    declared: Any = implementedBy if isinstance(candidate, type) else providedBy
+    return tuple(one for one in declared(candidate).flattened() if one is not Interface)
 
 
 def _verify_interface(role: InterfaceClass, candidate: object, origin: Origin | None) -> None:
