@@ -1,0 +1,171 @@
+"""One client's opening of a space's records, and the leases of its session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from zope.interface import implementer
+
+from txnframework.errors import LeaseHeld
+from txnframework.interfaces import IAtomicBatchStore, ILease, INotifyingStore, IWatch
+from txnframework.model import (
+    Batch,
+    Delete,
+    Expect,
+    Expected,
+    IndexRange,
+    Key,
+    KeyRange,
+    Put,
+    PutSequential,
+    Record,
+    RecordPage,
+)
+from txnframework.model.paths import lease_key
+from txnframework_memory._link import Link, Pause
+from txnframework_memory._records import Change, Records, check_batch, concerned_by
+from txnframework_memory._watch import Watch
+
+if TYPE_CHECKING:
+    from txnframework_memory.space import MemorySpace
+
+
+class LeaseDocument(msgspec.Struct, kw_only=True):
+    """What a lease's record says."""
+
+    format: int = 1
+    holder: str
+    session: str
+    fencing: int
+
+
+@implementer(ILease)
+class MemoryLease:
+    """A lease held by one session: it lives as long as its record has the version that the taking gave it."""
+
+    def __init__(self, records: Records, link: Link, record: Record, fencing: int) -> None:
+        self.key = record.key
+        self.version = record.version
+        self.fencing = fencing
+        self._records = records
+        self._link = link
+
+    async def lost(self) -> None:
+        """Return when the lease can no longer be relied on; see ILease."""
+        # This watch does not go through the link: an end of the lease is never told late.
+        watch = self._records.watches.arm(lambda change: concerned_by(self.key, change))
+        try:
+            while self._is_held():
+                await watch.changed()
+        finally:
+            watch.end()
+
+    async def release(self) -> None:
+        """Give it up now; may be repeated."""
+        if self._is_held():
+            await self._link.write(self._remove)
+
+    def _is_held(self) -> bool:
+        record = self._records.get(self.key)
+        return record is not None and record.version == self.version
+
+    def _remove(self) -> None:
+        if self._is_held():
+            self._records.apply(Batch(deletes=(Delete(self.key, self.version),)))
+
+
+@implementer(IAtomicBatchStore, INotifyingStore)
+class MemoryMetadataStore:
+    """One client of the records of a ``MemorySpace``; its session ends with ``close``, or with ``crash``."""
+
+    def __init__(self, space: MemorySpace, session: str, pause: Pause) -> None:
+        self.identity = space.identity
+        self.session = session
+        self.link = Link(f"session {session} of {space.identity}", pause)
+        self._space = space
+        self._records = space.records
+        self._watches: set[Watch[Change]] = set()
+
+    async def get(self, key: Key) -> Record | None:
+        """Return the record, or None."""
+        return await self.link.read(lambda: self._records.get(key))
+
+    async def put(self, write: Put) -> int:
+        """Write a record and its index entries; return its new version."""
+        (record,) = await self.apply(Batch(puts=(write,)))
+        return record.version
+
+    async def delete(self, key: Key, expected: Expected) -> None:
+        """Remove a record and its index entries."""
+        await self.apply(Batch(deletes=(Delete(key, expected),)))
+
+    async def put_sequential(self, write: PutSequential) -> Key:
+        """Write a record under the next number; return its key."""
+        (record,) = await self.apply(Batch(puts=(write,)))
+        return record.key
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        """Apply every step of the batch, or none."""
+        check_batch(batch)
+        return await self.link.write(lambda: self._records.apply(batch))
+
+    async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
+        """Return a page of records in key order."""
+        return await self.link.read(lambda: self._records.scan(keys, items_max))
+
+    async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
+        """Return a page of records in the order of an index."""
+        return await self.link.read(lambda: self._records.scan_index(entries, items_max))
+
+    async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
+        """Return an armed watch."""
+        return await self.link.read(lambda: self._arm(target))
+
+    async def acquire_lease(self, name: str, holder: str) -> ILease:
+        """Take the lease, or raise LeaseHeld; the session and holder that have it already get it again."""
+        return await self.link.write(lambda: self._take(name, holder))
+
+    async def close(self) -> None:
+        """End the session; may be repeated."""
+        self.crash()
+
+    def crash(self) -> None:
+        """End the session at once, as the kill of a process does; what is in flight never hears of its outcome."""
+        if self.link.is_closed:
+            return
+        self.link.close()
+        for watch in tuple(self._watches):
+            watch.end()
+        self._watches.clear()
+        self._space.end_session(self.session)
+
+    def cut(self) -> None:
+        """Lose the next reply and then reach nothing; the session lives on and its watches hear nothing."""
+        self.link.cut()
+
+    def restore(self) -> None:
+        """Reach the space again; every watch wakes, since it may have missed something."""
+        self.link.restore()
+        for watch in self._watches:
+            watch.wake()
+
+    def _arm(self, target: Key | KeyRange | IndexRange) -> Watch[Change]:
+        self._watches = {watch for watch in self._watches if not watch.is_closed}
+        watch = self._records.watches.arm(lambda change: not self.link.is_cut and concerned_by(target, change))
+        self._watches.add(watch)
+        return watch
+
+    def _take(self, name: str, holder: str) -> MemoryLease:
+        key = lease_key(name)
+        record = self._records.get(key)
+        if record is None:
+            fencing = self._space.next_fencing()
+            document = LeaseDocument(holder=holder, session=self.session, fencing=fencing)
+            put = Put(key, msgspec.json.encode(document), Expect.ABSENT)
+            (record,) = self._records.apply(Batch(puts=(put,)))
+            self._space.remember_lease(self.session, record)
+        held = msgspec.json.decode(record.value, type=LeaseDocument)
+        if (held.session, held.holder) != (self.session, holder):
+            raise LeaseHeld(name, held.holder, key)
+        return MemoryLease(self._records, self.link, record, held.fencing)

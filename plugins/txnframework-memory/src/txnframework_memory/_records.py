@@ -1,0 +1,191 @@
+"""The records of one space and their indexes, kept sorted; every change is one step without an await in it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass
+
+from txnframework.errors import VersionMismatch
+from txnframework.model import (
+    Batch,
+    Check,
+    Delete,
+    Expect,
+    Expected,
+    IndexEntry,
+    IndexRange,
+    Key,
+    KeyRange,
+    Put,
+    PutSequential,
+    Record,
+    RecordPage,
+)
+from txnframework_memory._watch import Watches
+
+Place = tuple[str, str]
+"""Path and partition. Text of Python sorts as its UTF-8 does, so paths are in the order that the role asks for."""
+
+
+def place_of(key: Key) -> Place:
+    """Return where a record stands; without a partition it stands in one of its own, named as its path."""
+    return key.path, key.partition or key.path
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One record was written or removed; ``indexes``: its index entries before and after."""
+
+    path: str
+    partition: str
+    indexes: frozenset[IndexEntry]
+
+
+def concerned_by(target: Key | KeyRange | IndexRange, change: Change) -> bool:
+    """Whether a watch on ``target`` is to be woken by ``change``."""
+    if isinstance(target, Key):
+        return place_of(target) == (change.path, change.partition)
+    if isinstance(target, KeyRange):
+        inside = target.start <= change.path < target.stop
+        return inside and target.partition in (None, change.partition)
+    return any(entry.index == target.index and target.start <= entry.key < target.stop for entry in change.indexes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    record: Record
+    indexes: frozenset[IndexEntry]
+
+
+class Records:
+    """Versioned records in key order, and index entries in index order."""
+
+    def __init__(self) -> None:
+        self.watches: Watches[Change] = Watches()
+        self._stored: dict[Place, _Stored] = {}
+        self._places: list[Place] = []
+        self._indexes: dict[str, list[tuple[bytes, Place]]] = {}
+        # One number for every version and every sequence: it only grows, so that no version comes back when a record
+        # is made again, and no number of a prefix is given twice without a counter for each prefix.
+        self._last_number = 0
+
+    def get(self, key: Key) -> Record | None:
+        """Return the record, or None."""
+        stored = self._stored.get(place_of(key))
+        return stored.record if stored else None
+
+    def apply(self, batch: Batch) -> tuple[Record, ...]:
+        """Apply every step of a batch or, raising VersionMismatch, none; return what the puts wrote."""
+        for step in (*batch.checks, *batch.puts, *batch.deletes):
+            if not isinstance(step, PutSequential):
+                self._check(step.key, step.expected)
+        changes: list[Change] = []
+        written = [self._put(put, changes) for put in batch.puts]
+        for delete in batch.deletes:
+            self._remove(place_of(delete.key), changes)
+        self.watches.notify(changes)
+        return tuple(written)
+
+    def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
+        """Return a page of records in key order."""
+        found: list[Record] = []
+        first = bisect_left(self._places, (keys.start, ""))
+        for at in range(first, len(self._places)):
+            path, partition = self._places[at]
+            if path >= keys.stop:
+                break
+            if keys.partition is not None and partition != keys.partition:
+                continue
+            # One path in two partitions is one key of a range, so a page may end only between two paths.
+            if len(found) >= items_max and found[-1].key.path != path:
+                return RecordPage(tuple(found), KeyRange(path, keys.stop, keys.partition))
+            found.append(self._stored[path, partition].record)
+        return RecordPage(tuple(found))
+
+    def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
+        """Return a page of records in the order of the index."""
+        index = self._indexes.get(entries.index, [])
+        if entries.after is None:
+            first = bisect_left(index, (entries.start, ("", "")))
+        else:
+            first = bisect_right(index, (entries.start, place_of(entries.after)))
+        found: list[Record] = []
+        last_key = b""
+        for key, place in index[first : first + items_max + 1]:
+            if key >= entries.stop:
+                break
+            if len(found) == items_max:
+                resume = IndexRange(entries.index, last_key, entries.stop, found[-1].key)
+                return RecordPage(tuple(found), resume)
+            found.append(self._stored[place].record)
+            last_key = key
+        return RecordPage(tuple(found))
+
+    def _check(self, key: Key, expected: Expected) -> None:
+        """Raise VersionMismatch unless the record is as expected."""
+        stored = self._stored.get(place_of(key))
+        actual = stored.record.version if stored else None
+        if expected is Expect.ANY or (expected is Expect.ABSENT and actual is None):
+            return
+        if expected is Expect.ABSENT or actual != expected:
+            raise VersionMismatch(key, actual)
+
+    def _put(self, put: Put | PutSequential, changes: list[Change]) -> Record:
+        """Write one record with its index entries."""
+        self._last_number += 1
+        version = self._last_number
+        key = put.key if isinstance(put, Put) else self._next_key(put.prefix)
+        place = place_of(key)
+        before = self._stored.get(place)
+        if before is None:
+            insort(self._places, place)
+        after = _Stored(Record(key, bytes(put.value), version), frozenset(put.indexes))
+        self._stored[place] = after
+        self._reindex(place, before.indexes if before else frozenset(), after.indexes, changes)
+        return after.record
+
+    def _next_key(self, prefix: Key) -> Key:
+        """Return the key of the next record under a prefix, in the prefix's partition."""
+        path, partition = place_of(prefix)
+        while True:
+            key = Key(f"{path}/{self._last_number:020d}", partition)
+            if place_of(key) not in self._stored:
+                return key
+            self._last_number += 1
+
+    def _remove(self, place: Place, changes: list[Change]) -> None:
+        """Remove one record with its index entries; an absent one is fine."""
+        before = self._stored.pop(place, None)
+        if before is not None:
+            del self._places[bisect_left(self._places, place)]
+            self._reindex(place, before.indexes, frozenset(), changes)
+
+    def _reindex(
+        self, place: Place, before: frozenset[IndexEntry], after: frozenset[IndexEntry], changes: list[Change]
+    ) -> None:
+        """Bring the indexes in step with a record, in the same step as the record itself."""
+        for entry in before - after:
+            index = self._indexes[entry.index]
+            del index[bisect_left(index, (entry.key, place))]
+            if not index:
+                del self._indexes[entry.index]
+        for entry in after - before:
+            insort(self._indexes.setdefault(entry.index, []), (entry.key, place))
+        changes.append(Change(*place, before | after))
+
+
+def check_batch(batch: Batch) -> None:
+    """Raise ValueError for a batch that names two partitions, or one key twice."""
+    steps: list[Check | Put | Delete] = []
+    partitions: set[str] = set()
+    for step in (*batch.checks, *batch.puts, *batch.deletes):
+        if isinstance(step, PutSequential):
+            partitions.add(place_of(step.prefix)[1])
+        else:
+            steps.append(step)
+            partitions.add(place_of(step.key)[1])
+    if len(partitions) > 1:
+        raise ValueError(f"a batch is of one partition, not of {sorted(partitions)}")
+    places = [place_of(step.key) for step in steps]
+    if len(set(places)) < len(places):
+        raise ValueError("a batch has at most one step for any one key")

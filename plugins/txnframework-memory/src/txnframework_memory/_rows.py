@@ -1,0 +1,294 @@
+"""Rows of ledgers and what they know of producers; every change is one step without an await in it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from txnframework.errors import EntryTrimmed, LedgerClosed, LedgerNotFound, LedgerSealed, StoreMismatch
+from txnframework.model import (
+    Append,
+    Appended,
+    Branch,
+    Counted,
+    EntryRange,
+    LedgerEntry,
+    Limit,
+    Position,
+    ProducerSequence,
+    Tail,
+)
+from txnframework_memory._watch import Watches
+
+DEDUPLICATION_WINDOW = 10_000
+"""How many sequences of one producer in one row are remembered at least."""
+
+LEDGERS_TRIMMED_MAX = 100
+"""How many ledgers one call of ``trim`` drops at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An entry as it stands."""
+
+    position: Position
+    data: bytes
+    messages: int
+    appended_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Where a sequence stands."""
+
+    position: Position
+    branch: Branch | None
+    sequence: ProducerSequence
+
+    def appended(self) -> Appended:
+        """Return what a ledger reports of it."""
+        return Appended(self.position, True, self.branch, self.sequence)
+
+
+@dataclass(slots=True)
+class Window:
+    """The copies of one producer's last sequences, by first sequence; no two of them overlap."""
+
+    copies: list[Copy] = field(default_factory=list)
+    sequences: int = 0
+
+    def overlapping(self, first: int, last: int) -> list[Copy]:
+        """Return the copies that hold any of these sequences, in order."""
+        at = bisect_right(self.copies, first, key=lambda copy: copy.sequence.first)
+        if at and self.copies[at - 1].sequence.last >= first:
+            at -= 1
+        return self.copies[at : bisect_right(self.copies, last, key=lambda copy: copy.sequence.first)]
+
+    def remove(self, copy: Copy) -> None:
+        """Forget a copy that no longer counts."""
+        self.copies.remove(copy)
+        self.sequences -= _size(copy)
+
+    def add(self, copy: Copy) -> None:
+        """Remember a copy, and forget the oldest ones while enough others are left."""
+        insort(self.copies, copy, key=lambda other: other.sequence.first)
+        self.sequences += _size(copy)
+        while self.sequences - _size(self.copies[0]) >= DEDUPLICATION_WINDOW:
+            self.remove(self.copies[0])
+
+
+def _size(copy: Copy) -> int:
+    return copy.sequence.last - copy.sequence.first + 1
+
+
+class Row:
+    """One row of ledgers."""
+
+    def __init__(self, name: str, rows: Rows) -> None:
+        self.name = name
+        self.watches: Watches[None] = Watches()
+        self.is_deleted = False
+        self._rows = rows
+        self._open_id = rows.next_ledger_id()
+        self._ledgers: dict[int, list[Stored]] = {self._open_id: []}
+        self._is_sealed = False
+        self._last = Position(self._open_id, -1)
+        self._trimmed: EntryRange | None = None
+        self._windows: dict[str, Window] = {}
+
+    def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
+        """Append every entry that does not stand here already; refuse all of them, or none."""
+        self.require_present()
+        if ledger_id is None and any(entry.branch for entry in entries):
+            raise ValueError("an entry with a branch is appended to the ledger that its intent names")
+        if self._is_sealed:
+            raise LedgerSealed(self.name)
+        if ledger_id not in (None, self._open_id):
+            raise LedgerClosed(self.name, ledger_id if ledger_id is not None else self._open_id)
+        before = self._last
+        appended = tuple(self._append_one(entry) for entry in entries)
+        if self._last > before:
+            self.watches.notify((None,))
+        return appended
+
+    def find_sequence(self, producer: str, sequence: int) -> Appended | None:
+        """Return the copy of this sequence, or None."""
+        self.require_present()
+        for copy in self._windows.get(producer, Window()).overlapping(sequence, sequence):
+            return copy.appended()
+        return None
+
+    def tail(self) -> Tail:
+        """Return last confirmed position, open ledger and sealed flag."""
+        self.require_present()
+        return Tail(self._last, self._open_id, self._is_sealed)
+
+    def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
+        """Return the first entries of the range."""
+        self.require_present()
+        self._require_untrimmed(entries)
+        found: list[LedgerEntry] = []
+        size = 0
+        for stored in self._entries(entries):
+            size += len(stored.data)
+            if found and (len(found) == limit.items or size > limit.bytes):
+                break
+            found.append(LedgerEntry(stored.position, stored.data))
+        return tuple(found)
+
+    def count(self, entries: EntryRange, messages_max: int) -> Counted:
+        """Return how far the messages reach, by whole entries."""
+        self.require_present()
+        counted = Counted(entries.after, 0)
+        for stored in self._entries(entries):
+            total = counted.messages + stored.messages
+            if counted.messages and total > messages_max:
+                break
+            counted = Counted(stored.position, total)
+        return counted
+
+    def find_time(self, published_ms: int) -> Position:
+        """Return the position before the first entry of this time or later."""
+        self.require_present()
+        for ledger_id, ledger in self._ledgers.items():
+            at = bisect_left(ledger, published_ms, key=lambda stored: stored.appended_ms)
+            if at < len(ledger):
+                return Position(ledger_id, at - 1)
+        return self._last
+
+    def roll(self) -> Tail:
+        """Open the next ledger, unless this one is sealed or empty."""
+        self.require_present()
+        if not self._is_sealed and self._ledgers[self._open_id]:
+            self._open_id = self._rows.next_ledger_id()
+            self._ledgers[self._open_id] = []
+            self.watches.notify((None,))
+        return self.tail()
+
+    def seal(self) -> Tail:
+        """Refuse appends for ever."""
+        self.require_present()
+        if not self._is_sealed:
+            self._is_sealed = True
+            self.watches.notify((None,))
+        return self.tail()
+
+    def trim(self, ledger_id: int) -> int:
+        """Drop closed ledgers below ``ledger_id``; return the first that is left."""
+        self.require_present()
+        below = [closed for closed in self._ledgers if closed < ledger_id and closed != self._open_id]
+        for closed in below[:LEDGERS_TRIMMED_MAX]:
+            dropped = self._ledgers.pop(closed)
+            start = self._trimmed.after if self._trimmed else dropped[0].position
+            self._trimmed = EntryRange(start, dropped[-1].position)
+        return next(iter(self._ledgers))
+
+    def require_present(self) -> None:
+        """Raise LedgerNotFound if this row was deleted."""
+        if self.is_deleted:
+            raise LedgerNotFound(self.name)
+
+    def _append_one(self, entry: Append) -> Appended:
+        """Append one entry, or report the copy that stands here."""
+        sequence = entry.sequence
+        window = self._windows.setdefault(sequence.producer, Window()) if sequence else Window()
+        replaced: Copy | None = None
+        if sequence:
+            for copy in window.overlapping(sequence.first, sequence.last):
+                if copy.position != entry.replaces:
+                    return copy.appended()
+                replaced = copy
+        ledger = self._ledgers[self._open_id]
+        position = Position(self._open_id, len(ledger))
+        ledger.append(Stored(position, bytes(entry.data), entry.messages, self._rows.append_time_ms()))
+        self._last = position
+        if replaced:
+            window.remove(replaced)
+        if sequence:
+            window.add(Copy(position, entry.branch, sequence))
+        if entry.branch:
+            self._rows.note_txn(entry.branch)
+        return Appended(position)
+
+    def _entries(self, entries: EntryRange) -> Iterator[Stored]:
+        """Yield the entries of a range that are left."""
+        for ledger_id, ledger in self._ledgers.items():
+            if ledger_id > entries.upto.ledger_id:
+                return
+            if ledger_id < entries.after.ledger_id:
+                continue
+            first = bisect_right(ledger, entries.after, key=lambda stored: stored.position)
+            for stored in ledger[first:]:
+                if stored.position > entries.upto:
+                    return
+                yield stored
+
+    def _require_untrimmed(self, entries: EntryRange) -> None:
+        """Raise EntryTrimmed if entries of the range were trimmed."""
+        gone = self._trimmed
+        if gone and entries.after < gone.upto and entries.upto >= gone.after and entries.after < entries.upto:
+            missing = max(gone.after, Position(entries.after.ledger_id, entries.after.entry_id + 1))
+            left = next((stored.position for ledger in self._ledgers.values() for stored in ledger[:1]), None)
+            raise EntryTrimmed(self.name, missing, left)
+
+
+class Rows:
+    """Every row of a space, by name, and what outlives a row."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.identity: str | None = None
+        self.highest_txn_numbers: dict[int, int] = {}
+        self._now_ms = now_ms
+        self._appended_ms = 0
+        self._ledger_ids = 0
+        self._rows: dict[str, Row] = {}
+        self._names: list[str] = []
+
+    def belong_to(self, identity: str) -> None:
+        """Take on the identity of a metadata store for ever, or raise StoreMismatch."""
+        if self.identity not in (None, identity):
+            raise StoreMismatch(f"the ledgers belong to {self.identity}, the metadata store is {identity}")
+        self.identity = identity
+
+    def create(self, name: str) -> Row:
+        """Return the row, made if it is not there."""
+        if name not in self._rows:
+            self._rows[name] = Row(name, self)
+            insort(self._names, name)
+        return self._rows[name]
+
+    def find(self, name: str) -> Row:
+        """Return the row or raise LedgerNotFound."""
+        if name not in self._rows:
+            raise LedgerNotFound(name)
+        return self._rows[name]
+
+    def delete(self, name: str) -> None:
+        """Remove a row; an absent one is fine."""
+        row = self._rows.pop(name, None)
+        if row:
+            del self._names[bisect_left(self._names, name)]
+            row.is_deleted = True
+            row.watches.notify((None,))
+
+    def list_names(self, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
+        """Return names with this prefix, in order, after ``after``."""
+        first = max(bisect_left(self._names, prefix), bisect_right(self._names, after))
+        page = self._names[first : first + items_max]
+        return tuple(name for name in page if name.startswith(prefix))
+
+    def next_ledger_id(self) -> int:
+        """Return an id that no ledger of any row ever had, so that none returns with a row that is made again."""
+        self._ledger_ids += 1
+        return self._ledger_ids
+
+    def append_time_ms(self) -> int:
+        """Return the time of an append; it never goes back, so that a row can be searched by time."""
+        self._appended_ms = max(self._appended_ms, self._now_ms())
+        return self._appended_ms
+
+    def note_txn(self, branch: Branch) -> None:
+        """Remember the highest transaction number of each coordinator."""
+        coordinator, number = branch.txn_id.coordinator, branch.txn_id.number
+        self.highest_txn_numbers[coordinator] = max(number, self.highest_txn_numbers.get(coordinator, 0))

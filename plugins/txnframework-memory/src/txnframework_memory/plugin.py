@@ -1,0 +1,61 @@
+"""
+The hooks: ``memory:`` and ``memory://name`` as metadata store and as ledger store.
+
+``memory:`` is a new, private space for each opening: nobody else sees it, and it is gone when it is closed.
+``memory://name`` is one space for everybody in this process who names it, until the process ends; all of them must
+run in one event loop at a time.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from txnframework.errors import ConfigurationError
+from txnframework.interfaces import ILedgerStore, IMetadataStore
+from txnframework.plugin import Provider, StoreContext, hookimpl
+from txnframework_memory._ledger_store import MemoryLedgerStore
+from txnframework_memory._metadata_store import MemoryMetadataStore
+from txnframework_memory.space import MemorySpace
+
+
+class NamedSpaces:
+    """The spaces that URLs name."""
+
+    def __init__(self) -> None:
+        self._spaces: dict[str, MemorySpace] = {}
+
+    def space(self, context: StoreContext) -> MemorySpace:
+        """Return the space that a URL names, made on first use; a new one for a URL without a name."""
+        parts = urlsplit(context.url)
+        if parts.scheme != "memory" or parts.query or parts.fragment or parts.path.strip("/"):
+            raise ConfigurationError("", "a memory store has the URL memory: or memory://name")
+        if not parts.netloc:
+            return MemorySpace(context.environment)
+        if parts.netloc not in self._spaces:
+            self._spaces[parts.netloc] = MemorySpace(context.environment)
+        return self._spaces[parts.netloc]
+
+    async def open_metadata(self, context: StoreContext) -> IMetadataStore:
+        """Open a client of the records."""
+        return await self.space(context).open_metadata()
+
+    async def open_ledgers(self, context: StoreContext) -> ILedgerStore:
+        """Open a client of the ledgers."""
+        return await self.space(context).open_ledgers(context.identity)
+
+
+# The one thing in this process that every plugin registry shares: without it two hosts in one process that are
+# configured with the same name would each have a space of their own.
+_named_spaces = NamedSpaces()
+
+
+@hookimpl
+def txnframework_metadata_stores() -> list[Provider[StoreContext, IMetadataStore]]:
+    """Provide ``memory``."""
+    return [Provider("memory", _named_spaces.open_metadata, MemoryMetadataStore)]
+
+
+@hookimpl
+def txnframework_ledger_stores() -> list[Provider[StoreContext, ILedgerStore]]:
+    """Provide ``memory``."""
+    return [Provider("memory", _named_spaces.open_ledgers, MemoryLedgerStore)]
