@@ -1,0 +1,180 @@
+"""Writing entries, and the door to reading them: one batch of messages of one producer, in columns.
+
+``model.entry_view`` documents the stored form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Final
+
+from txnframework.model.entry_columns import (
+    BinaryColumn,
+    Buffer,
+    EntryColumns,
+    HeaderColumns,
+    binary_column,
+    exactly,
+    int64_column,
+    offsets_of,
+    rebased,
+    trimmed,
+    validity_bytes,
+)
+from txnframework.model.entry_view import (
+    CRC,
+    HAS_HEADERS,
+    HAS_KEYS,
+    HEADER,
+    IN_BRANCH,
+    MAGIC,
+    VERSION,
+    EntryMessage,
+    EntryView,
+    checksum_of,
+)
+from txnframework.model.ids import NUMBER_BITS, Branch
+
+__all__ = [
+    "ENTRY_BYTES_MAX",
+    "BinaryColumn",
+    "EntryColumns",
+    "EntryMessage",
+    "EntryView",
+    "HeaderColumns",
+    "encode_columns",
+    "encode_entry",
+    "slice_entry",
+]
+
+ENTRY_BYTES_MAX: Final = 2**31 - 8
+"""What int32 offsets can reach; producers keep their batches far below."""
+
+
+def encode_entry(messages: Sequence[EntryMessage], producer: str, branch: Branch | None) -> bytes:
+    """Return the entry with these messages; ValueError as from ``encode_columns``."""
+    if not messages:
+        raise ValueError("an entry holds at least one message")
+    present = "".join("0" if message.key is None else "1" for message in reversed(messages))
+    pairs = list(chain.from_iterable(message.headers for message in messages))
+    columns = EntryColumns(
+        len(messages),
+        binary_column([message.value for message in messages]),
+        int64_column(message.sequence_id for message in messages),
+        int64_column(message.published_ms for message in messages),
+        binary_column([message.key or b"" for message in messages]),
+        int(present, 2).to_bytes((len(messages) + 7) // 8, "little"),
+        HeaderColumns(
+            offsets_of(len(message.headers) for message in messages),
+            binary_column([name.encode() for name, _ in pairs]),
+            binary_column([value for _, value in pairs]),
+        ),
+    )
+    return encode_columns(columns, producer, branch)
+
+
+def encode_columns(columns: EntryColumns, producer: str, branch: Branch | None) -> bytes:
+    """Return the entry with these columns; nothing is done in Python for each message unless offsets must be shifted.
+
+    ValueError, where there is no message, where buffers are too short or offsets fall, where the entry would be larger
+    than ENTRY_BYTES_MAX, or where the sequence ids do not grow from message to message: a ledger recognises a repeated
+    entry by its first and its last one.
+    """
+    count = columns.count
+    if count < 1:
+        raise ValueError("an entry holds at least one message")
+    sequence_ids = exactly(columns.sequence_ids, 8 * count, "sequence ids")
+    numbers = sequence_ids.cast("q").tolist()
+    if numbers != sorted(set(numbers)):
+        raise ValueError("the sequence ids of an entry must grow from message to message")
+    values_offsets, values_data = trimmed(columns.values, count, "values")
+    key_buffers = _key_buffers(columns)
+    header_buffers, pairs = _header_buffers(columns.headers, count)
+    flags = (IN_BRANCH if branch else 0) | (HAS_KEYS if key_buffers else 0) | (HAS_HEADERS if pairs else 0)
+    validity, keys_offsets, keys_data = key_buffers or (b"", b"", b"")
+    headers_offsets, names_offsets, names_data, contents_offsets, contents_data = header_buffers or (b"",) * 5
+    data = (producer.encode(), values_data, keys_data, names_data, contents_data)
+    fixed = (
+        values_offsets,
+        sequence_ids,
+        exactly(columns.published_ms, 8 * count, "publish times"),
+        validity,
+        keys_offsets,
+        headers_offsets,
+        names_offsets,
+        contents_offsets,
+    )
+    sizes = tuple(map(len, data))
+    return _assembled((flags, count, pairs), branch, sizes, (*fixed, *data))
+
+
+def _key_buffers(columns: EntryColumns) -> tuple[Buffer, ...]:
+    """Return validity, offsets and data of the keys; nothing where no message has one."""
+    if columns.keys is None:
+        return ()
+    validity = validity_bytes(columns.keys_validity, columns.count)
+    return (validity, *trimmed(columns.keys, columns.count, "keys")) if any(validity) else ()
+
+
+def _header_buffers(headers: HeaderColumns | None, count: int) -> tuple[tuple[Buffer, ...], int]:
+    """Return the five buffers of the headers and their number; nothing where no message has any."""
+    if headers is None:
+        return (), 0
+    outer = exactly(headers.offsets, 4 * (count + 1), "headers offsets")
+    offsets, start, stop = rebased(outer, "headers")
+    if start == stop:
+        return (), 0
+    names = trimmed(headers.names, stop - start, "header names", start)
+    values = trimmed(headers.values, stop - start, "header values", start)
+    return (offsets, *names, *values), stop - start
+
+
+def _assembled(
+    numbers: tuple[int, int, int], branch: Branch | None, sizes: tuple[int, ...], buffers: Sequence[Buffer]
+) -> bytes:
+    """Return header and buffers as one entry, with its checksum."""
+    parts: list[Buffer] = []
+    for buffer in buffers:
+        parts += (buffer, bytes(-len(buffer) % 8))
+    total = HEADER.size + sum(map(len, parts))
+    if total > ENTRY_BYTES_MAX:
+        raise ValueError(f"an entry of {total} bytes is larger than {ENTRY_BYTES_MAX}")
+    txn, number = bytes(16), 0
+    if branch is not None:
+        txn = (branch.txn_id.coordinator << NUMBER_BITS | branch.txn_id.number).to_bytes(16, "little")
+        number = branch.number
+        if not 0 <= number < 1 << 64:
+            raise ValueError(f"branch number {number} does not fit 64 bits")
+    flags, count, pairs = numbers
+    header = bytearray(HEADER.pack(MAGIC, VERSION, flags, 0, total, count, pairs, txn, number, *sizes, 0))
+    checksum = checksum_of((header[: CRC.start], header[CRC.stop :], *parts))
+    header[CRC] = checksum.to_bytes(4, "little")
+    return b"".join((header, *parts))
+
+
+def slice_entry(data: Buffer, first: int, last: int) -> bytes:
+    """Return an entry of the messages ``first`` to ``last`` of another, both included; IndexError where there are none.
+
+    For a batch that is partly stored: what is left is sent as an entry of its own, by the same producer and branch.
+    """
+    view = EntryView(data)
+    if not 0 <= first <= last < view.count:
+        raise IndexError(f"messages {first} to {last} of an entry with {view.count}")
+    count = last - first + 1
+    columns = view.columns()
+    keys, headers = columns.keys, columns.headers
+    validity: bytes | None = None
+    if columns.keys_validity is not None:
+        bits = int.from_bytes(columns.keys_validity, "little") >> first & (1 << count) - 1
+        validity = bits.to_bytes((count + 7) // 8, "little")
+    rest = EntryColumns(
+        count,
+        BinaryColumn(view.values_offsets[first:], view.values_data),
+        view.sequence_ids[first:],
+        view.published_ms[first:],
+        keys and BinaryColumn(view.keys_offsets[first:], keys.data),
+        validity,
+        headers and HeaderColumns(view.headers_offsets[first:], headers.names, headers.values),
+    )
+    return encode_columns(rest, view.producer, view.branch)

@@ -1,0 +1,115 @@
+"""Messages as columns, laid out as Arrow does, and the checks that make them safe to store."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+Buffer = bytes | bytearray | memoryview
+"""Contiguous memory; ``memoryview(x)`` makes one of whatever lends its memory, such as a ``pyarrow.Buffer``."""
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryColumn:
+    """Byte strings as Arrow lays them out: item i is ``data[offsets[i]:offsets[i + 1]]``, offsets are int32.
+
+    The buffers may be longer than needed, and the first offset need not be 0.
+    """
+
+    offsets: Buffer
+    data: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderColumns:
+    """Headers as an Arrow list of structs: message i has those from ``offsets[i]`` to before ``offsets[i + 1]``."""
+
+    offsets: Buffer
+    names: BinaryColumn
+    values: BinaryColumn
+
+
+@dataclass(frozen=True, slots=True)
+class EntryColumns:
+    """``count`` messages as columns; ``sequence_ids`` and ``published_ms`` are int64.
+
+    ``keys`` None: no message has a key. ``keys_validity`` None: all have. Its bits are in Arrow's order, lowest first,
+    and begin at bit 0. ``headers`` None: no message has headers.
+    """
+
+    count: int
+    values: BinaryColumn
+    sequence_ids: Buffer
+    published_ms: Buffer
+    keys: BinaryColumn | None = None
+    keys_validity: Buffer | None = None
+    headers: HeaderColumns | None = None
+
+
+# -- columns of Python values -------------------------------------------------------------------------
+
+
+def binary_column(items: list[bytes]) -> BinaryColumn:
+    """Return the column of these byte strings."""
+    return BinaryColumn(offsets_of(map(len, items)), b"".join(items))
+
+
+def offsets_of(lengths: Iterable[int]) -> memoryview:
+    """Return int32 offsets from 0 for items of these lengths; ValueError where they do not fit."""
+    offsets = [0]
+    for length in lengths:
+        offsets.append(offsets[-1] + length)
+    return _packed("i", offsets)
+
+
+def int64_column(numbers: Iterable[int]) -> memoryview:
+    """Return these numbers as int64; ValueError where one does not fit."""
+    return _packed("q", numbers)
+
+
+def _packed(code: str, numbers: Iterable[int]) -> memoryview:
+    """Return the numbers in an array of fixed width."""
+    try:
+        return memoryview(array(code, numbers)).cast("B")
+    except OverflowError as error:
+        raise ValueError(f"a number does not fit its column: {error}") from error
+
+
+# -- checked and cut to what is needed ----------------------------------------------------------------
+
+
+def exactly(buffer: Buffer, size: int, what: str) -> memoryview:
+    """Return the first ``size`` bytes of ``buffer``; ValueError where it is shorter."""
+    view = memoryview(buffer).cast("B")
+    if len(view) < size:
+        raise ValueError(f"the buffer of {what} has {len(view)} bytes where {size} are needed")
+    return view[:size]
+
+
+def trimmed(column: BinaryColumn, count: int, what: str, first: int = 0) -> tuple[memoryview, memoryview]:
+    """Return offsets from 0 and data of ``count`` items from item ``first`` on; ValueError where they do not fit."""
+    buffer = memoryview(column.offsets).cast("B")[4 * first :]
+    offsets, start, stop = rebased(exactly(buffer, 4 * (count + 1), f"{what} offsets"), what)
+    return offsets, exactly(column.data, stop, what)[start:]
+
+
+def rebased(buffer: memoryview, what: str) -> tuple[memoryview, int, int]:
+    """Return int32 offsets shifted to begin at 0, and what the first and the last were; ValueError where they fall."""
+    offsets = buffer.cast("i").tolist()
+    # Comparing with the sorted list costs no Python work for each item.
+    if offsets[0] < 0 or offsets != sorted(offsets):
+        raise ValueError(f"the offsets of {what} fall")
+    start, stop = offsets[0], offsets[-1]
+    if start:
+        buffer = _packed("i", (offset - start for offset in offsets))
+    return buffer, start, stop
+
+
+def validity_bytes(validity: Buffer | None, count: int) -> bytes:
+    """Return ``count`` validity bits in whole bytes, the rest of the last one zero; None: all are valid."""
+    size = (count + 7) // 8
+    bits = (1 << count) - 1
+    if validity is not None:
+        bits &= int.from_bytes(exactly(validity, size, "keys validity"), "little")
+    return bits.to_bytes(size, "little")

@@ -1,0 +1,247 @@
+"""The stored form of an entry: one batch of messages of one producer, in columns.
+
+Little-endian throughout. A header of 72 bytes is followed by the buffers below; each begins at a multiple of 8 bytes
+from the start of the entry, zeros between them, so that Arrow can wrap every one of them without copying.
+
+======  ====  =====================================================================
+offset  size  header field
+======  ====  =====================================================================
+0       4     magic ``TXNE``
+4       2     format version, 1
+6       2     flags: 1 in a branch, 2 a message has a key, 4 a message has headers
+8       4     CRC-32 of the entry without these four bytes
+12      4     size of the whole entry in bytes
+16      4     n, number of messages, at least 1
+20      4     m, number of headers of all messages
+24      16    transaction id (zero: no branch)
+40      8     branch number
+48      4     size of the producer's name
+52      16    sizes of the data of values, keys, header names, header values
+68      4     zero
+======  ====  =====================================================================
+
+Buffers, in this order; those of a column that no message uses are empty:
+
+1. values: n+1 offsets (int32); sequence ids: n int64; published, ms since 1970: n int64
+2. keys: validity (n bits, lowest first, 1: has a key); n+1 offsets
+3. headers, a list of structs: n+1 offsets into the m headers; m+1 offsets of the names; m+1 of the values
+4. the producer's name (UTF-8); data of values, keys, header names (UTF-8), header values
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from txnframework.errors import CorruptEntry, UnknownFormat
+from txnframework.model.entry_columns import BinaryColumn, Buffer, EntryColumns, HeaderColumns
+from txnframework.model.ids import NUMBER_BITS, Branch, TxnID
+from txnframework.model.positions import Position
+
+if sys.byteorder != "little":  # pragma: no cover
+    raise ImportError("txnframework reads entries in place and so needs a little-endian machine")
+
+MAGIC: Final = b"TXNE"
+VERSION: Final = 1
+IN_BRANCH: Final = 1
+HAS_KEYS: Final = 2
+HAS_HEADERS: Final = 4
+PREFIX: Final = struct.Struct("<4sHH")
+HEADER: Final = struct.Struct("<4sHHIIII16sQIIIIII")
+CRC: Final = slice(PREFIX.size, PREFIX.size + 4)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryMessage:
+    """One message of an entry; ``sequence_id`` is its producer's, ``published_ms`` counts from 1970."""
+
+    key: bytes | None
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...]
+    sequence_id: int
+    published_ms: int
+
+
+class EntryView:
+    """An entry as it lies in memory: every buffer is a view of ``data``, nothing is copied but single messages.
+
+    Constructing it checks format, sizes and checksum: CorruptEntry names ``position``, UnknownFormat the version.
+    Offsets are views of int32, sequence ids and times of int64, the others of bytes. The buffers of keys are empty
+    unless ``has_keys``, those of headers unless ``has_headers``. ``data`` must not change while the view is used.
+    """
+
+    __slots__ = (
+        "branch",
+        "count",
+        "has_headers",
+        "has_keys",
+        "header_count",
+        "header_names_data",
+        "header_names_offsets",
+        "header_values_data",
+        "header_values_offsets",
+        "headers_offsets",
+        "keys_data",
+        "keys_offsets",
+        "keys_validity",
+        "position",
+        "producer",
+        "published_ms",
+        "sequence_ids",
+        "values_data",
+        "values_offsets",
+    )
+
+    def __init__(self, data: Buffer, position: Position | None = None) -> None:
+        entry = memoryview(data).cast("B").toreadonly()
+        _check(entry, position)
+        _, _, flags, _, _, count, pairs, txn, number, *data_sizes, _ = HEADER.unpack_from(entry)
+        self.position = position
+        self.count: int = count
+        self.header_count: int = pairs
+        self.has_keys = bool(flags & HAS_KEYS)
+        self.has_headers = bool(flags & HAS_HEADERS)
+        self.branch: Branch | None = None
+        if flags & IN_BRANCH:
+            bits = int.from_bytes(txn, "little")
+            self.branch = Branch(TxnID(bits >> NUMBER_BITS, bits & (1 << NUMBER_BITS) - 1), number)
+        sizes = (
+            4 * (count + 1),
+            8 * count,
+            8 * count,
+            (count + 7) // 8 * self.has_keys,
+            4 * (count + 1) * self.has_keys,
+            4 * (count + 1) * self.has_headers,
+            4 * (pairs + 1) * self.has_headers,
+            4 * (pairs + 1) * self.has_headers,
+            *data_sizes,
+        )
+        if HEADER.size + sum(size + -size % 8 for size in sizes) != len(entry):
+            raise CorruptEntry(position, "its counts do not add up to its size")
+        buffers = _cut(entry, sizes)
+        self.values_offsets = buffers[0].cast("i")
+        self.sequence_ids = buffers[1].cast("q")
+        self.published_ms = buffers[2].cast("q")
+        self.keys_validity = buffers[3]
+        self.keys_offsets = buffers[4].cast("i")
+        self.headers_offsets = buffers[5].cast("i")
+        self.header_names_offsets = buffers[6].cast("i")
+        self.header_values_offsets = buffers[7].cast("i")
+        self.producer = self._text(buffers[8])
+        self.values_data, self.keys_data, self.header_names_data, self.header_values_data = buffers[9:]
+        self._check_offsets()
+
+    @property
+    def first_sequence(self) -> int:
+        """The producer's sequence id of the first message."""
+        return self.sequence_ids[0]
+
+    @property
+    def last_sequence(self) -> int:
+        """The producer's sequence id of the last message, the highest of the entry."""
+        return self.sequence_ids[-1]
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether every sequence id between the first and the last one is in the entry."""
+        return self.last_sequence - self.first_sequence == self.count - 1
+
+    def message(self, index: int) -> EntryMessage:
+        """Return a copy of one message, counted from 0; IndexError where there is none."""
+        if not 0 <= index < self.count:
+            raise IndexError(f"message {index} of an entry with {self.count}")
+        key: bytes | None = None
+        if self.has_keys and self.keys_validity[index >> 3] >> (index & 7) & 1:
+            key = _item(self.keys_offsets, self.keys_data, index)
+        headers: tuple[tuple[str, bytes], ...] = ()
+        if self.has_headers:
+            pairs = range(self.headers_offsets[index], self.headers_offsets[index + 1])
+            headers = tuple(self._header(pair) for pair in pairs)
+        value = _item(self.values_offsets, self.values_data, index)
+        return EntryMessage(key, value, headers, self.sequence_ids[index], self.published_ms[index])
+
+    def messages(self) -> Iterator[EntryMessage]:
+        """Return an iterator over copies of all messages, in order."""
+        return map(self.message, range(self.count))
+
+    def columns(self) -> EntryColumns:
+        """Return the buffers as columns, without copying."""
+        keys: BinaryColumn | None = None
+        if self.has_keys:
+            keys = BinaryColumn(self.keys_offsets, self.keys_data)
+        headers: HeaderColumns | None = None
+        if self.has_headers:
+            names = BinaryColumn(self.header_names_offsets, self.header_names_data)
+            values = BinaryColumn(self.header_values_offsets, self.header_values_data)
+            headers = HeaderColumns(self.headers_offsets, names, values)
+        values_column = BinaryColumn(self.values_offsets, self.values_data)
+        validity = self.keys_validity if self.has_keys else None
+        return EntryColumns(self.count, values_column, self.sequence_ids, self.published_ms, keys, validity, headers)
+
+    def _header(self, pair: int) -> tuple[str, bytes]:
+        """Return a copy of one header, counted over all messages."""
+        name = _item(self.header_names_offsets, self.header_names_data, pair)
+        return self._text(name), _item(self.header_values_offsets, self.header_values_data, pair)
+
+    def _text(self, raw: Buffer) -> str:
+        """Return the text that these bytes hold."""
+        try:
+            return str(raw, "utf-8")
+        except UnicodeDecodeError as error:
+            raise CorruptEntry(self.position, f"a name in it is not UTF-8: {error}") from error
+
+    def _check_offsets(self) -> None:
+        """Refuse offsets that point outside of their data: a valid checksum does not tell who wrote them."""
+        for offsets, end in (
+            (self.values_offsets, len(self.values_data)),
+            (self.keys_offsets, len(self.keys_data)),
+            (self.headers_offsets, self.header_count),
+            (self.header_names_offsets, len(self.header_names_data)),
+            (self.header_values_offsets, len(self.header_values_data)),
+        ):
+            numbers = offsets.tolist() or [0, 0]
+            if numbers[0] != 0 or numbers[-1] != end or numbers != sorted(numbers):
+                raise CorruptEntry(self.position, "its offsets do not fit its data")
+
+
+def _check(entry: memoryview, position: Position | None) -> None:
+    """Check format, size and checksum; the version first, because another one may lay out the rest differently."""
+    magic, version, flags = PREFIX.unpack_from(entry) if len(entry) >= PREFIX.size else (b"", 0, 0)
+    if magic != MAGIC:
+        raise CorruptEntry(position, "it does not begin as an entry does")
+    if version != VERSION:
+        raise UnknownFormat("an entry" if position is None else f"entry {position}", version)
+    size = int.from_bytes(entry[CRC.stop : CRC.stop + 4], "little")
+    if len(entry) < HEADER.size or size != len(entry):
+        raise CorruptEntry(position, f"it has {len(entry)} bytes where it says {size}")
+    if checksum_of((entry[: CRC.start], entry[CRC.stop :])) != int.from_bytes(entry[CRC], "little"):
+        raise CorruptEntry(position, "its checksum is wrong")
+    if flags & ~(IN_BRANCH | HAS_KEYS | HAS_HEADERS) or not HEADER.unpack_from(entry)[5]:
+        raise CorruptEntry(position, "it has unknown flags or no messages")
+
+
+def checksum_of(parts: Iterable[Buffer]) -> int:
+    """Return the CRC-32 of these bytes, one after the other."""
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return checksum
+
+
+def _cut(entry: memoryview, sizes: tuple[int, ...]) -> list[memoryview]:
+    """Return the buffers of these sizes, each from a multiple of 8 bytes on."""
+    buffers = []
+    at = HEADER.size
+    for size in sizes:
+        buffers.append(entry[at : at + size])
+        at += size + -size % 8
+    return buffers
+
+
+def _item(offsets: memoryview, data: memoryview, index: int) -> bytes:
+    """Return a copy of one item of a column."""
+    return bytes(data[offsets[index] : offsets[index + 1]])

@@ -1,0 +1,152 @@
+"""Names of topics and of the segments that a scalable topic is made of."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from txnframework.errors import InvalidName
+
+PERSISTENT = "persistent"
+TOPIC = "topic"
+SEGMENT = "segment"
+DEFAULT_TENANT = "public"
+DEFAULT_NAMESPACE = "default"
+
+HASH_MAX = 0xFFFF
+"""Segments divide the hash values 0 to this one, both included."""
+
+SEGMENT_ID_MAX = 2**63 - 1
+
+_TOPIC_FORM = "expected persistent://tenant/namespace/name or topic://tenant/namespace/name"
+_SEGMENT_FORM = "expected segment://tenant/namespace/name/<start>-<end>-<segment id>, such as 0000-7fff-1"
+# One spelling only: upper case, leading zeros and other scripts' digits would give one segment two names.
+_RANGE = re.compile(r"([0-9a-f]{4})-([0-9a-f]{4})-(0|[1-9][0-9]*)")
+# Control characters and line breaks garble logs; lone surrogates have no UTF-8 form, so no store could hold them.
+_FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+
+def check_name_part(part: str, what: str, text: str) -> None:
+    """Accept one part of a name, called ``what``, or raise InvalidName about ``text``, the name that it is part of.
+
+    A part is not empty and holds neither ``/`` nor control characters; everything else is allowed.
+    """
+    if not part:
+        raise InvalidName(text, f"its {what} is empty")
+    if "/" in part:
+        raise InvalidName(text, f"its {what} contains a slash")
+    for character in part:
+        if unicodedata.category(character) in _FORBIDDEN_CATEGORIES:
+            raise InvalidName(text, f"its {what} contains the control character U+{ord(character):04X}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicName:
+    """A topic, ``persistent://tenant/namespace/name`` or ``topic://tenant/namespace/name``.
+
+    Every instance is valid: constructing one that could not be parsed back raises InvalidName.
+    """
+
+    domain: str
+    tenant: str
+    namespace: str
+    name: str
+
+    def __post_init__(self) -> None:
+        text = str(self)
+        if self.domain not in (PERSISTENT, TOPIC):
+            raise InvalidName(text, f"its domain {self.domain!r} is not that of a topic; {_TOPIC_FORM}")
+        _check_parts(self.tenant, self.namespace, self.name, text)
+
+    def __str__(self) -> str:
+        """Return the full name, which ``parse`` reads back."""
+        return f"{self.domain}://{self.tenant}/{self.namespace}/{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """Return the topic that ``text`` names, or raise InvalidName.
+
+        Short forms are completed: ``name`` to ``topic://public/default/name``, ``tenant/namespace/name`` to
+        ``topic://tenant/namespace/name``.
+        """
+        domain, separator, rest = text.partition("://")
+        if not separator:
+            domain, rest = TOPIC, text
+        elif domain == SEGMENT:
+            raise InvalidName(text, f"it names a segment, not a topic; {_TOPIC_FORM}")
+        parts = rest.split("/")
+        if not separator and len(parts) == 1:
+            parts = [DEFAULT_TENANT, DEFAULT_NAMESPACE, *parts]
+        if len(parts) != 3:
+            raise InvalidName(text, f"it has {len(parts)} parts; {_TOPIC_FORM}")
+        tenant, namespace, name = parts
+        # Checked here as well, so that the error quotes what was typed and not its completed form.
+        _check_parts(tenant, namespace, name, text)
+        return cls(domain, tenant, namespace, name)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SegmentName:
+    """A segment of the topic ``topic://tenant/namespace/name``: the hash values ``start`` to ``end``, both included.
+
+    Every instance is valid: constructing one that could not be parsed back raises InvalidName.
+    """
+
+    tenant: str
+    namespace: str
+    name: str
+    start: int
+    end: int
+    segment_id: int
+
+    def __post_init__(self) -> None:
+        text = str(self)
+        _check_parts(self.tenant, self.namespace, self.name, text)
+        if not 0 <= self.start <= self.end <= HASH_MAX:
+            raise InvalidName(text, "its hash range must start at or before its end, within 0000-ffff")
+        if not 0 <= self.segment_id <= SEGMENT_ID_MAX:
+            raise InvalidName(text, "its segment id must be between 0 and 2**63 - 1")
+
+    def __str__(self) -> str:
+        """Return the full name, which ``parse`` reads back."""
+        where = f"{self.start:04x}-{self.end:04x}-{self.segment_id}"
+        return f"{SEGMENT}://{self.tenant}/{self.namespace}/{self.name}/{where}"
+
+    @property
+    def topic(self) -> TopicName:
+        """The topic that this is a segment of."""
+        return TopicName(TOPIC, self.tenant, self.namespace, self.name)
+
+    def covers(self, hash_value: int) -> bool:
+        """Return whether messages whose key has this hash value belong here."""
+        return self.start <= hash_value <= self.end
+
+    @classmethod
+    def parse(cls, text: str) -> SegmentName:
+        """Return the segment that ``text`` names, or raise InvalidName; there is no short form."""
+        domain, _, rest = text.partition("://")
+        parts = rest.split("/")
+        if domain != SEGMENT or len(parts) != 4:
+            raise InvalidName(text, f"it does not name a segment; {_SEGMENT_FORM}")
+        tenant, namespace, name, where = parts
+        match = _RANGE.fullmatch(where)
+        # 19 digits hold every segment id; the bound also keeps int() away from endless digits.
+        if match is None or len(match[3]) > 19:
+            raise InvalidName(text, f"its last part does not describe a segment; {_SEGMENT_FORM}")
+        _check_parts(tenant, namespace, name, text)
+        return cls(tenant, namespace, name, int(match[1], 16), int(match[2], 16), int(match[3]))
+
+
+def parse_name(text: str) -> TopicName | SegmentName:
+    """Return the topic or segment that ``text`` names, or raise InvalidName."""
+    if text.startswith(f"{SEGMENT}://"):
+        return SegmentName.parse(text)
+    return TopicName.parse(text)
+
+
+def _check_parts(tenant: str, namespace: str, name: str, text: str) -> None:
+    """Check the three parts that every name has."""
+    check_name_part(tenant, "tenant", text)
+    check_name_part(namespace, "namespace", text)
+    check_name_part(name, "name", text)
