@@ -1,0 +1,133 @@
+"""The core's own commands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from txnframework.cli._boundary import STATUS_FAILED, report
+from txnframework.cli._loaded import Loaded
+from txnframework.config import Config, check_config, load_config, redact_url, render_config
+from txnframework.errors import ConfigurationError, UnknownPlugin
+from txnframework.plugin import PluginDescription, PluginRegistry, Role
+
+CONFIG_FILE = "txnframework.toml"
+_PLAIN_WIDTH = 160  # into a file or pipe: wide enough that nobody's grep meets a folded line
+
+
+@click.command()
+@click.option(
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="A table to read, or JSON for programs.",
+)
+@click.pass_obj
+@click.pass_context
+def plugins(ctx: click.Context, loaded: Loaded, output: str) -> None:
+    """
+    List the installed plugins.
+
+    Shows what each provides, which distribution it comes with, and what its implementation promises beyond its
+    role. Exit status 1 if a plugin cannot be used; standard error says which and why.
+    """
+    described = loaded.registry.describe()
+    if output == "json":
+        click.echo(json.dumps([asdict(one) for one in described], indent=2))
+    elif described:
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=_PLAIN_WIDTH)
+        console.print(_table(described))
+    else:
+        click.echo("No plugin is installed; 'pip install txnframework[embedded]' brings enough to start with.")
+    for error in loaded.errors:
+        report(error)
+    if loaded.errors:
+        ctx.exit(STATUS_FAILED)
+
+
+def _table(described: tuple[PluginDescription, ...]) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    for title in ("role", "name", "distribution", "version", "family", "promises"):
+        table.add_column(title, overflow="fold")
+    for one in described:
+        table.add_row(
+            one.role,
+            one.name,
+            one.distribution or "(passed in)",
+            one.version or "",
+            ", ".join(one.families),
+            ", ".join(one.capabilities),
+        )
+    return table
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), default=CONFIG_FILE)
+@click.pass_obj
+def check(loaded: Loaded, file: Path) -> None:
+    """
+    Say whether a configuration file is right.
+
+    Reads FILE (default: txnframework.toml) and compares it with the installed plugins; opens no store. Exit status
+    2 if something is wrong; standard error says what, where and what is allowed.
+    """
+    config = load_config(file)
+    if loaded.errors:
+        raise loaded.errors[0]  # a program that opens this configuration would stop at it too
+    check_config(config, loaded.registry, str(file))
+    click.echo(f"{file} is right.")
+    click.echo(f"  metadata    {redact_url(config.metadata.url)}")
+    click.echo(f"  ledger      {redact_url(config.ledger.url)}")
+    for domain in ("segment", "persistent"):
+        click.echo(f"  {domain:<11} {_served(config, domain, loaded.registry)}")
+
+
+def _served(config: Config, domain: str, registry: PluginRegistry) -> str:
+    """Say by which plugins a domain is served, or which one it lacks."""
+    named = config.domain("", domain)
+    try:
+        registry.coordinator(named.coordinator)
+        registry.buffer(named.buffer)
+        registry.pending_ack_store(named.pending_ack)
+    except UnknownPlugin as exc:
+        return f"without transactions: {exc}"
+    return f"coordinator {named.coordinator}, buffer {named.buffer}, pending acks {named.pending_ack}"
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), default=CONFIG_FILE)
+@click.option("--force", is_flag=True, help="Overwrite FILE if it is there.")
+@click.pass_obj
+def init(loaded: Loaded, file: Path, force: bool) -> None:
+    """
+    Write a commented configuration file.
+
+    Writes FILE (default: txnframework.toml) with every setting, its meaning and its default. As written, it
+    changes nothing: take the '#' from what you want to change.
+    """
+    registry = loaded.registry
+    installed: dict[str, tuple[str, ...]] = {
+        "metadata.url": registry.names(Role.METADATA_STORE),
+        "ledger.url": registry.names(Role.LEDGER_STORE),
+    }
+    for domain in ("segment", "persistent"):
+        installed[f"domains.{domain}.coordinator"] = registry.names(Role.COORDINATOR)
+        installed[f"domains.{domain}.buffer"] = registry.names(Role.BUFFER)
+        installed[f"domains.{domain}.pending_ack"] = registry.names(Role.PENDING_ACK_STORE)
+    try:
+        with file.open("w" if force else "x", encoding="utf-8") as written:
+            written.write(render_config(installed))
+    except FileExistsError as exc:
+        raise ConfigurationError("", "is there already; --force overwrites it", str(file)) from exc
+    except OSError as exc:
+        raise ConfigurationError("", f"cannot be written: {exc.strerror or exc}", str(file)) from exc
+    click.echo(f"Wrote {file}. 'txnframework check {file}' says whether it is right after your changes.")
