@@ -114,6 +114,9 @@ class TransactionsSection(Section, frozen=True, kw_only=True):
     max_clock_skew_ms: Annotated[
         int, Meta(ge=0, description="By how much the clocks of two hosts may differ; added to every deadline.")
     ] = 1_000
+    sweep: Annotated[
+        bool, Meta(description="Whether this process aborts what is overdue and forgets what is done.")
+    ] = True
     sweep_transactions_max: Annotated[
         int, Meta(ge=1, description="How many transactions one sweep aborts or collects before others get a turn.")
     ] = 100

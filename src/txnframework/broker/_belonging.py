@@ -1,0 +1,34 @@
+"""Whether a metadata store and a ledger store belong together."""
+
+from __future__ import annotations
+
+from txnframework.errors import StoreMismatch
+from txnframework.interfaces import ILedgerStore, IMetadataStore
+from txnframework.model import paths, records
+
+
+async def check_belonging(store: IMetadataStore, ledgers: ILedgerStore, store_url: str, ledger_url: str) -> None:
+    """
+    Refuse a pair of which one was restored from a backup: an id that nobody knows any more counts as committed.
+
+    The ledgers are asked first. Ids are reserved before they are used, so a healthy pair, however busy, always shows
+    a block at least as high as what the ledgers knew before. URLs come without their secrets.
+
+    :raises StoreMismatch: the identities differ, or the ledgers know an id that the store never reserved.
+    """
+    if ledgers.identity != store.identity:
+        raise StoreMismatch(
+            f"{store_url} is {store.identity!r}, but {ledger_url} belongs to {ledgers.identity!r}; "
+            "name the two that were made together"
+        )
+    highest = await ledgers.highest_txn_numbers()
+    for coordinator, number in sorted(highest.items()):
+        key = paths.ids_key(coordinator)
+        record = await store.get(key)
+        reserved = 0 if record is None else records.decode(records.IdBlock, record).next
+        if number >= reserved:
+            raise StoreMismatch(
+                f"{ledger_url} ({ledgers.identity!r}) holds entries of transaction number {number} of coordinator "
+                f"{coordinator}, but {store_url} ({store.identity!r}) reserved numbers below {reserved} only; "
+                "one of them was restored from a backup"
+            )

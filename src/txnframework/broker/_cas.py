@@ -1,0 +1,40 @@
+"""Changing one record by compare-and-set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
+from txnframework.interfaces import IMetadataStore
+from txnframework.model.metadata import Expect, Expected, Key, Put, Record
+
+ATTEMPTS_MAX = 1_000
+"""Each failed attempt means that somebody else succeeded; the bound only keeps a defect from turning into a spin."""
+
+Decide = Callable[[Record | None], Put | None]
+
+
+async def change(store: IMetadataStore, key: Key, decide: Decide) -> None:
+    """
+    Read the record, let ``decide`` say what to write (None: it is as it should be), write it, or begin again.
+
+    ``decide`` must recognise its own effect: after a conflict or an unknown outcome it is asked again with what
+    stands there then.
+
+    :raises Unavailable: it changed too often in between; what was read last stands.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        write = decide(await store.get(key))
+        if write is None:
+            return
+        try:
+            await store.put(write)
+        except (VersionMismatch, OutcomeUnknown):
+            continue
+        return
+    raise Unavailable(f"record {key.path} changed {ATTEMPTS_MAX} times while it was being changed")
+
+
+def version_of(record: Record | None) -> Expected:
+    """Return what a write expects that is decided upon ``record``."""
+    return Expect.ABSENT if record is None else record.version

@@ -1,0 +1,179 @@
+"""The durable cursor of one subscription on one segment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from zope.interface import implementer
+
+from txnframework.broker._cas import change, version_of
+from txnframework.broker._history import with_processed
+from txnframework.errors import SubscriptionNotFound
+from txnframework.interfaces import ICursor, IMetadataStore
+from txnframework.model import paths, records
+from txnframework.model.acks import Ack, ProcessedRange
+from txnframework.model.cursor import Cursor, from_record, to_record, unite
+from txnframework.model.indexes import subscription_indexes
+from txnframework.model.metadata import Key, Put, Record
+from txnframework.model.names import TopicName, parse_name
+from txnframework.model.positions import EARLIEST, Position
+
+FIRST_INCARNATION = 1
+
+Update = Callable[[Cursor | None], Cursor | None]
+
+
+@implementer(ICursor)
+class StoredCursor:
+    """
+    The cursor record and the part of the subscription record that must be written before it.
+
+    It keeps nothing in memory: every change reads, unites and compares, so any number of processes may have one.
+    """
+
+    def __init__(self, store: IMetadataStore, topic: str, segment: str, subscription: str) -> None:
+        self.topic = topic
+        self.segment = segment
+        self.subscription = subscription
+        self._store = store
+        self._key = paths.cursor_key(segment, subscription)
+
+    @property
+    def key(self) -> Key:
+        """Where the record stands, for a watch."""
+        return self._key
+
+    async def load(self) -> Cursor:
+        """
+        Return it as it is now.
+
+        A child segment that was made without one, because the subscription came into being at the same time, starts
+        at its first entry.
+
+        :raises SubscriptionNotFound: there is no such subscription, or it was given up.
+        """
+        cursor = await self._read()
+        if cursor is None and await self._known_to_topic():
+            await self.start(EARLIEST)
+            cursor = await self._read()
+        if cursor is None or cursor.tombstone:
+            raise SubscriptionNotFound(self.topic, self.subscription)
+        return cursor
+
+    async def start(self, at: Position) -> None:
+        """Make it, with everything up to ``at`` done, unless it is there; a given-up one begins a new life."""
+
+        def begin(cursor: Cursor | None) -> Cursor | None:
+            if cursor is None:
+                return Cursor(FIRST_INCARNATION, at.entry)
+            return Cursor(cursor.incarnation + 1, at.entry) if cursor.tombstone else None
+
+        await self._update(begin)
+
+    async def seek(self, to: Position) -> Cursor:
+        """
+        Begin a new incarnation with exactly what stands up to ``to`` done; acks of the old one have no effect any more.
+
+        :raises SubscriptionNotFound: there is no such subscription, or it was given up.
+        """
+        before = await self.load()
+        sought = Cursor(before.incarnation + 1, to.entry)
+
+        def move(cursor: Cursor | None) -> Cursor | None:
+            nonlocal sought
+            if cursor is None or cursor.tombstone:
+                raise SubscriptionNotFound(self.topic, self.subscription)
+            if cursor == sought:  # the outcome was unknown, and it was applied
+                return None
+            sought = Cursor(cursor.incarnation + 1, to.entry)
+            return sought
+
+        await self._update(move)
+        return sought
+
+    async def give_up(self) -> None:
+        """Leave a tombstone: a cursor of this name that begins later goes on with its versions and incarnations."""
+
+        def bury(cursor: Cursor | None) -> Cursor | None:
+            if cursor is None or cursor.tombstone:
+                return None
+            return replace(cursor, deleted=(), partial={}, tombstone=True)
+
+        await self._update(bury)
+
+    async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: ProcessedRange | None) -> bool:
+        """
+        Unite ``acks`` with the cursor; return False, changing nothing, if it has another incarnation or is gone.
+
+        A crash between history and cursor leaves a history that names a range ahead of the cursor. Whoever settles
+        the acknowledgment again, which is still recorded, finds the entry there and moves the cursor.
+        """
+        if processed is not None:
+            found = await self._read()
+            if not _lives(found, incarnation):
+                return False
+            await self._remember(processed)
+        applied = True
+
+        def move(cursor: Cursor | None) -> Cursor | None:
+            nonlocal applied
+            applied = _lives(cursor, incarnation)
+            if cursor is None or not applied:
+                return None
+            united = unite(cursor, acks)
+            return None if united == cursor else united
+
+        await self._update(move)
+        return applied
+
+    async def _read(self) -> Cursor | None:
+        record = await self._store.get(self._key)
+        return None if record is None else _decoded(record)
+
+    async def _update(self, update: Update) -> None:
+        def decide(record: Record | None) -> Put | None:
+            after = update(None if record is None else _decoded(record))
+            if after is None:
+                return None
+            return Put(self._key, records.encode(to_record(after)), version_of(record))
+
+        await change(self._store, self._key, decide)
+
+    async def _remember(self, processed: ProcessedRange) -> None:
+        """Write the range into the subscription's history."""
+        key = paths.subscription_key(self.topic, self.subscription)
+
+        def decide(record: Record | None) -> Put | None:
+            before = records.SubscriptionRecord() if record is None else _subscription(record)
+            after = with_processed(before, self.segment, processed)
+            if after is None:
+                return None
+            return Put(key, records.encode(after), version_of(record), subscription_indexes(after))
+
+        await change(self._store, key, decide)
+
+    async def _known_to_topic(self) -> bool:
+        """
+        Return whether the topic lists the subscription.
+
+        It is listed last when it is made and struck off first when it is given up, so that nobody makes a cursor at
+        the first entry for one that is about to begin elsewhere.
+        """
+        name = parse_name(self.topic)
+        if not isinstance(name, TopicName):
+            return False
+        record = await self._store.get(paths.topic_key(name))
+        return record is not None and self.subscription in records.decode(records.TopicRecord, record).subscriptions
+
+
+def _lives(cursor: Cursor | None, incarnation: int) -> bool:
+    return cursor is not None and not cursor.tombstone and cursor.incarnation == incarnation
+
+
+def _decoded(record: Record) -> Cursor:
+    return from_record(records.decode(records.CursorRecord, record))
+
+
+def _subscription(record: Record) -> records.SubscriptionRecord:
+    return records.decode(records.SubscriptionRecord, record)

@@ -1,0 +1,239 @@
+"""A host: one process's stores, coordinators, segments and subscriptions."""
+
+from __future__ import annotations
+
+from txnframework.broker._background import Background
+from txnframework.broker._belonging import check_belonging
+from txnframework.broker._cursors import StoredCursor
+from txnframework.broker._once import OpenedOnce
+from txnframework.broker._participants import HostParticipants, topic_of
+from txnframework.broker._segments import OpenSegment, SegmentSubscription
+from txnframework.broker._sweeps import Sweeps
+from txnframework.broker._topics import Topics
+from txnframework.config import Config, DomainSection, redact_url, store_name
+from txnframework.environment import Environment, SystemEnvironment
+from txnframework.errors import Closed
+from txnframework.interfaces import (
+    ILedgerStore,
+    IMetadataStore,
+    ITransactionBuffer,
+    ITransactionCoordinator,
+)
+from txnframework.model.ids import COORDINATOR_BITS, TxnID
+from txnframework.model.names import parse_name
+from txnframework.plugin import (
+    CoordinatorContext,
+    PluginRegistry,
+    SegmentContext,
+    StoreContext,
+    SubscriptionContext,
+    load_plugins,
+)
+
+LOG_FAMILY = "log"
+SETTLING_AT_ONCE_MAX = 8
+SETTLING_WAITING_MAX = 10_000
+
+
+async def open_host(
+    config: Config, registry: PluginRegistry | None = None, environment: Environment | None = None
+) -> Host:
+    """
+    Open the stores that ``config`` names and look whether they belong together.
+
+    Sweeps begin with the first coordinator that is opened, unless ``transactions.sweep`` is off.
+
+    :raises UnknownPlugin: no installed plugin serves a URL.
+    :raises StoreMismatch: the stores do not belong together.
+    """
+    registry = registry or load_plugins()
+    environment = environment or SystemEnvironment()
+    metadata = await _open_metadata(config, registry, environment)
+    try:
+        ledgers = await _open_ledgers(config, registry, environment, metadata.identity)
+        try:
+            await check_belonging(metadata, ledgers, redact_url(config.metadata.url), redact_url(config.ledger.url))
+        except BaseException:
+            await ledgers.close()
+            raise
+    except BaseException:
+        await metadata.close()
+        raise
+    return Host(config, registry, environment, metadata, ledgers)
+
+
+class Host:
+    """
+    Everything of one process that stands between the roles and whoever uses them; made by ``open_host``.
+
+    Segments, subscriptions and coordinators are opened on first use and kept. Nothing here is a single point of
+    truth: other processes may do the same with the same stores at the same time.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        registry: PluginRegistry,
+        environment: Environment,
+        metadata: IMetadataStore,
+        ledgers: ILedgerStore,
+    ) -> None:
+        self.config = config
+        self.registry = registry
+        self.environment = environment
+        self.metadata = metadata
+        self.ledgers = ledgers
+        self.topics = Topics(metadata, ledgers, self.segment)
+        self.participants = HostParticipants(self.segment, self._any_subscription)
+        self.sweeps = Sweeps(lambda: self._coordinators.values(), environment, config.transactions)
+        self._coordinators: OpenedOnce[ITransactionCoordinator] = OpenedOnce()
+        self._segments: OpenedOnce[OpenSegment] = OpenedOnce()
+        self._subscriptions: OpenedOnce[SegmentSubscription] = OpenedOnce()
+        self._background = Background(SETTLING_AT_ONCE_MAX, SETTLING_WAITING_MAX)
+        self._closed = False
+
+    async def coordinator(self, domain: str = "segment") -> ITransactionCoordinator:
+        """
+        Return the coordinator of a domain (``segment``, ``topic`` or ``persistent``).
+
+        :raises UnknownPlugin: the domain's plugins are not installed.
+        """
+        section: DomainSection = getattr(self.config.domains, "segment" if domain == "topic" else domain)
+        return await self._coordinator(section.coordinator)
+
+    async def segment(self, name: str) -> OpenSegment:
+        """
+        Return a segment by its full name.
+
+        :raises LedgerNotFound: it is not there.
+        """
+        self._require_open()
+        return await self._segments.get(name, lambda: self._open_segment(name))
+
+    async def subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
+        """Return a subscription on one segment; whether it exists is told by ``cursor.load``."""
+        self._require_open()
+        return await self._subscriptions.get(f"{segment} {name}", lambda: self._open_subscription(topic, name, segment))
+
+    def settle_soon(self, txn_id: TxnID) -> None:
+        """Make the outcome of a transaction that has ended take effect, in the background; sweeps do what is missed."""
+
+        async def settle() -> None:
+            for coordinator in self._coordinators.values():
+                if (coordinator.family == LOG_FAMILY) == is_of_log_family(txn_id):
+                    await coordinator.settle(txn_id)
+
+        if not self._closed:
+            self._background.start(settle)
+
+    async def close(self) -> None:
+        """Wait for settling under way, then let go of everything; may be repeated."""
+        if self._closed:
+            return
+        self._closed = True
+        await self.sweeps.stop()
+        await self._background.finish()
+        for subscription in await self._subscriptions.drain():
+            await subscription.pending_acks.close()
+        for segment in await self._segments.drain():
+            await segment.buffer.close()
+            await segment.ledger.close()
+        for coordinator in await self._coordinators.drain():
+            await coordinator.close()
+        await self.ledgers.close()
+        await self.metadata.close()
+
+    # -- opening --------------------------------------------------------------------------------------
+
+    async def _coordinator(self, name: str) -> ITransactionCoordinator:
+        self._require_open()
+        coordinator = await self._coordinators.get(name, lambda: self._open_coordinator(name))
+        if self.config.transactions.sweep:
+            self.sweeps.start()
+        return coordinator
+
+    async def _open_coordinator(self, name: str) -> ITransactionCoordinator:
+        provider = self.registry.coordinator(name)
+        options = self.registry.decode_options(provider, self.config.coordinators.get(name, {}))
+        context = CoordinatorContext(
+            self.metadata, self.ledgers, self.participants, self.environment, options, self.config.transactions
+        )
+        return await self.registry.open(provider, context)
+
+    async def _open_segment(self, name: str) -> OpenSegment:
+        section = self._section(name)
+        # Looked up before anything is opened: a domain whose plugins are missing says so and leaves nothing behind.
+        provider = self.registry.buffer(section.buffer)
+        coordinator = await self._coordinator(section.coordinator)
+        options = self.registry.decode_options(provider, self.config.buffers.get(section.buffer, {}))
+        ledger = await self.ledgers.open(name)
+        context = SegmentContext(
+            name,
+            ledger,
+            self.ledgers,
+            self.metadata,
+            coordinator,
+            self.environment,
+            options,
+            self.config.transactions,
+        )
+        try:
+            buffer: ITransactionBuffer = await self.registry.open(provider, context)
+            await buffer.recover()
+        except BaseException:
+            await ledger.close()
+            raise
+        return OpenSegment(name, ledger, buffer)
+
+    async def _any_subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
+        # For settling while the host closes: what was started is finished, so it may open what it needs.
+        key = f"{segment} {name}"
+        return await self._subscriptions.get(key, lambda: self._open_subscription(topic, name, segment))
+
+    async def _open_subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
+        section = self._section(segment)
+        provider = self.registry.pending_ack_store(section.pending_ack)
+        coordinator = await self._coordinator(section.coordinator)
+        options = self.registry.decode_options(provider, self.config.pending_acks.get(section.pending_ack, {}))
+        cursor = StoredCursor(self.metadata, topic, segment, name)
+        context = SubscriptionContext(
+            topic,
+            segment,
+            name,
+            cursor,
+            self.ledgers,
+            self.metadata,
+            coordinator,
+            self.environment,
+            options,
+            self.config.transactions,
+        )
+        return SegmentSubscription(topic, name, segment, cursor, await self.registry.open(provider, context))
+
+    def _section(self, name: str) -> DomainSection:
+        parsed = parse_name(topic_of(name))
+        domain = name.partition("://")[0]
+        return self.config.domain(f"{parsed.tenant}/{parsed.namespace}", domain)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed("the host was closed")
+
+
+def is_of_log_family(txn_id: TxnID) -> bool:
+    """Return whether a coordinator of the log family began it: the highest bit of the coordinator's id says so."""
+    return bool(txn_id.coordinator >> (COORDINATOR_BITS - 1))
+
+
+async def _open_metadata(config: Config, registry: PluginRegistry, environment: Environment) -> IMetadataStore:
+    provider = registry.metadata_store(store_name(config.metadata.url))
+    options = registry.decode_options(provider, config.metadata.options)
+    return await registry.open(provider, StoreContext(config.metadata.url, environment, options))
+
+
+async def _open_ledgers(
+    config: Config, registry: PluginRegistry, environment: Environment, identity: str
+) -> ILedgerStore:
+    provider = registry.ledger_store(store_name(config.ledger.url))
+    options = registry.decode_options(provider, config.ledger.options)
+    return await registry.open(provider, StoreContext(config.ledger.url, environment, options, identity))

@@ -1,0 +1,61 @@
+"""Opening a thing once, however many ask for it at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class OpenedOnce(Generic[V]):
+    """
+    Things by name, each opened on first use and kept until ``drain``.
+
+    Concurrent callers share one opening. One that fails is forgotten, so that the next caller tries again. A caller
+    that is cancelled does not cancel the opening for the others.
+    """
+
+    def __init__(self) -> None:
+        self._opening: dict[str, asyncio.Task[V]] = {}
+
+    async def get(self, name: str, open_it: Callable[[], Awaitable[V]]) -> V:
+        """Return the thing called ``name``; ``open_it`` is called if nobody did before."""
+        task = self._opening.get(name)
+        if task is None:
+            task = asyncio.ensure_future(_await(open_it))
+            self._opening[name] = task
+            task.add_done_callback(lambda done: self._forget_failed(name, done))
+        return await asyncio.shield(task)
+
+    def opened(self, name: str) -> V | None:
+        """Return the thing called ``name`` if it is open by now."""
+        task = self._opening.get(name)
+        if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+            return None
+        return task.result()
+
+    def values(self) -> tuple[V, ...]:
+        """Return everything that is open by now."""
+        return tuple(value for name in self._opening if (value := self.opened(name)) is not None)
+
+    def forget(self, name: str) -> None:
+        """Open the thing called ``name`` anew when it is asked for next."""
+        self._opening.pop(name, None)
+
+    async def drain(self) -> tuple[V, ...]:
+        """Wait for openings under way and give up everything that is open, last opened first."""
+        tasks = list(self._opening.values())
+        self._opening = {}
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        return tuple(result for result in reversed(results) if not isinstance(result, BaseException))
+
+    def _forget_failed(self, name: str, task: asyncio.Task[V]) -> None:
+        # Looking at the exception also keeps asyncio from reporting it when every caller was cancelled.
+        if (task.cancelled() or task.exception() is not None) and self._opening.get(name) is task:
+            del self._opening[name]
+
+
+async def _await(open_it: Callable[[], Awaitable[V]]) -> V:
+    return await open_it()

@@ -1,0 +1,44 @@
+"""How a coordinator reaches the buffers and pending-ack stores of this host."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from zope.interface import implementer
+
+from txnframework.broker._segments import OpenSegment, SegmentSubscription
+from txnframework.errors import LedgerNotFound, Unavailable
+from txnframework.interfaces import IParticipants
+from txnframework.model.names import SegmentName, parse_name
+from txnframework.model.transactions import Participant, Transaction
+
+OpenIt = Callable[[str], Awaitable[OpenSegment]]
+Subscribed = Callable[[str, str, str], Awaitable[SegmentSubscription]]
+
+
+@implementer(IParticipants)
+class HostParticipants:
+    """Opens what a transaction touched and settles it there; opening replays nothing, so it is cheap."""
+
+    def __init__(self, segment: OpenIt, subscription: Subscribed) -> None:
+        self._segment = segment
+        self._subscription = subscription
+
+    async def settle(self, participant: Participant, ended: Transaction) -> None:
+        """Make the outcome take effect on one segment, or on one subscription of it."""
+        if participant.subscription:
+            topic = topic_of(participant.segment)
+            subscribed = await self._subscription(topic, participant.subscription, participant.segment)
+            await subscribed.pending_acks.settle(ended)
+            return
+        try:
+            segment = await self._segment(participant.segment)
+        except LedgerNotFound as error:
+            raise Unavailable(f"segment {participant.segment} cannot be opened") from error
+        await segment.buffer.settle(ended)
+
+
+def topic_of(segment: str) -> str:
+    """Return the topic that a segment belongs to; a topic without segments is its own."""
+    name = parse_name(segment)
+    return str(name.topic) if isinstance(name, SegmentName) else str(name)
