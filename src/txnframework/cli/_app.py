@@ -89,7 +89,9 @@ def _imported(registered: RegisteredCommand) -> click.Command:
     except Exception as exc:  # whatever a foreign module raises while it is imported
         raise origin.error(f"cannot load its command {name!r}: {type(exc).__name__}: {exc}") from exc
     if not isinstance(command, click.Command):
-        raise origin.error(f"gave a {type(command).__name__} as its command {name!r}, not a click command")
+        raise origin.error(
+            f"gave a value of type {type(command).__name__} as its command {name!r}, not a click command"
+        )
     return command
 
 

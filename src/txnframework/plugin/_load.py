@@ -130,7 +130,9 @@ def _results(hooks: pluggy.HookRelay, hook: str, kind: type[Any], origin: Origin
     for result in results:
         for item in result:
             if not isinstance(item, kind):
-                raise origin.error(f"returned a {type(item).__name__} from {hook}, which takes {kind.__name__} values")
+                raise origin.error(
+                    f"returned a value of type {type(item).__name__} from {hook}, which takes {kind.__name__} values"
+                )
             if not _NAME.fullmatch(item.name):
                 raise origin.error(
                     f"gave the name {item.name!r} in {hook}; "

@@ -74,7 +74,7 @@ def _method_problem(method: Method, candidate: object, name: str) -> str | None:
     if found is None:
         return "the method is missing"
     if not callable(found):
-        return f"it is a {type(found).__name__}, not a method"
+        return f"it is a value of type {type(found).__name__}, not a method"
     if inspect.isasyncgenfunction(found):
         return "it is an async generator; it has to be an 'async def' that returns a value"
     if not inspect.iscoroutinefunction(found):

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import pytest
+
+from txnframework.cli import main
+from txnframework.cli._app import run
+from txnframework.errors import TxnFrameworkError, Unavailable
+from txnframework.plugin import Command, hookimpl
+
+
+class Result(SimpleNamespace):
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def invoke(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return a function that runs the command line with plugins passed in."""
+
+    def invoked(*arguments: str, plugins: tuple[object, ...] = ()) -> Result:
+        status = run(arguments, plugins)
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return Result(status=status, out=out, err=err)
+
+    return invoked
+
+
+def bringing(name: str, load: Any, help_: str = "Show something.") -> SimpleNamespace:
+    @hookimpl
+    def txnframework_commands() -> list[Command]:
+        return [Command(name, help_, load)]
+
+    return SimpleNamespace(__name__="fake", txnframework_commands=txnframework_commands)
+
+
+def broken() -> SimpleNamespace:
+    @hookimpl
+    def txnframework_commands() -> list[Command]:
+        raise RuntimeError("boom")
+
+    return SimpleNamespace(__name__="hopeless", txnframework_commands=txnframework_commands)
+
+
+def failing(error: Exception) -> SimpleNamespace:
+    @click.command()
+    def fail() -> None:
+        raise error
+
+    return bringing("zz-fail", lambda: fail)
+
+
+BROKEN = "plugin 'hopeless' (passed in by the program) failed in its hook txnframework_commands: RuntimeError: boom"
+
+
+def test_help_lists_plugins_commands_without_loading_them(invoke: Any) -> None:
+    """Listing a command must not import what it needs."""
+    result = invoke("--help", plugins=(bringing("zz-demo", lambda: pytest.fail("loaded")),))
+    assert result.status == 0
+    for word in ("check", "init", "plugins", "zz-demo", "Show something.", "Exit status"):
+        assert word in result.out
+
+
+def test_help_survives_a_broken_plugin(invoke: Any) -> None:
+    """The others stay usable, and the broken one says why it is not."""
+    result = invoke("--help", plugins=(broken(), bringing("zz-demo", lambda: pytest.fail("loaded"))))
+    assert result.status == 0
+    assert "zz-demo" in result.out
+    assert BROKEN in " ".join(result.out.split())
+
+
+def test_command_of_a_plugin_runs_with_its_own_status(invoke: Any) -> None:
+    """A plugin's command gets its arguments and decides its exit status."""
+
+    @click.command()
+    @click.argument("word")
+    @click.pass_context
+    def demo(ctx: click.Context, word: str) -> None:
+        click.echo(f"said {word}")
+        ctx.exit(1)
+
+    result = invoke("zz-demo", "hello", plugins=(bringing("zz-demo", lambda: demo),))
+    assert (result.status, result.out) == (1, "said hello\n")
+
+
+def test_command_that_cannot_be_loaded(invoke: Any) -> None:
+    """One sentence with whose it is and why; status 2."""
+
+    def load() -> Any:
+        raise ModuleNotFoundError("No module named 'zz_driver'")
+
+    result = invoke("zz-demo", plugins=(bringing("zz-demo", load),))
+    assert result.status == 2
+    assert result.err == (
+        "Error: plugin 'fake' (passed in by the program) cannot load its command 'zz-demo': "
+        "ModuleNotFoundError: No module named 'zz_driver'\n"
+    )
+    result = invoke("zz-demo", plugins=(bringing("zz-demo", lambda: 7),))
+    assert result.err.endswith("gave a value of type int as its command 'zz-demo', not a click command\n")
+
+
+def test_command_named_like_the_cores_own(invoke: Any) -> None:
+    """The core's command stays what it is, and the collision is reported."""
+    plugin = bringing("check", lambda: pytest.fail("loaded"))
+    result = invoke("plugins", plugins=(plugin,))
+    assert result.status == 1
+    assert "brings a command 'check', which is the core's own" in result.err
+
+
+def test_unknown_command_names_the_nearest_and_the_broken_plugins(invoke: Any) -> None:
+    """The command may be one that a broken plugin would have brought."""
+    result = invoke("zz-demo", plugins=(broken(),))
+    assert result.status == 2
+    assert "No such command 'zz-demo'" in result.err
+    assert f"Note: {BROKEN}" in result.err
+
+
+def test_plugins_as_json_and_table(invoke: Any) -> None:
+    """Both list every plugin with its role and distribution."""
+    plugin = bringing("zz-demo", lambda: pytest.fail("loaded"))
+    listed = json.loads(invoke("plugins", "--output", "json", plugins=(plugin,)).out)
+    assert {
+        "role": "command",
+        "name": "zz-demo",
+        "distribution": None,
+        "version": None,
+        "capabilities": [],
+        "families": [],
+    } in listed
+    table = invoke("plugins", plugins=(plugin,))
+    assert "zz-demo" in table.out
+    assert "(passed in)" in table.out
+
+
+def test_plugins_reports_what_cannot_be_used(invoke: Any) -> None:
+    """The list is still shown; the sentence goes to standard error; status 1."""
+    result = invoke("plugins", plugins=(broken(), bringing("zz-demo", lambda: pytest.fail("loaded"))))
+    assert result.status == 1
+    assert "zz-demo" in result.out
+    assert result.err == f"Error: {BROKEN}\n"
+
+
+def test_init_writes_and_does_not_overwrite(invoke: Any, tmp_path: Path) -> None:
+    """A file somebody has edited is not lost by running init again."""
+    path = tmp_path / "txn.toml"
+    assert invoke("init", str(path)).status == 0
+    assert "[metadata]" in path.read_text()
+    path.write_text("mine")
+    result = invoke("init", str(path))
+    assert (result.status, result.err) == (2, f"Error: {path}: is there already; --force overwrites it\n")
+    assert path.read_text() == "mine"
+    assert invoke("init", str(path), "--force").status == 0
+    assert path.read_text() != "mine"
+    result = invoke("init", str(tmp_path / "none" / "txn.toml"))
+    assert (result.status, result.err) == (
+        2,
+        f"Error: {tmp_path / 'none' / 'txn.toml'}: cannot be written: No such file or directory\n",
+    )
+
+
+def test_check_places_what_is_wrong(invoke: Any, tmp_path: Path) -> None:
+    """File, path in the file, finding, allowed values: one line on standard error, status 2."""
+    path = tmp_path / "txn.toml"
+    path.write_text('[metadata]\nurl = "zz-none://u:sesame@h"\n')
+    result = invoke("check", str(path))
+    assert result.status == 2
+    assert result.err.startswith(f"Error: {path}: metadata.url: no metadata store named 'zz-none' is installed")
+    assert result.err.count("\n") == 1
+    assert "sesame" not in result.err
+    path.write_text("[domains.segment]\nbufer = 'x'\n")
+    assert invoke("check", str(path)).err == (
+        f"Error: {path}: domains.segment: there is no key 'bufer' here; did you mean 'buffer'? "
+        "(allowed: buffer, coordinator, pending_ack)\n"
+    )
+    result = invoke("check", str(tmp_path / "none.toml"))
+    assert (result.status, result.err) == (
+        2,
+        f"Error: {tmp_path / 'none.toml'}: cannot be read: No such file or directory\n",
+    )
+
+
+def test_check_refuses_what_a_broken_plugin_would_break(invoke: Any, tmp_path: Path) -> None:
+    """A program would stop at the broken plugin; a check that says all is right would be wrong."""
+    path = tmp_path / "txn.toml"
+    path.write_text("")
+    assert invoke("check", str(path), plugins=(broken(),)).err == f"Error: {BROKEN}\n"
+
+
+def test_error_at_run_time_is_one_sentence_and_status_1(invoke: Any) -> None:
+    """What is not the typist's fault has another status."""
+    result = invoke("zz-fail", plugins=(failing(Unavailable("the store\nis away")),))
+    assert (result.status, result.out, result.err) == (1, "", "Error: the store is away\n")
+
+
+def test_traceback_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With TXNFRAMEWORK_TRACEBACK=1 the error comes through whole."""
+    monkeypatch.setenv("TXNFRAMEWORK_TRACEBACK", "1")
+    with pytest.raises(TxnFrameworkError, match="away"):
+        run(["zz-fail"], [failing(Unavailable("away"))])
+
+
+def test_defect_is_not_hidden() -> None:
+    """An exception that nobody raised on purpose keeps its traceback: a report needs it."""
+    with pytest.raises(ZeroDivisionError):
+        run(["zz-fail"], [failing(ZeroDivisionError())])
+
+
+def test_interrupt_has_its_own_status(invoke: Any) -> None:
+    """Control-C is neither success nor a failed check."""
+
+    @click.command()
+    def wait() -> None:
+        raise KeyboardInterrupt
+
+    result = invoke("zz-wait", plugins=(bringing("zz-wait", lambda: wait),))
+    assert result.status == 130
+    assert "Interrupted." in result.err
+
+
+def test_without_click_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The console script is there with or without the extra."""
+    monkeypatch.delitem(sys.modules, "txnframework.cli._app")
+    monkeypatch.setitem(sys.modules, "click", None)
+    assert main(["--help"]) == 2
+    assert capsys.readouterr().err == (
+        "Error: the command line needs click, which is not installed: pip install 'txnframework[cli]'\n"
+    )
+
+
+def test_as_a_module() -> None:
+    """`python -m txnframework` is the same program, with the exit status of what it ran."""
+    command = [sys.executable, "-m", "txnframework", "no-such-command"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "No such command 'no-such-command'" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txnframework.config import DEFAULT_STORE_URL, Config, load_config
+from txnframework.errors import ConfigurationError
+
+
+def written(directory: Path, text: str) -> Path:
+    path = directory / "txn.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_nothing_is_the_embedded_default() -> None:
+    """Without a file, both stores are one local database and segments are of the metadata family."""
+    config = load_config()
+    assert config.metadata.url == config.ledger.url == DEFAULT_STORE_URL == "sqlite:///txnframework-data/txn.db"
+    assert config.domain("a/b", "segment").coordinator == "metadata"
+    assert config.domain("a/b", "topic") == config.domain("a/b", "segment")
+    assert config.domain("a/b", "persistent").buffer == "marker"
+
+
+def test_file_path_and_table_mean_the_same(tmp_path: Path) -> None:
+    """A path, its text and the table in it are three ways to say one thing."""
+    path = written(tmp_path, '[metadata]\nurl = "memory:"\n[transactions]\ntimeout_ms = 5_000\n')
+    table = {"metadata": {"url": "memory:"}, "transactions": {"timeout_ms": 5000}}
+    assert load_config(path) == load_config(str(path)) == load_config(table)
+    assert load_config(path).transactions.timeout_ms == 5000
+
+
+def test_ledger_follows_the_metadata_store() -> None:
+    """A ledger left out stands with the metadata store: never half here and half in a local file."""
+    assert load_config({"metadata": {"url": "memory:"}}).ledger.url == "memory:"
+    both = load_config({"metadata": {"url": "a://h"}, "ledger": {"url": "b://h", "options": {"x": 1}}})
+    assert (both.ledger.url, both.ledger.options) == ("b://h", {"x": 1})
+
+
+def test_partial_tables_keep_the_other_defaults() -> None:
+    """Naming one plugin of a domain does not ask for the other two."""
+    config = load_config({"domains": {"persistent": {"buffer": "sidecar"}}})
+    domain = config.domain("a/b", "persistent")
+    assert (domain.coordinator, domain.buffer, domain.pending_ack) == ("log", "sidecar", "log")
+
+
+def test_namespace_overrides_one_domain() -> None:
+    """An override changes what it names, in its namespace and domain only."""
+    config = load_config({"namespaces": {"public/default": {"persistent": {"buffer": "sidecar"}}}})
+    assert config.domain("public/default", "persistent").buffer == "sidecar"
+    assert config.domain("public/default", "persistent").coordinator == "log"
+    assert config.domain("public/default", "segment").buffer == "metadata"
+    assert config.domain("public/other", "persistent").buffer == "marker"
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        (
+            {"metdata": {}},
+            "there is no key 'metdata' here; did you mean 'metadata'? (allowed: buffers, client, coordinators, "
+            "dispatchers, domains, ledger, metadata, namespaces, pending_acks, subscriptions, transactions)",
+        ),
+        (
+            {"domains": {"segment": {"bufer": "x"}}},
+            "domains.segment: there is no key 'bufer' here; did you mean 'buffer'? "
+            "(allowed: buffer, coordinator, pending_ack)",
+        ),
+        ({"domains": {"segment": {"buffer": 3}}}, "domains.segment.buffer: expected a string, found 3"),
+        (
+            {"domains": {"segment": {"buffer": ""}}},
+            "domains.segment.buffer: expected a string of length >= 1, found ''",
+        ),
+        ({"domains": {"segment": "x"}}, "domains.segment: expected a table, found 'x'"),
+        (
+            {"transactions": {"timeout_ms": "5 s"}},
+            "transactions.timeout_ms: expected an integer, found '5 s'",
+        ),
+        ({"transactions": {"timeout_ms": True}}, "transactions.timeout_ms: expected an integer, found true"),
+        ({"transactions": {"timeout_ms": 0}}, "transactions.timeout_ms: expected an integer >= 1, found 0"),
+        ({"transactions": {"timeout_ms": [1]}}, "transactions.timeout_ms: expected an integer, found an array"),
+        (
+            {"transactions": {"timeout_ms": 10, "timeout_ms_max": 9}},
+            "transactions: timeout_ms (10) is longer than timeout_ms_max (9)",
+        ),
+        (
+            {"namespaces": {"public/default": {"segment": {"buffer": 1}}}},
+            'namespaces."public/default".segment.buffer: expected a string, found 1',
+        ),
+        ({"namespaces": {"public": {}}}, "namespaces.public: a namespace is written as tenant/namespace"),
+        ({"buffers": {"marker": 1}}, "buffers.marker: expected a table, found 1"),
+        (
+            {"metadata": {"url": ["x://u:sesame@h"]}},
+            "metadata.url: expected a string, found an array",
+        ),
+        (
+            {"client": {"linger_ms": "x://u:sesame@h"}},
+            "client.linger_ms: expected an integer, found 'x://u:***@h'",
+        ),
+    ],
+)
+def test_error_names_path_finding_and_what_is_allowed(table: dict[str, Any], sentence: str) -> None:
+    """One sentence: the path as it stands in the file, what was found, what is allowed."""
+    with pytest.raises(ConfigurationError) as caught:
+        load_config(table)
+    assert str(caught.value) == sentence
+
+
+def test_error_in_a_file_names_the_file(tmp_path: Path) -> None:
+    """The sentence begins with the file; the parts are attributes."""
+    path = written(tmp_path, "[domains.segment]\nbuffer = 3\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load_config(path)
+    assert str(caught.value) == f"{path}: domains.segment.buffer: expected a string, found 3"
+    assert (caught.value.file, caught.value.path) == (str(path), "domains.segment.buffer")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("[metadata]\nurl = \n", 2, "is not TOML: invalid value"),
+        ("[metadata\n", 1, "is not TOML: expected ']' at the end of a table declaration"),
+        ('[metadata]\n\nurl = "memory:\n', 3, "is not TOML: illegal character"),
+        ("a = 1\nb = [1,\n", 2, "is not TOML: "),
+        ("a = 1\na = 2\n", 2, "is not TOML: cannot overwrite a value"),
+    ],
+)
+def test_syntax_error_names_file_and_line(tmp_path: Path, text: str, line: int, reason: str) -> None:
+    """A file that is not TOML is told as one sentence with the line."""
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigurationError) as caught:
+        load_config(path)
+    assert str(caught.value).startswith(f"{path}: line {line}: {reason}")
+    assert "\n" not in str(caught.value)
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    """Missing, a directory, not text: one sentence each, the cause kept."""
+    with pytest.raises(ConfigurationError, match=r"none\.toml: cannot be read: No such file or directory$") as caught:
+        load_config(tmp_path / "none.toml")
+    assert isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
+        load_config(tmp_path)
+    latin = tmp_path / "latin.toml"
+    latin.write_bytes(b"a = 1\nb = '\xe4'\n")
+    with pytest.raises(ConfigurationError, match=r"latin\.toml: line 2: is not UTF-8 text"):
+        load_config(latin)
+
+
+def test_printing_a_configuration_shows_no_secret() -> None:
+    """A configuration ends up in logs: neither the URL's password nor an option's value is in its text."""
+    config = load_config({"metadata": {"url": "x://u:sesame@h/d", "options": {"password": "sesame"}}})
+    assert "sesame" not in repr(config)
+    assert "x://u:***@h/d" in repr(config)
+    assert config.metadata.url == "x://u:sesame@h/d"
+
+
+def test_configurations_are_values() -> None:
+    """Two readings of one text are equal, and nothing can be set afterwards."""
+    assert load_config({}) == load_config()
+    with pytest.raises(AttributeError):
+        Config().client = None  # type: ignore[misc, assignment]

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import re
+import tomllib
+
+import msgspec
+
+from txnframework.config import Config, load_config, render_config
+
+
+def uncommented(text: str) -> str:
+    """Take the '#' from every setting; the samples of tables with free names are left out."""
+    return re.sub(r"^# (\w+ = (?!\"sidecar\").*)$", r"\1", text, flags=re.MULTILINE)
+
+
+def leaves(section: msgspec.Struct, path: str = "") -> set[str]:
+    found: set[str] = set()
+    for field in msgspec.structs.fields(section):
+        value = getattr(section, field.name)
+        if isinstance(value, msgspec.Struct):
+            found |= leaves(value, f"{path}{field.name}.")
+        elif not isinstance(value, dict):
+            found.add(f"{path}{field.name}")
+    return found
+
+
+def flattened(table: dict[str, object], path: str = "") -> set[str]:
+    found: set[str] = set()
+    for key, value in table.items():
+        found |= flattened(value, f"{path}{key}.") if isinstance(value, dict) else {f"{path}{key}"}
+    return found
+
+
+def test_as_written_it_changes_nothing() -> None:
+    """The file that `init` writes is valid and means the defaults."""
+    assert load_config(tomllib.loads(render_config())) == load_config()
+
+
+def test_every_setting_is_there_with_its_default_and_a_comment() -> None:
+    """Taking away each '#' gives every setting of the configuration, with the default as its value."""
+    text = render_config()
+    table = tomllib.loads(uncommented(text))
+    assert load_config(table) == load_config()
+    assert flattened(table) == leaves(Config())
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if re.match(r"# \w+ = ", line):
+            assert re.match(r"# [A-Z].*[.]$|# buffer|# [a-z].*[.]$|# \[", lines[number - 1]), lines[number - 1]
+
+
+def test_installed_names_are_told() -> None:
+    """What can be chosen is said where it is chosen."""
+    text = render_config({"metadata.url": ["b", "a"]})
+    assert "# Installed: a, b.\n# url = " in text
+    assert text.count("Installed") == 1

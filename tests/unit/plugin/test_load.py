@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from txnframework.errors import PluginContractError, PluginError
+from txnframework.plugin import Command, hookimpl, load_plugins
+
+COMMANDS = """
+from txnframework.plugin import Command, hookimpl
+
+@hookimpl
+def txnframework_commands():
+    return [Command({name!r}, "A command.", lambda: None)]
+"""
+
+SYNC_DISPATCHER = """
+from txnframework.interfaces import IDispatcher
+from txnframework.plugin import Provider, hookimpl
+from zope.interface import implementer
+
+@implementer(IDispatcher)
+class Sync:
+    subscription_type = "zz"
+    async def attach(self, consumer): ...
+    async def detach(self, consumer_id): ...
+    async def permit(self, consumer_id, messages): ...
+    def assign(self, waiting): ...
+    async def released(self, positions): ...
+
+async def opened(context):
+    return Sync()
+
+@hookimpl
+def txnframework_dispatchers():
+    return [Provider("zz", opened, Sync)]
+"""
+
+
+def returning(value: Any) -> SimpleNamespace:
+    @hookimpl
+    def txnframework_commands() -> Any:
+        return value
+
+    return SimpleNamespace(__name__="fake", txnframework_commands=txnframework_commands)
+
+
+def test_installed_distribution_is_found(install: Any) -> None:
+    """An entry point of the group is enough; its distribution and version are known."""
+    install("zz-good", COMMANDS.format(name="zz-run"))
+    registered = load_plugins().commands()["zz-run"]
+    assert (registered.origin.distribution, registered.origin.version) == ("zz-good", "1.2.3")
+
+
+def test_one_name_claimed_twice_names_both(install: Any) -> None:
+    """Neither plugin wins by the order of installation."""
+    install("zz-first", COMMANDS.format(name="zz-run"))
+    install("zz-second", COMMANDS.format(name="zz-run"), version="4.5")
+    with pytest.raises(PluginError) as caught:
+        load_plugins()
+    assert str(caught.value) == (
+        "zz-second 4.5 and zz-first 1.2.3 both provide the command 'zz-run'; uninstall one of them"
+    )
+    assert (caught.value.distribution, caught.value.version) == ("zz-second", "4.5")
+
+
+def test_one_entry_point_name_in_two_distributions_names_both(install: Any) -> None:
+    """The second is not skipped silently, as pluggy by itself would."""
+    install("zz-first", COMMANDS.format(name="zz-run"), entry_point="zz_same")
+    install("zz-second", COMMANDS.format(name="zz-walk"), entry_point="zz_same")
+    with pytest.raises(PluginError, match="both have the entry point 'zz_same'; uninstall one of them") as caught:
+        load_plugins()
+    assert "zz-first 1.2.3" in str(caught.value)
+    assert "zz-second 1.2.3" in str(caught.value)
+
+
+def test_failing_import_names_distribution_and_keeps_its_cause(install: Any) -> None:
+    """A missing driver is the commonest reason: its name must be in the sentence."""
+    install("zz-broken", "import zz_driver_that_is_missing")
+    with pytest.raises(PluginError) as caught:
+        load_plugins()
+    assert str(caught.value) == (
+        "zz-broken 1.2.3 cannot be loaded: importing its entry point 'zz_broken' (zz_broken) failed with "
+        "ModuleNotFoundError: No module named 'zz_driver_that_is_missing'"
+    )
+    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+
+
+def test_broken_contract_names_distribution_and_method(install: Any) -> None:
+    """The class is verified when it is loaded, before anything is opened."""
+    install("zz-sync", SYNC_DISPATCHER)
+    with pytest.raises(PluginContractError) as caught:
+        load_plugins()
+    assert str(caught.value) == (
+        "zz-sync 1.2.3 does not keep the contract of IDispatcher.assign: it is not 'async def'"
+    )
+
+
+def test_tolerant_loading_leaves_out_the_broken_only(install: Any) -> None:
+    """With on_error the others are loaded, and a plugin is taken in whole or not at all."""
+    install("zz-a-broken", "raise RuntimeError('boom')")
+    install("zz-b-good", COMMANDS.format(name="zz-run"))
+    install("zz-c-sync", SYNC_DISPATCHER + COMMANDS.format(name="zz-half"))
+    errors: list[PluginError] = []
+    commands = load_plugins(on_error=errors.append).commands()
+    assert "zz-run" in commands
+    assert "zz-half" not in commands
+    assert [error.distribution for error in errors if (error.distribution or "").startswith("zz")] == [
+        "zz-a-broken",
+        "zz-c-sync",
+    ]
+
+
+def test_a_plugin_passed_in_and_installed_is_loaded_once(install: Any) -> None:
+    """Passing a module that is installed as well is no duplicate."""
+    install("zz-good", COMMANDS.format(name="zz-run"))
+    import zz_good  # type: ignore[import-not-found]
+
+    assert load_plugins([zz_good, zz_good]).commands()["zz-run"].origin.distribution == "zz-good"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (7, "failed in its hook txnframework_commands: TypeError: 'int' object is not iterable"),
+        (["text"], "returned a value of type str from txnframework_commands, which takes Command values"),
+        (
+            [Command("No Good", "", lambda: pytest.fail("loaded"))],
+            "gave the name 'No Good' in txnframework_commands; "
+            "a name is lower-case letters, digits, '_', '-', '.', a letter first",
+        ),
+        (
+            [Command("zz", "", lambda: pytest.fail("loaded"))] * 2,
+            "gave the name 'zz' twice in txnframework_commands",
+        ),
+    ],
+)
+def test_wrong_result_of_a_hook(value: Any, reason: str) -> None:
+    """What a hook returns is looked at before anything relies on it."""
+    with pytest.raises(PluginError) as caught:
+        load_plugins([returning(value)])
+    assert str(caught.value) == f"plugin 'fake' (passed in by the program) {reason}"
+
+
+def test_hook_that_raises_keeps_its_cause() -> None:
+    """A defect in a hook is the plugin's, and says so."""
+
+    @hookimpl
+    def txnframework_commands() -> Any:
+        raise LookupError("nothing there")
+
+    with pytest.raises(
+        PluginError, match="failed in its hook txnframework_commands: LookupError: nothing there"
+    ) as caught:
+        load_plugins([SimpleNamespace(__name__="fake", txnframework_commands=txnframework_commands)])
+    assert isinstance(caught.value.__cause__, LookupError)
+
+
+def test_misspelt_hook_is_refused() -> None:
+    """A hook that nobody calls would be a plugin that silently does nothing."""
+
+    @hookimpl
+    def txnframework_bufers() -> Any:
+        return []
+
+    with pytest.raises(PluginError, match="does not fit the hooks of this release: unknown hook 'txnframework_bufers'"):
+        load_plugins([SimpleNamespace(__name__="fake", txnframework_bufers=txnframework_bufers)])
+
+
+def test_object_without_hooks_is_refused() -> None:
+    """The usual reason is a forgotten decorator."""
+    with pytest.raises(PluginError, match=r"has no hook implementation: decorate its hook functions with"):
+        load_plugins([SimpleNamespace(__name__="fake")])

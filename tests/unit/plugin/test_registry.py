@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from zope.interface import implementer
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import ConfigurationError, PluginContractError, PluginError, UnknownPlugin
+from txnframework.interfaces import IDispatcher
+from txnframework.plugin import (
+    Command,
+    DispatcherContext,
+    PluginRegistry,
+    Provider,
+    Role,
+    hookimpl,
+    load_plugins,
+    options_as,
+)
+from txnframework.plugin._unknown import unknown_plugin
+
+
+@implementer(IDispatcher)
+class RoundRobin:
+    def __init__(self, context: DispatcherContext) -> None:
+        self.subscription_type = "zz_round"
+        self.options = options_as(context.options, RoundOptions)
+
+    async def attach(self, consumer: Any) -> None: ...
+    async def detach(self, consumer_id: int) -> Any: ...
+    async def permit(self, consumer_id: int, messages: int) -> None: ...
+    async def assign(self, waiting: Any) -> Any: ...
+    async def released(self, positions: Any) -> None: ...
+
+
+class RoundOptions(msgspec.Struct, frozen=True):
+    turns: int = 3
+
+
+async def open_round(context: DispatcherContext) -> Any:
+    return RoundRobin(context)
+
+
+def provider(name: str = "zz_round", open_: Any = open_round, kind: Any = RoundRobin, options: Any = None) -> Any:
+    return Provider(name, open_, kind, options=options)
+
+
+def plugin(*results: Any, name: str = "fake") -> SimpleNamespace:
+    @hookimpl
+    def txnframework_dispatchers() -> list[Any]:
+        return list(results)
+
+    return SimpleNamespace(__name__=name, txnframework_dispatchers=txnframework_dispatchers)
+
+
+def context(options: object = None) -> DispatcherContext:
+    return DispatcherContext("segment://t/n/s/0000-ffff-0", "sub", SystemEnvironment(), options)
+
+
+def test_provider_is_found_opened_and_verified() -> None:
+    """A plugin that was passed in is asked for by role and name and opens its object."""
+    registry = load_plugins([plugin(provider())])
+    found = registry.dispatcher("zz_round")
+    assert "zz_round" in registry.names(Role.DISPATCHER)
+    opened = asyncio.run(registry.open(found, context()))
+    assert opened.subscription_type == "zz_round"
+
+
+def test_options_reach_the_plugin_with_their_type() -> None:
+    """The table is decoded as the provider's type, and the plugin gets it back as that."""
+    registry = load_plugins([plugin(provider(options=RoundOptions))])
+    found = registry.dispatcher("zz_round")
+    options = registry.decode_options(found, {"turns": 5})
+    opened: Any = asyncio.run(registry.open(found, context(options)))
+    assert opened.options == RoundOptions(turns=5)
+    with pytest.raises(ConfigurationError) as caught:
+        registry.decode_options(found, {"turn": 5})
+    assert str(caught.value) == "there is no key 'turn' here; did you mean 'turns'? (allowed: turns)"
+
+
+def test_options_for_a_plugin_that_takes_none() -> None:
+    """An option nobody reads is refused; an empty table is no option."""
+    registry = load_plugins([plugin(provider())])
+    found = registry.dispatcher("zz_round")
+    assert registry.decode_options(found, {}) is None
+    with pytest.raises(ConfigurationError, match=r"^x: dispatcher 'zz_round' takes no options$"):
+        registry.decode_options(found, {"x": 1})
+
+
+def test_options_as_refuses_another_type() -> None:
+    """A provider whose options type and open disagree hears of it."""
+    assert options_as(None, RoundOptions) == RoundOptions()
+    with pytest.raises(PluginError, match="expected options of type RoundOptions, got str"):
+        options_as("text", RoundOptions)
+
+
+def test_opened_object_is_verified() -> None:
+    """What open returns is held to the role, whatever class the provider named."""
+
+    async def open_wrong(context: DispatcherContext) -> Any:
+        return object()
+
+    registry = load_plugins([plugin(provider(open_=open_wrong), name="wrong")])
+    with pytest.raises(PluginContractError) as caught:
+        asyncio.run(registry.open(registry.dispatcher("zz_round"), context()))
+    assert "object does not declare @implementer(IDispatcher)" in str(caught.value)
+    assert "plugin 'wrong' (passed in by the program)" in str(caught.value)
+
+
+def test_open_that_is_not_async() -> None:
+    """A provider that names its class as open is told so, instead of a TypeError from await."""
+    registry = load_plugins([plugin(provider(open_=RoundRobin))])
+    with pytest.raises(PluginContractError, match="it has to be 'async def'"):
+        asyncio.run(registry.open(registry.dispatcher("zz_round"), context()))
+
+
+def test_foreign_provider_is_refused() -> None:
+    """The registry verifies against the role it knows a provider by, so it must know it."""
+    with pytest.raises(ValueError, match="is not from this registry"):
+        asyncio.run(PluginRegistry({}, {}).open(provider(), context()))
+
+
+def test_description_names_role_distribution_and_commands() -> None:
+    """What `txnframework plugins` shows is complete, commands last."""
+    fake = plugin(provider())
+
+    @hookimpl
+    def txnframework_commands() -> list[Command]:
+        return [Command("zz-demo", "Show something.", lambda: pytest.fail("loaded"))]
+
+    fake.txnframework_commands = txnframework_commands
+    described = load_plugins([fake]).describe()
+    assert ("dispatcher", "zz_round", None, None) in [
+        (one.role, one.name, one.distribution, one.version) for one in described
+    ]
+    assert (described[-1].role, described[-1].name) == ("command", "zz-demo")
+
+
+@pytest.mark.parametrize(
+    ("role", "name", "installed", "sentence"),
+    [
+        (
+            "metadata store",
+            "sqlite",
+            (),
+            "no metadata store named 'sqlite' is installed (installed: none); it comes with: "
+            "pip install txnframework-sql",
+        ),
+        (
+            "metadata store",
+            "sqlit",
+            ("sqlite", "memory"),
+            "no metadata store named 'sqlit' is installed (installed: memory, sqlite); did you mean 'sqlite'?",
+        ),
+        (
+            "transaction buffer",
+            "makrer",
+            ("metadata",),
+            "no transaction buffer named 'makrer' is installed (installed: metadata); did you mean 'marker'? "
+            "It comes with: pip install txnframework-legacy",
+        ),
+        (
+            "dispatcher",
+            "qqq",
+            ("shared",),
+            "no dispatcher named 'qqq' is installed (installed: shared); "
+            "'txnframework plugins' lists all that is installed",
+        ),
+    ],
+)
+def test_unknown_name_says_what_to_do(role: str, name: str, installed: tuple[str, ...], sentence: str) -> None:
+    """The nearest name, what is installed, and the distribution to install if the name is a known one."""
+    error = unknown_plugin(role, name, installed)
+    assert isinstance(error, UnknownPlugin)
+    assert str(error) == sentence
+    assert (error.role, error.name, error.known) == (role, name, tuple(sorted(installed)))
+
+
+def test_unknown_name_through_the_registry() -> None:
+    """Every typed lookup raises the same error."""
+    registry = PluginRegistry({}, {})
+    for find in (
+        registry.metadata_store,
+        registry.ledger_store,
+        registry.coordinator,
+        registry.buffer,
+        registry.pending_ack_store,
+        registry.dispatcher,
+    ):
+        with pytest.raises(UnknownPlugin, match="named 'zz'"):
+            find("zz")

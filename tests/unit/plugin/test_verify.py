@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from zope.interface import Attribute, Interface, implementer
+
+from txnframework.errors import PluginContractError
+from txnframework.plugin import Origin, Provider, verify_provider
+
+ORIGIN = Origin("txnframework-broken", "2.0", "broken")
+
+
+class IShelf(Interface):
+    label: str = Attribute("What is written on it.")
+
+    async def put(item: str, place: int) -> None:  # noqa: N805
+        """Put it."""
+
+    async def close() -> None:
+        """Close."""
+
+
+class ILockedShelf(IShelf):
+    async def lock(key: str) -> None:  # noqa: N805
+        """Lock."""
+
+
+class Right:
+    label = "a"
+
+    async def put(self, item: str, place: int) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def broken(**methods: Any) -> Any:
+    """Return an implementer that is right but for ``methods``; None removes one."""
+    body = {**{k: v for k, v in vars(Right).items() if k in ("label", "put", "close")}, **methods}
+    made = type("Made", (), {key: value for key, value in body.items() if value is not None})
+    return implementer(IShelf)(made)
+
+
+def test_right_class_object_and_provider_pass() -> None:
+    """What keeps the contract is accepted in all three shapes."""
+    kind = implementer(IShelf)(type("Good", (Right,), {}))
+
+    async def opened(context: object) -> Any:
+        return kind()
+
+    verify_provider(IShelf, kind)
+    verify_provider(IShelf, kind())
+    verify_provider(IShelf, Provider("good", opened, kind))
+
+
+async def _renamed(self: Any, thing: str, place: int) -> None: ...
+async def _swapped(self: Any, place: int, item: str) -> None: ...
+async def _keyword_only(self: Any, item: str, *, place: int) -> None: ...
+async def _too_few(self: Any, item: str) -> None: ...
+async def _too_many(self: Any, item: str, place: int, colour: str) -> None: ...
+async def _extra_keyword(self: Any, item: str, place: int, *, colour: str) -> None: ...
+async def _generator(self: Any, item: str, place: int) -> AsyncIterator[int]:
+    yield 1
+
+
+def _sync(self: Any, item: str, place: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        (None, "the method is missing"),
+        (7, "it is a value of type int, not a method"),
+        (_sync, "it is not 'async def'"),
+        (_generator, "it is an async generator; it has to be an 'async def' that returns a value"),
+        (_renamed, "parameter 1 is named 'thing', the role names it 'item'"),
+        (_swapped, "parameter 1 is named 'place', the role names it 'item'"),
+        (_keyword_only, "parameter 'place' is keyword-only, but roles are called by position"),
+        (_too_few, "parameter 'place' is missing"),
+        (_too_many, "parameter 'colour' is not the role's and has no default"),
+        (_extra_keyword, "parameter 'colour' is not the role's and has no default"),
+    ],
+)
+@pytest.mark.parametrize("as_object", [False, True], ids=["class", "object"])
+def test_broken_method_is_named(method: Any, reason: str, as_object: bool) -> None:
+    """The error names distribution, version, role and method, and says what is wrong."""
+    kind = broken(put=method)
+    with pytest.raises(PluginContractError) as caught:
+        verify_provider(IShelf, kind() if as_object else kind, ORIGIN)
+    assert str(caught.value) == (f"txnframework-broken 2.0 does not keep the contract of IShelf.put: {reason}")
+    assert (caught.value.distribution, caught.value.version) == ("txnframework-broken", "2.0")
+    assert (caught.value.role, caught.value.method) == ("IShelf", "put")
+
+
+def test_more_than_the_role_asks_is_allowed() -> None:
+    """Defaults, a catch-all and a wrapped coroutine function do not break a positional call."""
+
+    async def generous(self: Any, item: str, place: int, colour: str = "", *, size: int = 1, **rest: int) -> None: ...
+
+    async def catch_all(self: Any, *arguments: Any) -> None: ...
+
+    @functools.wraps(Right.put)
+    async def wrapped(self: Any, *arguments: Any) -> None: ...
+
+    for method in (generous, catch_all, wrapped):
+        verify_provider(IShelf, broken(put=method))
+        verify_provider(IShelf, broken(put=method)())
+
+
+def test_attribute_is_verified_on_objects_only() -> None:
+    """A class may set its attributes in the constructor; an object must have them."""
+    kind = broken(label=None)
+    verify_provider(IShelf, kind)
+    with pytest.raises(PluginContractError, match=r"of IShelf\.label: the attribute is missing"):
+        verify_provider(IShelf, kind(), ORIGIN)
+
+
+def test_undeclared_role_is_refused() -> None:
+    """Having the methods is not enough: the promise has to be made."""
+    with pytest.raises(PluginContractError, match=r"Right does not declare @implementer\(IShelf\)"):
+        verify_provider(IShelf, Right, ORIGIN)
+    with pytest.raises(PluginContractError, match=r"^an object does not keep"):
+        verify_provider(IShelf, Right())
+
+
+def test_declared_capability_is_verified_too() -> None:
+    """A marker sub-interface is a promise: whoever declares it must keep it, even if only the role is asked for."""
+    kind = implementer(ILockedShelf)(type("Unlockable", (Right,), {}))
+    with pytest.raises(PluginContractError, match=r"of ILockedShelf\.lock: the method is missing"):
+        verify_provider(IShelf, kind, ORIGIN)
