@@ -114,6 +114,7 @@ def test_command_named_like_the_cores_own(invoke: Any) -> None:
     result = invoke("plugins", plugins=(plugin,))
     assert result.status == 1
     assert "brings a command 'check', which is the core's own" in result.err
+    assert "Say whether a configuration file is right." in invoke("check", "--help", plugins=(plugin,)).out
 
 
 def test_unknown_command_names_the_nearest_and_the_broken_plugins(invoke: Any) -> None:
