@@ -1,0 +1,215 @@
+"""The input: the MovieLens ratings that PySpark ships, or any CSV or JSONL file; a row is known by its line number.
+
+Every way in which a file can be wrong is one sentence with the file and the line. What is read here is all that the
+demo knows of the input: it is loaded into the topic from these rows, and the outputs are compared with what plain
+Python makes of these rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from txnframework_spark.demo.errors import UnusableInput
+
+ROWS_MAX: Final = 1_000_000
+ROW_BYTES_MAX: Final = 1_000_000
+_MOVIELENS: Final = ("user", "movie", "rating", "timestamp")
+_RATING_LINE: Final = re.compile(rb"\s*\d+::\d+::\d+(\.\d+)?::\d+\s*")
+_WHOLE: Final = re.compile(r"[0-9]{1,12}")
+_DECIMAL: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3})?")
+_TIMESTAMP_MAX: Final = 253_402_300_799
+
+
+class Kind(Enum):
+    """How a file is written, and with it what the pipeline does to its rows."""
+
+    MOVIELENS = "movielens"
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class InputRow:
+    """One row: where it begins in the file, from 1, and its fields as text (what is not text in JSON: as JSON)."""
+
+    line: int
+    fields: dict[str, str]
+
+    def to_message(self) -> bytes:
+        """Return the row as the value of a message."""
+        document = {"line": self.line, "fields": self.fields}
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @property
+    def key(self) -> bytes:
+        """The message's key: rows of one user stay in order; rows of a file that has no users each stand alone."""
+        return self.fields.get("user", str(self.line)).encode()[:100]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A whole file, every row of it."""
+
+    path: Path
+    kind: Kind
+    rows: tuple[InputRow, ...]
+
+
+def movielens_path() -> Path:
+    """Return the ratings inside the installed PySpark; UnusableInput if this PySpark came without them."""
+    import pyspark  # a second of start-up that --help and bad input need not pay
+
+    path = Path(pyspark.__file__).parent / "data" / "mllib" / "als" / "sample_movielens_ratings.txt"
+    if not path.is_file():
+        raise UnusableInput(path, "this PySpark came without its sample data; give a file with --input")
+    return path
+
+
+def read_input(path: Path) -> Input:
+    """Return all rows of the file; UnusableInput says in one sentence what is wrong with it and where."""
+    try:
+        data = path.read_bytes()
+    except IsADirectoryError as error:
+        raise UnusableInput(path, "it is a directory, not a file") from error
+    except OSError as error:
+        raise UnusableInput(path, f"it cannot be read: {(error.strerror or str(error)).lower()}") from error
+    lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    kind = _kind_of(path, next((line for line in lines if line.strip()), b""))
+    rows = tuple(_bounded(path, _READERS[kind](path, lines)))
+    if not rows:
+        raise UnusableInput(path, "it has no rows")
+    return Input(path, kind, rows)
+
+
+def _kind_of(path: Path, first: bytes) -> Kind:
+    suffix = path.suffix.lower()
+    if suffix in (".jsonl", ".ndjson"):
+        return Kind.JSONL
+    if suffix == ".csv":
+        return Kind.CSV
+    if _RATING_LINE.fullmatch(first):
+        return Kind.MOVIELENS
+    return Kind.JSONL if first.lstrip()[:1] in (b"{", b"[") else Kind.CSV
+
+
+def _bounded(path: Path, rows: Iterator[InputRow]) -> Iterator[InputRow]:
+    """Pass on rows that a message can hold, and no more of them than the comparison keeps in memory."""
+    for number, row in enumerate(rows, 1):
+        if number > ROWS_MAX:
+            raise UnusableInput(path, f"it has more than the {ROWS_MAX:,} rows that the demo compares", row.line)
+        try:
+            size = len(row.to_message())
+        except UnicodeEncodeError as error:
+            raise UnusableInput(path, "it holds half of a surrogate pair, which is not text", row.line) from error
+        if size > ROW_BYTES_MAX:
+            raise UnusableInput(path, f"the row is larger than {ROW_BYTES_MAX:,} bytes", row.line)
+        yield row
+
+
+def _text(path: Path, line: int, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        reason = f"it is not UTF-8: byte 0x{data[error.start]:02x} at column {error.start + 1}"
+        raise UnusableInput(path, reason, line) from error
+
+
+def _read_movielens(path: Path, lines: list[bytes]) -> Iterator[InputRow]:
+    for number, data in enumerate(lines, 1):
+        text = _text(path, number, data).strip()
+        if not text:
+            continue
+        fields = text.split("::")
+        if len(fields) != len(_MOVIELENS):
+            expected = "::".join(_MOVIELENS)
+            raise UnusableInput(path, f"expected {len(_MOVIELENS)} fields ({expected}), found {len(fields)}", number)
+        row = dict(zip(_MOVIELENS, fields, strict=True))
+        _check_rating(path, number, row)
+        yield InputRow(number, row)
+
+
+def _check_rating(path: Path, line: int, row: dict[str, str]) -> None:
+    for name, value in row.items():
+        form = _DECIMAL if name == "rating" else _WHOLE
+        if not form.fullmatch(value):
+            raise UnusableInput(path, f"the {name} is not a number: {value!r}", line)
+    if int(row["timestamp"]) > _TIMESTAMP_MAX:
+        raise UnusableInput(path, f"the timestamp lies after the year 9999: {row['timestamp']!r}", line)
+
+
+def _read_csv(path: Path, lines: list[bytes]) -> Iterator[InputRow]:
+    texts = (f"{_text(path, number, data)}\n" for number, data in enumerate(lines, 1))
+    reader = csv.reader(texts, strict=True)
+    header: list[str] | None = None
+    begins = 1
+    while True:
+        try:
+            record = next(reader, None)
+        except csv.Error as error:
+            # The line on which the row begins: a quote that is never closed is noticed only at the end of the file.
+            raise UnusableInput(path, f"it is not CSV: {error}", begins) from error
+        if record is None:
+            return
+        line, begins = begins, reader.line_num + 1
+        if not record:
+            continue
+        if header is None:
+            header = _header(path, line, record)
+        elif len(record) != len(header):
+            raise UnusableInput(path, f"expected {len(header)} fields as in the header, found {len(record)}", line)
+        else:
+            yield InputRow(line, dict(zip(header, record, strict=True)))
+
+
+def _header(path: Path, line: int, names: list[str]) -> list[str]:
+    for number, name in enumerate(names):
+        if not name.strip():
+            raise UnusableInput(path, f"column {number + 1} of the header has no name", line)
+        if name in names[:number]:
+            raise UnusableInput(path, f"the header names the column {name!r} twice", line)
+    return names
+
+
+def _read_jsonl(path: Path, lines: list[bytes]) -> Iterator[InputRow]:
+    for number, data in enumerate(lines, 1):
+        text = _text(path, number, data)
+        if not text.strip():
+            continue
+        try:
+            document = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UnusableInput(path, f"it is not JSON: {error.msg} at column {error.colno}", number) from error
+        except (ValueError, RecursionError) as error:
+            raise UnusableInput(
+                path, "it is not JSON that can be read: a number is too long, or it is too deep", number
+            ) from error
+        if not isinstance(document, dict):
+            raise UnusableInput(path, f"expected a JSON object, found {_JSON_NAMES[type(document)]}", number)
+        yield InputRow(number, {name: _as_text(value) for name, value in document.items()})
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+_JSON_NAMES: Final[dict[type, str]] = {
+    list: "an array",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
+
+_READERS: Final[dict[Kind, Callable[[Path, list[bytes]], Iterator[InputRow]]]] = {
+    Kind.MOVIELENS: _read_movielens,
+    Kind.CSV: _read_csv,
+    Kind.JSONL: _read_jsonl,
+}

@@ -1,0 +1,210 @@
+"""The job that the demo runs, kills and runs again: ``python -m txnframework_spark.demo.pipeline``.
+
+A topic of input is read as a stream, every row is enriched, some give an alert, and both go into topics of their own
+through one sink: one micro-batch is one transaction over both outputs and the acknowledgment of its input. Nothing in
+here knows of kills; what makes it exactly once are the options ``groupId`` and ``txnAppId``.
+
+It stops when everything is read that was there when it started, and at once when whoever started it is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from txnframework_spark.demo.expected import ALERT_DIGESTS, ALERT_RATING_MIN
+from txnframework_spark.demo.input import Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+FAILURE: Final = "pipeline failed: "
+"""What the last line of a failed pipeline's log begins with."""
+
+_ROW: Final = "line BIGINT, fields MAP<STRING, STRING>"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a pipeline is told: where its input and outputs are, and who it is."""
+
+    config: Path
+    checkpoint: Path
+    kind: Kind
+    source: str
+    enriched: str
+    alerts: str
+    group: str
+    application: str
+    batch: int
+
+    def to_arguments(self) -> list[str]:
+        """Return the command line that ``parse`` reads back."""
+        return [
+            f"--config={self.config}",
+            f"--checkpoint={self.checkpoint}",
+            f"--kind={self.kind.value}",
+            f"--source={self.source}",
+            f"--enriched={self.enriched}",
+            f"--alerts={self.alerts}",
+            f"--group={self.group}",
+            f"--application={self.application}",
+            f"--batch={self.batch}",
+        ]
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> Job:
+        """Return the job that a command line describes."""
+        parser = argparse.ArgumentParser(prog="python -m txnframework_spark.demo.pipeline", description=__doc__)
+        parser.add_argument("--config", type=Path, required=True, help="configuration file that names the stores")
+        parser.add_argument("--checkpoint", type=Path, required=True, help="Spark's checkpoint directory")
+        parser.add_argument("--kind", type=Kind, required=True, help="what the rows are: movielens, csv or jsonl")
+        parser.add_argument("--source", required=True, help="topic to read")
+        parser.add_argument("--enriched", required=True, help="topic for every row")
+        parser.add_argument("--alerts", required=True, help="topic for some rows")
+        parser.add_argument("--group", required=True, help="subscription on the source")
+        parser.add_argument("--application", required=True, help="name that stays through restarts")
+        parser.add_argument("--batch", type=int, required=True, help="rows in a micro-batch")
+        return cls(**vars(parser.parse_args(arguments)))
+
+
+def transform(events: DataFrame, job: Job) -> DataFrame:
+    """Return the rows for both outputs: topic, key and value; written in Spark's words, apart from ``expected``."""
+    from pyspark.sql import functions as f
+
+    parsed = events.select(
+        "key",
+        f.from_json(f.col("value").cast("string"), _ROW).alias("row"),
+        f.substring(f.sha2(f.col("value"), 256), 1, 16).alias("digest"),
+        f.struct("segment", "ledger", "entry", "index").alias("place"),
+    ).select("key", "row.line", "row.fields", "digest", "place")
+    enriched, is_alert, reason = _of_ratings() if job.kind is Kind.MOVIELENS else _of_any_row()
+    outputs = f.array(
+        f.struct(f.lit(job.enriched).alias("topic"), f.to_json(f.struct("line", *enriched, "place")).alias("value")),
+        f.when(
+            is_alert,
+            f.struct(
+                f.lit(job.alerts).alias("topic"),
+                f.to_json(f.struct("line", reason.alias("reason"), "place")).alias("value"),
+            ),
+        ),
+    )
+    # One pass over the input for both outputs; a union would read it twice.
+    exploded = parsed.select("key", f.explode(f.array_compact(outputs)).alias("out"))
+    return exploded.select("out.topic", "key", f.col("out.value").cast("binary").alias("value"))
+
+
+def _of_ratings() -> tuple[list[Column], Column, Column]:
+    """Return what is added to a rating, when it is an alert, and why."""
+    from pyspark.sql import functions as f
+
+    field = f.col("fields")
+    rating = field["rating"].cast("double")
+    stars = f.expr("repeat('*', CAST(CAST(fields['rating'] AS DOUBLE) AS INT))")
+    rated_at = f.date_format(f.timestamp_seconds(field["timestamp"].cast("bigint")), "yyyy-MM-dd'T'HH:mm:ss'Z'")
+    enriched = [
+        field["user"].cast("bigint").alias("user"),
+        field["movie"].cast("bigint").alias("movie"),
+        rating.alias("rating"),
+        stars.alias("stars"),
+        rated_at.alias("rated_at"),
+        f.col("digest"),
+    ]
+    reason = f.concat(f.lit("user "), field["user"], f.lit(" gave movie "), field["movie"], f.lit(" "), stars)
+    return enriched, rating >= ALERT_RATING_MIN, reason
+
+
+def _of_any_row() -> tuple[list[Column], Column, Column]:
+    from pyspark.sql import functions as f
+
+    is_alert = f.substring("digest", 1, 1).isin(*ALERT_DIGESTS)
+    return [f.col("fields"), f.col("digest")], is_alert, f.concat(f.lit("digest "), f.col("digest"))
+
+
+def open_session(scratch: Path) -> SparkSession:
+    """Return a small Spark that leaves nothing outside of ``scratch``, also when it is killed."""
+    from pyspark.sql import SparkSession
+
+    scratch.mkdir(parents=True, exist_ok=True)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("txnframework demo")
+        .config("spark.driver.memory", "512m")
+        .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.local.dir", str(scratch))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def run(job: Job) -> None:
+    """Run the job until everything is read that is there now."""
+    session = open_session(job.checkpoint.parent / "spark")
+    events = (
+        session.readStream.format("txnframework")
+        .option("config", str(job.config))
+        .option("subscribe", job.source)
+        .option("groupId", job.group)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(job.batch))
+        .load()
+    )
+    query = (
+        transform(events, job)
+        .writeStream.format("txnframework")
+        .option("config", str(job.config))
+        .option("txnAppId", job.application)
+        .option("checkpointLocation", str(job.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    session.stop()
+
+
+def _leave_with_the_parent() -> None:
+    """End this process when standard input does: nobody is left who would look at what it does."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    threading.Thread(target=wait, name="leave-with-the-parent", daemon=True).start()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job that the command line describes; the last line of standard error says why it failed."""
+    job = Job.parse(sys.argv[1:] if arguments is None else arguments)
+    _leave_with_the_parent()
+    # Workers must be this interpreter, with its packages, and not whichever python3 comes first.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    try:
+        run(job)
+    except Exception as error:  # whatever Spark raises: it is told in full above, and in one line at the end
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.write(f"{FAILURE}{_first_line(error)}\n")
+        return 1
+    return 0
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
