@@ -1,0 +1,74 @@
+"""
+For plugin authors: the conformance suites, and the clock to test with.
+
+How it is used: 1. write a harness that opens your backend; 2. subclass the suite and name the harness; 3. run pytest,
+which finds the rest through the extra ``txnframework[testing]``.
+
+    class SqlHarness(Harness[IMetadataStore]):
+        @asynccontextmanager
+        async def open(self) -> AsyncIterator[IMetadataStore]:
+            store = await open_store(self.directory / "db", self.environment)
+            try:
+                yield store
+            finally:
+                await store.close()
+
+
+    class TestSqlStore(MetadataStoreSuite):
+        harness = SqlHarness
+
+What stands here is loaded when it is first asked for: pytest imports this package in every run, long before assert
+statements of the suites can be rewritten.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from txnframework.testing._suites.buffer import BufferSuite
+    from txnframework.testing._suites.ledger_store import LedgerStoreSuite
+    from txnframework.testing.world import World, WorldHarness
+
+    from txnframework.testing._suites.metadata_store import MetadataStoreSuite
+    from txnframework.testing.capabilities import requires
+    from txnframework.testing.clock import VirtualEnvironment, run_ready
+    from txnframework.testing.harness import Belonging, Crashing, Disconnecting, Harness
+
+__all__ = [
+    "Belonging",
+    "BufferSuite",
+    "Crashing",
+    "Disconnecting",
+    "Harness",
+    "LedgerStoreSuite",
+    "MetadataStoreSuite",
+    "VirtualEnvironment",
+    "World",
+    "WorldHarness",
+    "requires",
+    "run_ready",
+]
+
+_HOMES = {
+    "Belonging": "harness",
+    "BufferSuite": "_suites.buffer",
+    "Crashing": "harness",
+    "Disconnecting": "harness",
+    "Harness": "harness",
+    "LedgerStoreSuite": "_suites.ledger_store",
+    "MetadataStoreSuite": "_suites.metadata_store",
+    "VirtualEnvironment": "clock",
+    "World": "world",
+    "WorldHarness": "world",
+    "requires": "capabilities",
+    "run_ready": "clock",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

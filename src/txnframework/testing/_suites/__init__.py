@@ -1,0 +1,1 @@
+"""The suites: every sentence of a role's docstring as a test."""

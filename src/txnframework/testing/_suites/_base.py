@@ -1,0 +1,113 @@
+"""How one test of a suite is run, and what every suite has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import pytest
+
+from txnframework.testing.capabilities import declared, name_of, required_by
+from txnframework.testing.harness import Harness
+
+T = TypeVar("T")
+
+TEST_SECONDS_MAX = 120.0
+"""A test that takes longer hangs, and fails instead of stopping the run."""
+
+
+class Suite:
+    """
+    Subclass a suite as ``class TestX(SomeSuite)`` and name the harness: every test of the role then runs.
+
+    A test may be overridden only to say that the backend is known to break its rule, with
+    ``@pytest.mark.xfail(strict=True, reason=...)``. What a backend does not promise needs no override: leave the
+    capability undeclared, and its tests are skipped.
+    """
+
+    __txnframework_suite__: ClassVar[bool] = True
+    harness: ClassVar[type[Harness[Any]]]
+    capabilities: ClassVar[tuple[Any, ...]] = ()
+    deviations: ClassVar[dict[str, str]] = {}
+    found: ClassVar[frozenset[Any] | None] = None
+    data: Harness[Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        inherited = [base for base in cls.__mro__[1:] if issubclass(base, Suite)]
+        deviations = dict(cls.deviations)
+        for name, test in vars(cls).items():
+            if name.startswith("test") and any(name in vars(base) for base in inherited):
+                deviations[name] = _known_deviation(cls, name, test)
+        cls.deviations = deviations
+        cls.found = None
+
+    def subjects(self, opened: Any) -> tuple[object, ...]:
+        """Return the objects whose declared interfaces say what the backend promises."""
+        return (opened,)
+
+    async def soon(self, awaitable: Awaitable[T]) -> T:
+        """Return the result, letting the backend do what it does late; fail if that takes longer than is allowed."""
+        task = asyncio.ensure_future(awaitable)
+        try:
+            async with asyncio.timeout(self.data.patience_s):
+                while not task.done():
+                    await self.data.settle()
+                    await asyncio.wait({task}, timeout=0.01)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        return task.result()
+
+    @asynccontextmanager
+    async def started(self, coroutine: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+        """Run something beside the test, up to where it waits; it is cancelled at the end of the block."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        try:
+            await self.data.settle()
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def run_test(case: Suite, test: Callable[[], Awaitable[object]], directory: Path) -> None:
+    """Run one test of a suite on data of its own; skip it, naming what is missing, if it needs what is not declared."""
+    kind = type(case)
+    case.data = kind.harness(directory)
+    try:
+        async with asyncio.timeout(TEST_SECONDS_MAX):
+            if kind.found is None:
+                kind.found = await _find_capabilities(case)
+            missing = [name_of(needed) for needed in required_by(test) if needed not in kind.found]
+            if missing:
+                pytest.skip(f"not declared by {kind.harness.__name__}: {', '.join(sorted(missing))}")
+            await test()
+    finally:
+        await case.data.destroy()
+
+
+async def _find_capabilities(case: Suite) -> frozenset[Any]:
+    """Ask an opened client, of data that no test uses, what it promises."""
+    probe_directory = case.data.directory / "capabilities"
+    probe_directory.mkdir()
+    probe = case.harness(probe_directory)
+    try:
+        async with probe.open() as opened:
+            return declared(case.subjects(opened), type(case).harness, case.capabilities)
+    finally:
+        await probe.destroy()
+
+
+def _known_deviation(cls: type, name: str, test: object) -> str:
+    """Return the reason of an override, or refuse it."""
+    for mark in getattr(test, "pytestmark", ()):
+        if mark.name == "xfail" and mark.kwargs.get("strict") is True and mark.kwargs.get("reason"):
+            return str(mark.kwargs["reason"])
+    raise TypeError(
+        f"{cls.__name__}.{name} overrides a test of the suite; if the backend is known to break the rule, mark it "
+        "@pytest.mark.xfail(strict=True, reason=...)"
+    )

@@ -1,0 +1,1 @@
+"""The rules of IMetadataStore, by what they speak of."""

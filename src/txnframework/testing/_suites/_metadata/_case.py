@@ -1,0 +1,76 @@
+"""What the rules of the metadata store share."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from txnframework.interfaces import IAtomicBatchStore, IDurableStore, IMetadataStore, INotifyingStore, ISharedStore
+from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put, Record
+from txnframework.testing._suites._base import Suite
+from txnframework.testing.harness import Crashing, Disconnecting, Harness
+
+ALL = KeyRange("/", "0")
+"""Every path that begins with a slash."""
+
+BY_KIND = "suite-by-kind"
+"""An index for the tests."""
+
+EVERY_KIND = IndexRange(BY_KIND, b"", b"\xff" * 8)
+
+
+class MetadataStoreRules(Suite):
+    """Rules of one metadata store; the harness opens clients of it."""
+
+    capabilities: ClassVar[tuple[Any, ...]] = (
+        IAtomicBatchStore, IDurableStore, INotifyingStore, ISharedStore, Crashing, Disconnecting,
+    )  # fmt: skip
+    data: Harness[IMetadataStore]
+
+
+async def create(store: IMetadataStore, path: str, value: bytes = b"", *kinds: bytes) -> int:
+    """Make a record that is absent, with an index entry for each kind; return its version."""
+    return await store.put(Put(Key(path), value, Expect.ABSENT, entries(*kinds)))
+
+
+def entries(*kinds: bytes) -> tuple[IndexEntry, ...]:
+    """Return index entries with these keys."""
+    return tuple(IndexEntry(BY_KIND, kind) for kind in kinds)
+
+
+async def value_of(store: IMetadataStore, path: str) -> bytes | None:
+    """Return the value of a record, or None."""
+    record = await store.get(Key(path))
+    return record.value if record else None
+
+
+async def scan_all(store: IMetadataStore, keys: KeyRange = ALL, items_max: int = 100) -> list[Record]:
+    """Return every record of a range, page by page."""
+    found: list[Record] = []
+    left: KeyRange | IndexRange | None = keys
+    while left is not None:
+        assert isinstance(left, KeyRange), "a scan of keys goes on with a range of keys"
+        page = await store.scan(left, items_max)
+        assert len(page.records) <= items_max
+        assert page.records or page.resume is None, "an empty page that is not the last: a caller would never end"
+        found += page.records
+        left = page.resume
+    return found
+
+
+async def scan_kinds(store: IMetadataStore, among: IndexRange = EVERY_KIND, items_max: int = 100) -> list[Record]:
+    """Return every record of an index range, page by page."""
+    found: list[Record] = []
+    left: KeyRange | IndexRange | None = among
+    while left is not None:
+        assert isinstance(left, IndexRange), "a scan of an index goes on with a range of the index"
+        page = await store.scan_index(left, items_max)
+        assert len(page.records) <= items_max
+        assert page.records or page.resume is None, "an empty page that is not the last: a caller would never end"
+        found += page.records
+        left = page.resume
+    return found
+
+
+def paths(records: list[Record]) -> list[str]:
+    """Return the paths of records, in their order."""
+    return [record.key.path for record in records]

@@ -1,0 +1,176 @@
+"""Rules of IAtomicBatchStore."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from txnframework.errors import VersionMismatch
+from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
+from txnframework.model import Batch, Check, Delete, Expect, Key, KeyRange, Put, PutSequential
+from txnframework.testing._suites._metadata._case import (
+    MetadataStoreRules,
+    entries,
+    paths,
+    scan_all,
+    scan_kinds,
+    value_of,
+)
+from txnframework.testing.capabilities import requires
+
+PARTITION = "p"
+
+
+def key(name: str) -> Key:
+    """Return a key in the one partition of these tests."""
+    return Key(f"/batch/{name}", PARTITION)
+
+
+def atomic(store: IMetadataStore) -> IAtomicBatchStore:
+    """Return the store as what it has declared to be."""
+    assert IAtomicBatchStore.providedBy(store)
+    return store
+
+
+class BatchRules(MetadataStoreRules):
+    """Several steps of one partition, all or nothing."""
+
+    @requires(IAtomicBatchStore)
+    async def test_every_step_is_applied(self) -> None:
+        """All puts, sequential puts and deletes of a batch are applied; what the puts wrote is returned in order."""
+        async with self.data.open() as opened:
+            store = atomic(opened)
+            old = await store.put(Put(key("old"), b"old", Expect.ABSENT, entries(b"k")))
+            checked = await store.put(Put(key("checked"), b"", Expect.ABSENT))
+            batch = Batch(
+                checks=(Check(key("checked"), checked), Check(key("absent"), Expect.ABSENT)),
+                puts=(
+                    Put(key("one"), b"1", Expect.ABSENT, entries(b"k1")),
+                    PutSequential(key("op"), b"2", entries(b"k2")),
+                    PutSequential(key("op"), b"3"),
+                    Put(key("any"), b"4", Expect.ANY),
+                ),
+                deletes=(Delete(key("old"), old), Delete(key("gone"), Expect.ANY)),
+            )
+            written = await store.apply(batch)
+            assert [record.value for record in written] == [b"1", b"2", b"3", b"4"]
+            assert written[0].key == key("one")
+            assert written[1].key != written[2].key
+            for record in written:
+                assert await store.get(record.key) == record
+            assert await store.get(key("old")) is None
+            assert [record.value for record in await scan_kinds(store)] == [b"1", b"2"]
+
+    @requires(IAtomicBatchStore)
+    async def test_empty_batch(self) -> None:
+        """A batch without steps does nothing and succeeds."""
+        async with self.data.open() as opened:
+            assert await atomic(opened).apply(Batch()) == ()
+
+    @requires(IAtomicBatchStore)
+    @pytest.mark.parametrize("failing", ["check", "check of absence", "put", "create", "delete"])
+    async def test_one_failing_step_fails_all(self, failing: str) -> None:
+        """If one step is not as expected nothing of the batch is applied, and the error names that step's key.
+
+        If this fails, check that every condition is looked at inside the backend's transaction, before it commits.
+        """
+        async with self.data.open() as opened:
+            store = atomic(opened)
+            stale = await store.put(Put(key("bad"), b"old", Expect.ABSENT, entries(b"k")))
+            version = await store.put(Put(key("bad"), b"new", stale, entries(b"k")))
+            keep = await store.put(Put(key("keep"), b"kept", Expect.ABSENT))
+            good = Put(key("good"), b"", Expect.ABSENT, entries(b"k2"))
+            sequential = PutSequential(key("op"), b"")
+            removal = Delete(key("keep"), keep)
+            steps = {
+                "check": Batch((Check(key("bad"), stale),), (good, sequential), (removal,)),
+                "check of absence": Batch((Check(key("bad"), Expect.ABSENT),), (good, sequential), (removal,)),
+                "put": Batch((), (good, sequential, Put(key("bad"), b"x", stale)), (removal,)),
+                "create": Batch((), (good, sequential, Put(key("bad"), b"x", Expect.ABSENT)), (removal,)),
+                "delete": Batch((), (good, sequential), (removal, Delete(key("bad"), stale))),
+            }
+            with pytest.raises(VersionMismatch) as caught:
+                await store.apply(steps[failing])
+            assert (caught.value.key, caught.value.actual) == (key("bad"), version)
+            standing = await scan_all(store, KeyRange("/batch/", "/batch0"))
+            assert [(record.key, record.value) for record in standing] == [(key("bad"), b"new"), (key("keep"), b"kept")]
+            assert paths(await scan_kinds(store)) == ["/batch/bad"]
+
+    @requires(IAtomicBatchStore)
+    async def test_checked_header_excludes_a_concurrent_decision(self) -> None:
+        """
+        Once a change of a record was confirmed, no batch that checked its earlier version is confirmed and unseen.
+
+        This is how an operation is refused by a transaction that ends at the same time. If this fails, check that a
+        check takes a lock, or a compare, that conflicts with a write of what it checks; a plain read does not.
+        """
+        async with self.data.open() as one, self.data.open() as two:
+            writer, decider = atomic(one), atomic(two)
+
+            async def write(version: int, prefix: Key, delay: int) -> bool:
+                await turns(delay)
+                try:
+                    await writer.apply(Batch((Check(header, version),), (PutSequential(prefix, b""),)))
+                except VersionMismatch:
+                    return False
+                return True
+
+            async def decide(version: int, prefix: Key, delay: int) -> int:
+                await turns(delay)
+                await decider.put(Put(header, b"ended", version))
+                return len(await scan_all(decider, KeyRange(f"{prefix.path}/", f"{prefix.path}0", PARTITION)))
+
+            for number in range(12):
+                header, prefix = key(f"header-{number}"), key(f"op-{number}")
+                version = await writer.put(Put(header, b"open", Expect.ABSENT))
+                written, seen = await asyncio.gather(
+                    write(version, prefix, number % 4), decide(version, prefix, number // 4)
+                )
+                assert seen == written, f"confirmed: {written}, seen after the decision: {seen}"
+
+    @requires(IAtomicBatchStore)
+    async def test_crossed_checks_do_not_both_succeed(self) -> None:
+        """Of two batches that each check what the other one writes at most one is applied.
+
+        If this fails, check the isolation level: snapshots alone let both pass.
+        """
+
+        async def cross(store: IAtomicBatchStore, check: Key, write: Key) -> bool:
+            batch = Batch((Check(check, Expect.ABSENT),), (Put(write, b"", Expect.ABSENT),))
+            try:
+                await store.apply(batch)
+            except VersionMismatch:
+                return False
+            return True
+
+        async with self.data.open() as one, self.data.open() as two:
+            for number in range(12):
+                left, right = key(f"left-{number}"), key(f"right-{number}")
+                applied = await asyncio.gather(cross(atomic(one), left, right), cross(atomic(two), right, left))
+                assert sum(applied) <= 1
+                standing = [await one.get(left) is not None, await one.get(right) is not None]
+                assert sum(standing) == sum(applied)
+
+    @requires(IAtomicBatchStore)
+    async def test_cancelled_batch_is_whole_or_not_at_all(self) -> None:
+        """A batch that is cancelled is applied as a whole or leaves nothing."""
+        async with self.data.open() as opened:
+            store = atomic(opened)
+            for number in range(6):
+                names = [f"{number}-a", f"{number}-b"]
+                batch = Batch(puts=tuple(Put(key(name), b"", Expect.ABSENT) for name in names))
+                task = asyncio.ensure_future(store.apply(batch))
+                await turns(number)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                await self.data.settle()
+                standing = [await store.get(key(name)) is not None for name in names]
+                assert standing in ([True, True], [False, False])
+            assert await value_of(store, "/absent") is None
+
+
+async def turns(count: int) -> None:
+    """Let others go first, so that two calls meet at different points."""
+    for _ in range(count):
+        await asyncio.sleep(0)

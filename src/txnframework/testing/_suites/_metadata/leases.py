@@ -1,0 +1,159 @@
+"""Rules of leases."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from txnframework.errors import LeaseHeld, VersionMismatch
+from txnframework.interfaces import IAtomicBatchStore, ILease, IMetadataStore
+from txnframework.model import Batch, Check
+from txnframework.testing._suites._metadata._case import MetadataStoreRules
+from txnframework.testing.capabilities import requires
+from txnframework.testing.harness import Crashing
+
+
+class LeaseRules(MetadataStoreRules):
+    """One holder at a time, as far as anybody can know."""
+
+    async def test_lease_keeps_the_interface(self) -> None:
+        """A lease and a watch have every method and attribute of their interfaces."""
+        from txnframework.interfaces import IWatch
+        from txnframework.plugin import verify_provider
+
+        async with self.data.open() as store:
+            lease = await store.acquire_lease("name", "one")
+            verify_provider(ILease, lease)
+            verify_provider(IWatch, await store.watch(lease.key))
+
+    async def test_held_by_one(self) -> None:
+        """While a session holds a lease another one gets LeaseHeld at once, with the holder's name and a key to watch.
+
+        If this fails, check that the lease's record is made by a put that expects absence.
+        """
+        async with self.data.open() as one, self.data.open() as two:
+            lease = await one.acquire_lease("name", "holder one")
+            record = await two.get(lease.key)
+            assert record is not None
+            assert record.version == lease.version
+            with pytest.raises(LeaseHeld) as caught:
+                await self.soon(two.acquire_lease("name", "holder two"))
+            assert (caught.value.name, caught.value.holder, caught.value.key) == ("name", "holder one", lease.key)
+
+    async def test_one_of_two_takers_wins(self) -> None:
+        """Of two sessions that ask at a time exactly one gets the lease."""
+        async with self.data.open() as one, self.data.open() as two:
+            outcomes = await asyncio.gather(
+                one.acquire_lease("name", "one"), two.acquire_lease("name", "two"), return_exceptions=True
+            )
+            errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+            assert [type(error) for error in errors] == [LeaseHeld]
+
+    async def test_asking_again_succeeds(self) -> None:
+        """The holder that asks again in its session, not knowing whether it got the lease, has it."""
+        async with self.data.open() as store:
+            first = await store.acquire_lease("name", "one")
+            again = await store.acquire_lease("name", "one")
+            assert again.key == first.key
+            assert again.fencing >= first.fencing
+
+    async def test_names_are_independent(self) -> None:
+        """Leases whose names resemble each other are held apart."""
+        names = ("a", "a/b", "a b", "ä", "a-2", "A", "%", "a:b")
+        async with self.data.open() as one, self.data.open() as two:
+            for name in names:
+                await one.acquire_lease(name, f"holder of {name}")
+            for name in names:
+                with pytest.raises(LeaseHeld) as caught:
+                    await two.acquire_lease(name, "two")
+                assert caught.value.holder == f"holder of {name}"
+
+    async def test_released(self) -> None:
+        """After release another session gets the lease with a higher fencing number; who watched the key is woken.
+
+        Releasing may be repeated, and never takes the lease from the next holder.
+        """
+        async with self.data.open() as one, self.data.open() as two:
+            lease = await one.acquire_lease("name", "one")
+            watch = await two.watch(lease.key)
+            await lease.release()
+            await self.soon(watch.changed())
+            await self.soon(lease.lost())
+            following = await self.take(two)
+            assert following.fencing > lease.fencing
+            await lease.release()
+            with pytest.raises(LeaseHeld):
+                await one.acquire_lease("name", "one")
+
+    async def test_ends_with_its_session(self) -> None:
+        """Closing the store ends the session's leases, and ``lost`` returns; the next holder's fencing is higher."""
+        async with self.data.open() as two:
+            async with self.data.open() as one:
+                lease = await one.acquire_lease("name", "one")
+                async with self.started(lease.lost()) as lost:
+                    assert not lost.done(), "a lease that is held is not lost"
+                    await one.close()
+                    await self.soon(lost)
+            following = await self.take(two)
+            assert following.fencing > lease.fencing
+
+    async def test_fencing_grows_over_a_restart(self) -> None:
+        """Fencing numbers grow also after every client was closed and the lease's record was gone."""
+        fencing: list[int] = []
+        for _ in range(3):
+            async with self.data.open() as store:
+                lease = await store.acquire_lease("name", "one")
+                fencing.append(lease.fencing)
+                await lease.release()
+        assert fencing == sorted(set(fencing))
+
+    @requires(Crashing)
+    async def test_crash_ends_it(self) -> None:
+        """After the holder crashed another session gets the lease, with a higher fencing number, and is woken for it.
+
+        If this fails, check that the lease's record is bound to the session and not to the client's own clean-up.
+        """
+        harness = self.data
+        assert isinstance(harness, Crashing)
+        async with harness.open() as two:
+            async with harness.open() as one:
+                lease = await one.acquire_lease("name", "one")
+                watch = await two.watch(lease.key)
+                await harness.crash(one)
+                await self.soon(watch.changed())
+            following = await self.take(two)
+            assert following.fencing > lease.fencing
+
+    @requires(IAtomicBatchStore)
+    async def test_check_refuses_an_earlier_holder(self) -> None:
+        """A batch that checks the lease's key and version is applied while it is held, and refused afterwards.
+
+        If this fails, check that the record of a lease never has the version of an earlier holder.
+        """
+        async with self.data.open() as one, self.data.open() as two:
+            assert IAtomicBatchStore.providedBy(one)
+            lease = await one.acquire_lease("name", "one")
+            batch = Batch(checks=(Check(lease.key, lease.version),))
+            await one.apply(batch)
+            await lease.release()
+            with pytest.raises(VersionMismatch):
+                await one.apply(batch)
+            await self.take(two)
+            with pytest.raises(VersionMismatch):
+                await one.apply(batch)
+
+    async def take(self, store: IMetadataStore) -> ILease:
+        """Take the lease, waiting as its key's watch says while the end of the last holder is on its way."""
+
+        async def attempt() -> ILease:
+            while True:
+                try:
+                    return await store.acquire_lease("name", "next")
+                except LeaseHeld as held:
+                    watch = await store.watch(held.key)
+                    if await store.get(held.key) is not None:
+                        await watch.changed()
+                    await watch.close()
+
+        return await self.soon(attempt())

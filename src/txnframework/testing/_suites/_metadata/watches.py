@@ -1,0 +1,164 @@
+"""Rules of IWatch."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from txnframework.errors import Closed
+from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, IWatch
+from txnframework.model import Batch, Expect, IndexRange, Key, KeyRange, Put, PutSequential
+from txnframework.testing._suites._metadata._case import BY_KIND, MetadataStoreRules, create, entries
+from txnframework.testing.capabilities import requires
+
+WAKES_MAX = 20
+"""Wake-ups may repeat; a watch that still wakes after so many without a change never stops."""
+
+Target = Key | KeyRange | IndexRange
+
+TARGETS = [
+    pytest.param(Key("/w/1"), id="record"),
+    pytest.param(KeyRange("/w/", "/w0"), id="range"),
+    pytest.param(IndexRange(BY_KIND, b"k", b"l"), id="index"),
+]
+
+
+async def put(store: IMetadataStore, value: bytes, *kinds: bytes) -> None:
+    """Write the record that the targets watch, and its index entries."""
+    await store.put(Put(Key("/w/1"), value, Expect.ANY, entries(*kinds)))
+
+
+class WatchRules(MetadataStoreRules):
+    """Who waits is woken."""
+
+    @pytest.mark.parametrize("target", TARGETS)
+    async def test_woken_by_create_change_and_delete(self, target: Target) -> None:
+        """A watch wakes for a record that is made, changed and removed, by this client or another one.
+
+        If this fails for the index only, check changes of a record whose index entries stay as they are.
+        """
+        async with self.data.open() as one, self.data.open() as two:
+            for writer in (one, two):
+                watch = await one.watch(target)
+                steps: tuple[Callable[[], Awaitable[object]], ...] = (
+                    lambda writer=writer: put(writer, b"made", b"k"),  # type: ignore[misc]
+                    lambda writer=writer: put(writer, b"changed", b"k"),  # type: ignore[misc]
+                    lambda writer=writer: writer.delete(Key("/w/1"), Expect.ANY),  # type: ignore[misc]
+                )
+                for step in steps:
+                    await self.drain(watch)
+                    await step()
+                    await self.soon(watch.changed())
+                await watch.close()
+
+    @pytest.mark.parametrize("target", TARGETS)
+    async def test_armed_when_handed_out(self, target: Target) -> None:
+        """A change between opening the watch and waiting on it is not missed.
+
+        If this fails, check that the watch is registered before ``watch`` returns, not when ``changed`` is called.
+        """
+        async with self.data.open() as store, self.data.open() as other:
+            watch = await store.watch(target)
+            await put(other, b"made", b"k")
+            await self.soon(watch.changed())
+
+    async def test_index_watch_wakes_when_a_record_leaves(self) -> None:
+        """A watch on an index range wakes when a record's entry leaves the range while the record stays."""
+        async with self.data.open() as store:
+            await put(store, b"", b"k")
+            watch = await store.watch(IndexRange(BY_KIND, b"k", b"l"))
+            await put(store, b"", b"m")
+            await self.soon(watch.changed())
+
+    async def test_woken_by_a_sequential_record(self) -> None:
+        """A watch on a range wakes for a record that was put under a number."""
+        async with self.data.open() as store, self.data.open() as other:
+            watch = await store.watch(KeyRange("/w/", "/w0"))
+            await other.put_sequential(PutSequential(Key("/w/op"), b""))
+            await self.soon(watch.changed())
+
+    @requires(IAtomicBatchStore)
+    async def test_woken_by_a_batch(self) -> None:
+        """A watch wakes for what a batch writes and deletes."""
+        async with self.data.open() as store, self.data.open() as other:
+            assert IAtomicBatchStore.providedBy(other)
+            watch = await store.watch(IndexRange(BY_KIND, b"k", b"l"))
+            await other.apply(Batch(puts=(Put(Key("/w/1"), b"", Expect.ABSENT, entries(b"k")),)))
+            await self.soon(watch.changed())
+
+    @pytest.mark.parametrize("target", TARGETS)
+    async def test_not_woken_for_ever(self, target: Target) -> None:
+        """After a change the watch falls silent again until the next one.
+
+        If this fails, check that a wake-up is used up by the ``changed`` that it ends.
+        """
+        async with self.data.open() as store:
+            watch = await store.watch(target)
+            await put(store, b"made", b"k")
+            await self.soon(watch.changed())
+            await self.drain(watch)
+            await put(store, b"again", b"k")
+            await self.soon(watch.changed())
+
+    async def test_cancelled_wait_misses_nothing(self) -> None:
+        """A ``changed`` that is cancelled leaves the watch armed; a change that came with the cancelling is told next.
+
+        If this fails, check that the wake-up is consumed only by a ``changed`` that returns.
+        """
+        async with self.data.open() as store:
+            watch = await store.watch(Key("/w/1"))
+            async with self.started(watch.changed()):
+                pass
+            async with self.started(watch.changed()) as waiting:
+                await put(store, b"made")
+                waiting.cancel()
+            if waiting.cancelled():
+                await self.soon(watch.changed())
+
+    async def test_two_watches_both_wake(self) -> None:
+        """Each watch on the same record is woken, and closing one leaves the other armed."""
+        async with self.data.open() as store:
+            first, second = await store.watch(Key("/w/1")), await store.watch(Key("/w/1"))
+            await create(store, "/w/1")
+            await self.soon(first.changed())
+            await self.soon(second.changed())
+            await first.close()
+            await store.delete(Key("/w/1"), Expect.ANY)
+            await self.soon(second.changed())
+
+    async def test_closed_watch(self) -> None:
+        """Closing a watch ends a waiting ``changed`` with Closed, and every later one; it may be repeated."""
+        async with self.data.open() as store:
+            watch = await store.watch(Key("/w/1"))
+            async with self.started(self.ended(watch)) as waiting:
+                await watch.close()
+                await watch.close()
+                await self.soon(waiting)
+            with pytest.raises(Closed):
+                await self.soon(watch.changed())
+
+    async def test_closed_store_closes_its_watches(self) -> None:
+        """Closing the store ends a waiting ``changed`` with Closed: nobody waits for ever on a dead store."""
+        async with self.data.open() as store:
+            watch = await store.watch(KeyRange("/w/", "/w0"))
+            async with self.started(self.ended(watch)) as waiting:
+                await store.close()
+                await self.soon(waiting)
+
+    async def drain(self, watch: IWatch) -> None:
+        """Take what wake-ups are on their way; fail if they never stop."""
+        for _ in range(WAKES_MAX):
+            async with self.started(watch.changed()) as waiting:
+                if not waiting.done():
+                    return
+                await waiting
+        pytest.fail(f"still woken after {WAKES_MAX} times without a change")
+
+    async def ended(self, watch: IWatch) -> None:
+        """Wait until the watch is closed."""
+        try:
+            while True:
+                await watch.changed()
+        except Closed:
+            return

@@ -1,0 +1,22 @@
+"""The suite of IMetadataStore, IAtomicBatchStore, IWatch and ILease."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from txnframework.interfaces import IMetadataStore
+from txnframework.testing._suites._metadata.batches import BatchRules
+from txnframework.testing._suites._metadata.faults import FaultRules
+from txnframework.testing._suites._metadata.leases import LeaseRules
+from txnframework.testing._suites._metadata.records import RecordRules
+from txnframework.testing._suites._metadata.scans import IndexRules, ScanRules, SequenceRules
+from txnframework.testing._suites._metadata.watches import WatchRules
+from txnframework.testing.harness import Harness
+
+
+class MetadataStoreSuite(
+    FaultRules, LeaseRules, WatchRules, BatchRules, SequenceRules, IndexRules, ScanRules, RecordRules
+):
+    """Every rule of a metadata store: subclass as ``TestX(MetadataStoreSuite)`` and name the harness."""
+
+    harness: ClassVar[type[Harness[IMetadataStore]]]

@@ -1,0 +1,69 @@
+"""
+What pytest learns from this distribution: how to run the tests of the suites, and what to print at the end.
+
+This module is imported by every run of pytest where the distribution is installed, so it imports next to nothing,
+and it touches no test but those of the suites.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import tempfile
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.register_assert_rewrite("txnframework.testing._suites")
+
+_SUITES = pytest.StashKey[list[type[Any]]]()
+
+
+def _is_suite(cls: object) -> bool:
+    return getattr(cls, "__txnframework_suite__", False) is True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a coroutine test of a suite in an event loop of its own; leave every other test to whoever runs it."""
+    if not _is_suite(pyfuncitem.cls) or not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    from txnframework.testing._suites._base import run_test
+
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+
+    @wraps(pyfuncitem.obj)
+    async def test() -> None:
+        await pyfuncitem.obj(**arguments)
+
+    with tempfile.TemporaryDirectory(prefix="txnframework-") as directory, asyncio.Runner() as runner:
+        runner.run(run_test(pyfuncitem.instance, test, Path(directory)))
+    return True
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Remember which suites are run, for the summary."""
+    suites = dict.fromkeys(item.cls for item in session.items if isinstance(item, pytest.Function))
+    session.config.stash[_SUITES] = [cls for cls in suites if cls is not None and _is_suite(cls)]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what each backend under test promises, what it does not, and which rules it is known to break."""
+    suites = [suite for suite in config.stash.get(_SUITES, []) if suite.found is not None]
+    if not suites:
+        return
+    from txnframework.testing.capabilities import name_of
+
+    terminalreporter.section("txnframework conformance")
+    for suite in suites:
+        parts = {
+            "declared": sorted(map(name_of, suite.found)),
+            "not declared": sorted(map(name_of, {*suite.capabilities} - suite.found)),
+            "known deviations": [f"{name}: {reason}" for name, reason in sorted(suite.deviations.items())],
+        }
+        terminalreporter.write_line(f"{suite.__name__} ({suite.harness.__name__})")
+        for title, names in parts.items():
+            terminalreporter.write_line(f"  {title}: {', '.join(names) or 'none'}")
