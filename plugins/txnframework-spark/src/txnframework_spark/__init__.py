@@ -1,0 +1,39 @@
+"""Exactly-once Spark pipelines over txnframework topics.
+
+``spark.readStream.format("txnframework")`` and ``df.writeStream.format("txnframework")`` work as soon as this distribution
+is installed. ``txnframework_spark.microbatch`` walks through one micro-batch, process by process.
+"""
+
+from __future__ import annotations
+
+from txnframework_spark.errors import (
+    BatchNotCommitted,
+    CorruptOffset,
+    DataLost,
+    Diverged,
+    InvalidOption,
+    JavaUnusable,
+    MixedBatch,
+    NotJudgeable,
+    PauseOrphaned,
+    UnknownOption,
+    Unsupported,
+)
+from txnframework_spark.java import check_java
+from txnframework_spark.session import require_this_interpreter
+
+__all__ = [
+    "BatchNotCommitted",
+    "CorruptOffset",
+    "DataLost",
+    "Diverged",
+    "InvalidOption",
+    "JavaUnusable",
+    "MixedBatch",
+    "NotJudgeable",
+    "PauseOrphaned",
+    "UnknownOption",
+    "Unsupported",
+    "check_java",
+    "require_this_interpreter",
+]

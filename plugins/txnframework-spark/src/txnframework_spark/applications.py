@@ -1,0 +1,49 @@
+"""The sink's side of the application record: one transaction for each micro-batch, found by all its tasks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from txnframework.broker import Host
+from txnframework.errors import OutcomeUnknown
+from txnframework.interfaces import IApplicationCoordinator
+from txnframework.model.ids import TxnID
+from txnframework.model.transactions import BatchID
+from txnframework_spark.errors import Unsupported
+from txnframework_spark.tasks import BatchFacts
+
+_TRIES: Final = 5
+
+
+async def coordinator_of(host: Host) -> IApplicationCoordinator:
+    """Return the coordinator of scalable topics, which must know applications."""
+    coordinator = await host.coordinator("segment")
+    if not IApplicationCoordinator.providedBy(coordinator):
+        raise Unsupported(
+            "the coordinator that domains.segment.coordinator names keeps no application records, which a Spark sink"
+            " needs to commit a batch exactly once; use coordinator metadata"
+        )
+    return coordinator
+
+
+def batch_id(application: str, facts: BatchFacts) -> BatchID:
+    """Return how the coordinator knows the batch."""
+    return BatchID(application, facts.query, facts.run, facts.batch)
+
+
+async def begin(host: Host, application: str, facts: BatchFacts, timeout_ms: int) -> TxnID:
+    """
+    Return the batch's open transaction; the first task begins it, the others find it.
+
+    :raises Fenced: a newer run of the application has begun; this one must stop.
+    """
+    coordinator = await coordinator_of(host)
+    for attempt in range(_TRIES):
+        try:
+            await coordinator.claim(application, facts.run)
+            return (await coordinator.begin_batch(batch_id(application, facts), timeout_ms)).txn_id
+        except OutcomeUnknown:
+            # Both may be asked again: they find what the first call did.
+            if attempt == _TRIES - 1:
+                raise
+    raise AssertionError("unreachable")

@@ -1,0 +1,194 @@
+"""The decision about one micro-batch, made in the sink's process on the driver when all its tasks have succeeded.
+
+The order is the rule. *Put* the acknowledgments, *then* read the application record and the subscriptions' epochs again,
+*then* decide by one compare-and-set:
+
+* A newer run raises the epoch first and scans for acknowledgments second. So either it finds ours and aborts this
+  transaction, or it scanned before they stood there, and then its epoch was raised before we read it, and we stop.
+* Everything that happened before the compare-and-set is undone by its absence, everything after it only makes the outcome
+  visible sooner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from txnframework.broker import Host
+from txnframework.errors import (
+    Conflict,
+    Fenced,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    TransactionConflict,
+    TransactionNotFound,
+    Unavailable,
+)
+from txnframework.interfaces import IApplicationCoordinator
+from txnframework.model.acks import Ack, AckRequest, ProcessedRange
+from txnframework.model.ids import Branch, TxnID
+from txnframework.model.transactions import Action, Application, End, SourceRange
+from txnframework_spark.applications import batch_id, coordinator_of
+from txnframework_spark.errors import BatchNotCommitted, NotJudgeable
+from txnframework_spark.options import SinkOptions
+from txnframework_spark.pause import ACKS_PUT, COMMITTED, Pauses
+from txnframework_spark.planning import AcknowledgedRange, Verdict, judge
+from txnframework_spark.registration import Reading, load_subscription, readings_of
+from txnframework_spark.tasks import BatchFacts
+
+if TYPE_CHECKING:
+    from txnframework_spark.sink import Staged
+
+
+async def commit_staged(
+    host: Host, options: SinkOptions, messages: Sequence[Staged | None], batch: int
+) -> None:
+    """
+    Commit the batch, or return quietly when all of it was committed before.
+
+    :raises BatchNotCommitted: its tasks wrote in different transactions, or its transaction has ended; nothing counts.
+    :raises Fenced: a newer run took over; nothing counts.
+    :raises Diverged: checkpoint and subscription do not fit; nothing counts. MixedBatch, NotJudgeable likewise.
+    :raises OutcomeUnknown: not even reading could tell; a replay of the batch will.
+    """
+    staged = [message for message in messages if message is not None]
+    if not staged:
+        return
+    first = staged[0]
+    one = {(message.application, message.query, message.run, message.batch, message.txn) for message in staged}
+    if len(one) != 1 or len(staged) != len(messages) or first.batch != batch:
+        await abort_staged(host, staged)
+        raise BatchNotCommitted(
+            f"the tasks of batch {batch} wrote in different transactions, because the first one ended in mid-batch"
+        )
+    decision = _Decision(host, options, staged)
+    try:
+        await decision.run()
+    except Conflict:
+        await abort_staged(host, staged)
+        raise
+
+
+async def abort_staged(host: Host, staged: Sequence[Staged]) -> None:
+    """End every transaction that the messages name and that is still open; what is committed stays so."""
+    coordinator = await coordinator_of(host)
+    for txn_id in sorted({message.txn_id for message in staged}):
+        # Unavailable: the next batch or run aborts it, at the latest its timeout does.
+        with contextlib.suppress(InvalidTransactionState, TransactionNotFound, Unavailable, OutcomeUnknown):
+            await coordinator.end(End(txn_id, Action.ABORT))
+            await coordinator.settle(txn_id)
+
+
+class _Decision:
+    """One batch, all of whose tasks wrote in one transaction."""
+
+    def __init__(self, host: Host, options: SinkOptions, staged: Sequence[Staged]) -> None:
+        first = staged[0]
+        self._host = host
+        self._options = options
+        self._staged = staged
+        self._facts = BatchFacts(first.query, first.run, first.batch)
+        self._batch = batch_id(first.application, self._facts)
+        self._txn_id: TxnID = first.txn_id
+
+    async def run(self) -> None:
+        coordinator = await coordinator_of(self._host)
+        application = await self._current(coordinator)
+        readings = await readings_of(self._host.metadata, self._facts)
+        verdict = judge(await self._against_cursors(readings))
+        if verdict is Verdict.UNACKNOWLEDGED:
+            verdict = self._judge_by_version(application)
+        if verdict is Verdict.REPLAY:
+            await abort_staged(self._host, self._staged)
+            return
+        await self._acknowledge(readings)
+        await coordinator.finish_batch(self._batch, self._txn_id, _source_ranges(readings))
+        pauses = Pauses.from_environment()
+        doing = {"query": self._facts.query, "run": self._facts.run, "txn": self._txn_id}
+        pauses.reach(ACKS_PUT, self._facts.batch, **doing)
+        await self._current(coordinator)
+        await self._check_epochs(readings)
+        branches = frozenset({0}) | {message.branch for message in self._staged}
+        try:
+            await coordinator.end(End(self._txn_id, Action.COMMIT, branches=branches))
+        except (InvalidTransactionState, TransactionNotFound) as error:
+            raise BatchNotCommitted(f"batch {self._facts.batch} was not committed: {error}") from error
+        # Between here and Spark's own record of the batch a kill means a replay, which the cursors recognise.
+        pauses.reach(COMMITTED, self._facts.batch, **doing)
+        with contextlib.suppress(Unavailable, OutcomeUnknown):
+            await coordinator.settle(self._txn_id)
+
+    async def _current(self, coordinator: IApplicationCoordinator) -> Application:
+        """Return the application record, which must still name this run and this transaction."""
+        application = await coordinator.application(self._batch.application)
+        if application is None or application.txn_id is None:
+            raise BatchNotCommitted(f"application {self._batch.application} is not known any more")
+        if application.run != self._facts.run:
+            raise Fenced(f"application {self._batch.application}", f"run {application.run}")
+        if application.txn_id != self._txn_id:
+            raise BatchNotCommitted(
+                f"batch {self._facts.batch} was begun again in transaction {application.txn_id} while it was written"
+            )
+        return application
+
+    async def _against_cursors(self, readings: Sequence[Reading]) -> list[AcknowledgedRange]:
+        found: list[AcknowledgedRange] = []
+        for reading in readings:
+            for planned in reading.ranges:
+                subscription = await self._host.subscription(reading.topic, reading.subscription, planned.segment)
+                # A committed batch may not have reached its cursor yet; reading the cursor alone would miss it.
+                await subscription.pending_acks.recover()
+                cursor = await subscription.cursor.load()
+                found.append(
+                    AcknowledgedRange(
+                        reading.topic, reading.subscription, planned, cursor.mark_delete, cursor.incarnation
+                    )
+                )
+        return found
+
+    def _judge_by_version(self, application: Application) -> Verdict:
+        """Judge a batch that acknowledges nothing by the numbers of the batches that were committed."""
+        mine = [known for known in application.committed if known.query == self._batch.query]
+        if any(known.version >= self._batch.version for known in mine):
+            return Verdict.REPLAY
+        rows = sum(message.rows for message in self._staged)
+        if rows and application.committed and not mine and not self._options.reset:
+            raise NotJudgeable(
+                f"query {self._batch.query} is new to application {self._batch.application}, and without groupId nothing"
+                " tells whether its messages were processed before; restore the checkpoint, use another txnAppId, or set"
+                " txnAppReset=true if they may be processed again"
+            )
+        return Verdict.FRESH
+
+    async def _acknowledge(self, readings: Sequence[Reading]) -> None:
+        for reading in readings:
+            for planned in reading.ranges:
+                subscription = await self._host.subscription(reading.topic, reading.subscription, planned.segment)
+                processed = ProcessedRange(
+                    self._facts.query, self._facts.batch, planned.start, planned.end, reading.epoch
+                )
+                ack = Ack(planned.end, cumulative=True)
+                request = AckRequest(Branch(self._txn_id), (ack,), planned.incarnation or 0, processed)
+                try:
+                    await subscription.pending_acks.add(request)
+                except TransactionConflict as error:
+                    raise BatchNotCommitted(f"batch {self._facts.batch} cannot be acknowledged: {error}") from error
+
+    async def _check_epochs(self, readings: Sequence[Reading]) -> None:
+        for reading in readings:
+            _, record = await load_subscription(self._host.metadata, reading.topic, reading.subscription)
+            if record.epoch != reading.epoch:
+                raise Fenced(f"subscription {reading.subscription} of {reading.topic}")
+
+
+def _source_ranges(readings: Sequence[Reading]) -> tuple[SourceRange, ...]:
+    return tuple(
+        SourceRange(
+            reading.topic,
+            reading.subscription,
+            {planned.segment: planned.start for planned in reading.ranges},
+            {planned.segment: planned.end for planned in reading.ranges},
+        )
+        for reading in readings
+    )

@@ -1,0 +1,54 @@
+"""``format("txnframework")``."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from txnframework_spark.arrow import HEADERS, SCHEMA
+from txnframework_spark.errors import Unsupported
+from txnframework_spark.options import SourceOptions
+from txnframework_spark.sink import TransactionalWriter
+from txnframework_spark.source import TransactionalReader
+
+
+class TransactionalDataSource(DataSource):
+    """Topics of txnframework as streaming input and output; Spark makes it in several processes, with no effect."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "txnframework"
+
+    def schema(self) -> str:
+        """Return the source's columns; ``.schema(...)`` may ask for fewer of them."""
+        options = SourceOptions.parse(self.options)
+        return f"{SCHEMA}, {HEADERS}" if options.include_headers else SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the source."""
+        return TransactionalReader(dict(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Return the sink; only for output mode append."""
+        if overwrite:
+            raise Unsupported(
+                "output mode complete would replace what a topic holds, which a log cannot; use output mode append, and"
+                " with an aggregation a watermark"
+            )
+        return TransactionalWriter(dict(self.options), schema.fieldNames())
+
+    def reader(self, schema: StructType) -> NoReturn:
+        """Refuse: this release reads streams only."""
+        raise Unsupported(
+            "spark.read does not work with this format yet; use readStream with trigger(availableNow=True), which reads"
+            " what is there and stops"
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refuse: this release writes streams only."""
+        raise Unsupported(
+            "write.save does not work with this format yet; use writeStream, whose batches are committed exactly once"
+        )

@@ -1,0 +1,97 @@
+"""Named places where a pipeline stops and waits, so that a test or a demonstration can kill it exactly there.
+
+They are switched on by one environment variable, which the JVM and every Python worker inherit::
+
+    TXNFRAMEWORK_SPARK_PAUSE="mid-write@2,committed@3;/tmp/pauses"
+
+that is: points, each with the number of its batch (``mid-write`` alone: in every batch), a semicolon, and a directory.
+Without the variable a pause point is one look at an empty table.
+
+======================  =====================================================================================
+``planned``             in a read task, before it registers what the batch reads
+``mid-write``           in a write task, when about half of its first rows are durable in an open transaction
+``acks-put``            in ``commit``, when the acknowledgments are put and the transaction is still open
+``committed``           in ``commit``, when the transaction is COMMITTED and Spark does not know it yet
+======================  =====================================================================================
+
+Who arrives writes ``<point>-<batch>-<pid>.json`` into the directory (what it is doing, as JSON) and waits until
+
+* ``<point>-<batch>.release`` or ``release`` exists there: it goes on, and so does whoever arrives later; or
+* the directory is gone, or its parent process has died: nobody is left to release it, and it raises PauseOrphaned, for
+  an orphan that went on would only write into a transaction that others have ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from txnframework_spark.errors import InvalidOption, PauseOrphaned
+
+VARIABLE: Final = "TXNFRAMEWORK_SPARK_PAUSE"
+PLANNED: Final = "planned"
+MID_WRITE: Final = "mid-write"
+ACKS_PUT: Final = "acks-put"
+COMMITTED: Final = "committed"
+POINTS: Final = (PLANNED, MID_WRITE, ACKS_PUT, COMMITTED)
+_LOOK_EVERY_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """The pause points that are on: by point the batches, None for every batch."""
+
+    directory: Path | None = None
+    points: Mapping[str, frozenset[int] | None] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Pauses:
+        """Return the points in the variable's value; InvalidOption says what is wrong with it."""
+        names, separator, directory = text.partition(";")
+        if not separator or not directory:
+            raise InvalidOption(VARIABLE, "expected points, a semicolon and a directory, such as mid-write@2;/tmp/p")
+        points: dict[str, frozenset[int] | None] = {}
+        for name in filter(None, (part.strip() for part in names.split(","))):
+            point, at, batch = name.partition("@")
+            if point not in POINTS:
+                raise InvalidOption(VARIABLE, f"{point!r} is not one of {', '.join(POINTS)}")
+            if at and not batch.isdecimal():
+                raise InvalidOption(VARIABLE, f"{batch!r} is not the number of a batch")
+            before = points.get(point, frozenset())
+            points[point] = None if not at or before is None else before | {int(batch)}
+        return cls(Path(directory), points)
+
+    @classmethod
+    def from_environment(cls) -> Pauses:
+        """Return the points that the environment switches on; usually none."""
+        text = os.environ.get(VARIABLE)
+        return cls.parse(text) if text else cls()
+
+    def includes(self, point: str, batch: int) -> bool:
+        """Whether ``point`` is on in ``batch``."""
+        if point not in self.points:
+            return False
+        batches = self.points[point]
+        return batches is None or batch in batches
+
+    def reach(self, point: str, batch: int, **doing: object) -> None:
+        """Report the point and wait there, if it is on in ``batch``; PauseOrphaned when nobody is left to wait for."""
+        if not self.points or self.directory is None or not self.includes(point, batch):
+            return
+        report = self.directory / f"{point}-{batch}-{os.getpid()}.json"
+        facts = {"point": point, "batch": batch, "pid": os.getpid(), "at_ms": time.time_ns() // 1_000_000, **doing}
+        partial = report.with_suffix(".partial")
+        partial.write_text(json.dumps(facts, default=str))
+        # A rename, so that whoever sees the report sees all of it.
+        partial.rename(report)
+        parent = os.getppid()
+        releases = (self.directory / f"{point}-{batch}.release", self.directory / "release")
+        while not any(release.exists() for release in releases):
+            if os.getppid() != parent or not self.directory.is_dir():
+                raise PauseOrphaned(f"nobody is left to release pause point {point} of batch {batch}")
+            time.sleep(_LOOK_EVERY_S)

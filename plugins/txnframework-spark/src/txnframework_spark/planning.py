@@ -1,0 +1,210 @@
+"""What a micro-batch reads and whether it may be committed: pure decisions, no I/O.
+
+The rules, and what goes wrong without them:
+
+* A child segment begins only when all its parents were finished *before* the batch: tasks of one batch run in any order.
+* A batch never holds both what the cursor has passed and what it has not: such a batch could be neither committed (it
+  would repeat the first part) nor dropped (it would lose the second).
+* Whether a batch is a replay is told by its ranges, never by its number: numbers start over with a new checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from txnframework.model.layout import Layout
+from txnframework.model.positions import EARLIEST, Position
+from txnframework_spark.errors import Diverged, MixedBatch
+from txnframework_spark.offsets import Offset, SegmentOffset
+
+# -- which segments are readable ----------------------------------------------------------------------
+
+
+def readable(
+    layout: Layout,
+    held: Mapping[str, SegmentOffset],
+    finished: Collection[str],
+    joining: Mapping[str, SegmentOffset],
+) -> dict[str, SegmentOffset]:
+    """Return the segments of one topic to read on from, with their places.
+
+    ``held``: where the query is; ``finished``: names of held segments that are sealed and have nothing left after their
+    place; ``joining``: the place of a segment that joins, unless that is its beginning.
+
+    A segment joins when all its parents are finished; it leaves when it is finished and all its children have joined. One
+    that is not held was finished if a descendant of it is held, and was not begun otherwise. One that joins may be finished
+    itself: ask again with it until nothing changes.
+    """
+    found = dict(held)
+    for segment in layout.in_order():
+        name = str(layout.name_of(segment.id))
+        if name in found or _has_held_descendant(layout, segment.id, found):
+            continue
+        if all(_is_done(layout, parent, found, finished) for parent in segment.parents):
+            found[name] = joining.get(name, SegmentOffset(EARLIEST))
+    for segment in layout.in_order():
+        name = str(layout.name_of(segment.id))
+        if name in finished and segment.children and all(_has_begun(layout, child, found) for child in segment.children):
+            found.pop(name, None)
+    return found
+
+
+def _has_begun(layout: Layout, segment_id: int, held: Mapping[str, SegmentOffset]) -> bool:
+    return str(layout.name_of(segment_id)) in held or _has_held_descendant(layout, segment_id, held)
+
+
+def _is_done(
+    layout: Layout, segment_id: int, held: Mapping[str, SegmentOffset], finished: Collection[str]
+) -> bool:
+    name = str(layout.name_of(segment_id))
+    if name in held:
+        return name in finished
+    return _has_held_descendant(layout, segment_id, held)
+
+
+def _has_held_descendant(layout: Layout, segment_id: int, held: Mapping[str, SegmentOffset]) -> bool:
+    waiting = list(layout.segments[segment_id].children)
+    while waiting:
+        child = waiting.pop()
+        if str(layout.name_of(child)) in held:
+            return True
+        waiting.extend(layout.segments[child].children)
+    return False
+
+
+# -- how far a batch reads ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Entries of one segment after ``start`` up to and including ``end``."""
+
+    topic: str
+    segment: str
+    start: Position
+    end: Position
+    incarnation: int | None = None
+
+
+def within_cursors(
+    starts: Mapping[str, Position], ends: Mapping[str, Position], cursors: Mapping[str, Position]
+) -> dict[str, Position]:
+    """Return how far each segment may be read so that the batch lies wholly before or wholly behind the cursors.
+
+    As long as one segment has something left that its cursor passed (an older checkpoint was restored), only such
+    segments are read, and only up to their cursors; the others stay where they are.
+    """
+    behind = {
+        name: min(ends[name], cursors[name])
+        for name, start in starts.items()
+        if name in cursors and start < min(ends[name], cursors[name])
+    }
+    if not behind:
+        return {name: max(ends[name], start) for name, start in starts.items()}
+    return {name: behind.get(name, start) for name, start in starts.items()}
+
+
+def shares(waiting: Mapping[str, int], messages_max: int) -> dict[str, int]:
+    """Return how many messages each segment may contribute: in proportion to what waits there, at least one each.
+
+    ``waiting``: messages by segment, none of them 0. The sum is at most ``messages_max``, unless there are more segments
+    than that: then the first ones get one each and the others nothing.
+    """
+    total = sum(waiting.values())
+    if total <= messages_max:
+        return dict(waiting)
+    given: dict[str, int] = {}
+    left = messages_max
+    rest = total
+    # From the least to the most, so that rounding up to one message never takes from what others were given already.
+    for name, count in sorted(waiting.items(), key=lambda item: (item[1], item[0])):
+        share = min(count, left, max(1, left * count // rest))
+        rest -= count
+        left -= share
+        if share:
+            given[name] = share
+    return given
+
+
+def ranges_between(start: Offset, end: Offset) -> tuple[Range, ...]:
+    """Return what a batch reads, empty ranges left out.
+
+    A segment that ``end`` has and ``start`` has not is read from its beginning. A batch that follows an initial offset
+    begins where ``end`` says it began: the initial offset is asked again when such a batch is replayed.
+    """
+    if end.initial:
+        return ()
+    begun = end.began if start.initial and end.began is not None else start.frontier
+    found = []
+    for topic, segments in sorted(end.frontier.items()):
+        before = begun.get(topic, {})
+        for segment, offset in sorted(segments.items()):
+            at = before[segment].at if segment in before else EARLIEST
+            if at < offset.at:
+                found.append(Range(topic, segment, at, offset.at, offset.incarnation))
+    return tuple(found)
+
+
+# -- whether a batch may be committed -----------------------------------------------------------------
+
+
+class Verdict(Enum):
+    """What is to be done with a batch that was written."""
+
+    FRESH = "fresh"
+    """Commit it: nothing of it was committed before."""
+
+    REPLAY = "replay"
+    """Abort it and say nothing: all of it was committed before."""
+
+    UNACKNOWLEDGED = "unacknowledged"
+    """Nothing to acknowledge; the application record has to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgedRange:
+    """A range that a batch read of a subscription, and where the subscription's cursor is."""
+
+    topic: str
+    subscription: str
+    range: Range
+    cursor: Position
+    cursor_incarnation: int
+
+
+def judge(acknowledged: Sequence[AcknowledgedRange]) -> Verdict:
+    """Return the verdict over all ranges of a batch; Diverged or MixedBatch where there is none.
+
+    Positions are compared only under one incarnation of the cursor: after a seek the same numbers mean something else,
+    and committing would silently take the seek back.
+    """
+    verdicts = {found for found in map(_judge_one, acknowledged) if found is not None}
+    if not verdicts:
+        return Verdict.UNACKNOWLEDGED
+    if len(verdicts) > 1:
+        raise MixedBatch(
+            "the batch holds messages that were processed before together with others that were not; restore the"
+            " checkpoint that belongs to the subscriptions, or delete it to go on from the cursors"
+        )
+    return verdicts.pop()
+
+
+def _judge_one(found: AcknowledgedRange) -> Verdict | None:
+    planned = found.range
+    if planned.start >= planned.end:
+        return None
+    if planned.incarnation != found.cursor_incarnation:
+        raise Diverged(
+            found.topic, found.subscription, f"its cursor on {planned.segment} was moved by a seek since the batch was planned"
+        )
+    if planned.end <= found.cursor:
+        return Verdict.REPLAY
+    if planned.start >= found.cursor:
+        return Verdict.FRESH
+    raise Diverged(
+        found.topic,
+        found.subscription,
+        f"the cursor on {planned.segment} is at {found.cursor}, inside of the batch's range {planned.start} to {planned.end}",
+    )

@@ -1,0 +1,45 @@
+"""What one Python process of Spark keeps: one event loop thread, and one host for each configuration.
+
+Spark forks its workers from a daemon that has not imported this package, and reuses them for many tasks. Everything here is
+made on first use in the process that uses it, so nothing crosses a fork.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Coroutine
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from txnframework.broker import Host, open_host
+from txnframework.client.loop_thread import LoopThread
+from txnframework.config import load_config
+from txnframework_spark.options import StoreOptions
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run ``work`` on this process's loop and return its result; blocks the calling thread."""
+    return _loop(os.getpid()).run(work)
+
+
+def host(stores: StoreOptions, sweep: bool = False) -> Host:
+    """Return this process's host; ``sweep``: it also ends transactions past their deadline (tasks leave that to others)."""
+    return _host(stores, sweep, os.getpid())
+
+
+@cache
+def _loop(pid: int) -> LoopThread:  # noqa: ARG001 - the key: a forked process begins anew
+    return LoopThread()
+
+
+@cache
+def _host(stores: StoreOptions, sweep: bool, pid: int) -> Host:  # noqa: ARG001
+    config = load_config(stores.source())
+    if not sweep:
+        quiet = msgspec.structs.replace(config.transactions, sweep=False)
+        config = msgspec.structs.replace(config, transactions=quiet)
+    return run(open_host(config))

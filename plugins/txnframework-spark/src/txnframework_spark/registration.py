@@ -1,0 +1,132 @@
+"""What a batch reads of a subscription, told by its read tasks to the sink's commit through the subscription record.
+
+A Spark source and a Spark sink know nothing of each other: the source's driver process does not learn the query's id, and
+the sink's does not learn the offsets. What both sides see is the task context. So the first read task of a batch registers
+``(query, run, batch) -> start, end, incarnations, epoch`` before it hands out a row, and the commit finds it by index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from txnframework.errors import Fenced, OutcomeUnknown, SubscriptionNotFound, VersionMismatch
+from txnframework.interfaces import IMetadataStore
+from txnframework.model import index_keys, paths, records
+from txnframework.model.indexes import REGISTRATIONS_BY_BATCH, subscription_indexes
+from txnframework.model.metadata import IndexRange, Key, KeyRange, Put
+from txnframework.model.positions import Position
+from txnframework.model.records import RegistrationDocument, SubscriptionRecord
+from txnframework_spark.errors import Diverged, Unsupported
+from txnframework_spark.planning import Range
+from txnframework_spark.tasks import BatchFacts
+
+REGISTRATIONS_MAX: Final = 100
+"""How many batches a subscription record remembers; many more than can be underway, so that a paused commit finds its own."""
+
+_PAGE: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a batch reads of one subscription of one topic, and the epoch of the take-over that planned it."""
+
+    topic: str
+    subscription: str
+    epoch: int
+    ranges: tuple[Range, ...]
+
+
+async def register(store: IMetadataStore, facts: BatchFacts, reading: Reading) -> None:
+    """
+    Make ``reading`` known for the batch; idempotent, from any of its tasks.
+
+    :raises Fenced: another run took the subscription over since the batch was planned; nothing was registered.
+    :raises Unsupported: two loads of the query read the same subscription.
+    """
+    wanted = _document(facts, reading)
+    while True:
+        version, record = await load_subscription(store, reading.topic, reading.subscription)
+        _check(record, wanted, reading)
+        if wanted in record.registrations:
+            return
+        record.registrations = [*record.registrations, wanted][-REGISTRATIONS_MAX:]
+        key = paths.subscription_key(reading.topic, reading.subscription)
+        try:
+            await store.put(Put(key, records.encode(record), version, subscription_indexes(record)))
+            return
+        except (VersionMismatch, OutcomeUnknown):
+            # Another task was faster, or the reply was lost: reading again tells.
+            continue
+
+
+def _check(record: SubscriptionRecord, wanted: RegistrationDocument, reading: Reading) -> None:
+    for known in record.registrations:
+        if (known.query, known.run, known.batch) != (wanted.query, wanted.run, wanted.batch):
+            continue
+        if known.epoch != wanted.epoch:
+            raise Unsupported(
+                f"the query loads subscription {reading.subscription} of {reading.topic} twice; give each load its own"
+                " groupId, or load it once and use the DataFrame twice"
+            )
+        if known != wanted:
+            raise Diverged(reading.topic, reading.subscription, "the batch was registered with another range before")
+    if record.epoch != wanted.epoch:
+        what = f"subscription {reading.subscription} of {reading.topic}"
+        raise Fenced(what, "a newer run, or a second load of the same groupId in this query")
+
+
+async def readings_of(store: IMetadataStore, facts: BatchFacts) -> tuple[Reading, ...]:
+    """Return everything that was registered for the batch."""
+    found: list[Reading] = []
+    rest: IndexRange | KeyRange | None = index_keys.prefix_range(
+        REGISTRATIONS_BY_BATCH, facts.query, facts.run, facts.batch
+    )
+    while isinstance(rest, IndexRange):
+        page = await store.scan_index(rest, _PAGE)
+        for stored in page.records:
+            topic, subscription = paths.subscription_of(stored.key.path)
+            record = records.decode(SubscriptionRecord, stored)
+            for known in record.registrations:
+                if (known.query, known.run, known.batch) == (facts.query, facts.run, facts.batch):
+                    found.append(_reading(topic, subscription, known))
+        rest = page.resume
+    return tuple(found)
+
+
+async def load_subscription(
+    store: IMetadataStore, topic: str, subscription: str
+) -> tuple[int, SubscriptionRecord]:
+    """Return the subscription's record and its version, or raise SubscriptionNotFound."""
+    key: Key = paths.subscription_key(topic, subscription)
+    stored = await store.get(key)
+    if stored is None:
+        raise SubscriptionNotFound(topic, subscription)
+    record = records.decode(SubscriptionRecord, stored)
+    if record.deleted:
+        raise SubscriptionNotFound(topic, subscription)
+    return stored.version, record
+
+
+def _document(facts: BatchFacts, reading: Reading) -> RegistrationDocument:
+    return RegistrationDocument(
+        query=facts.query,
+        run=facts.run,
+        batch=facts.batch,
+        epoch=reading.epoch,
+        start={found.segment: str(found.start) for found in reading.ranges},
+        end={found.segment: str(found.end) for found in reading.ranges},
+        incarnations={
+            found.segment: found.incarnation for found in reading.ranges if found.incarnation is not None
+        },
+    )
+
+
+def _reading(topic: str, subscription: str, known: RegistrationDocument) -> Reading:
+    ends: Mapping[str, str] = known.end
+    ranges = tuple(
+        Range(topic, segment, Position.parse(start), Position.parse(ends[segment]), known.incarnations.get(segment))
+        for segment, start in sorted(known.start.items())
+    )
+    return Reading(topic, subscription, known.epoch, ranges)

@@ -1,0 +1,95 @@
+"""The source as Spark sees it: offsets are planned in one long-lived process, ranges are read in tasks."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from txnframework_spark import process
+from txnframework_spark.errors import Unsupported
+from txnframework_spark.offsets import from_json
+from txnframework_spark.options import SourceOptions
+from txnframework_spark.partition import SegmentPartition
+from txnframework_spark.planner import InputPlanner
+from txnframework_spark.reading import read_partition
+from txnframework_spark.takeover import HOLDER_PREFIX
+from txnframework_spark.tasks import current_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics by offsets.
+
+    Made several times and in several processes, pickled in between; making one has no effect. The first call in the
+    source-runner process, whichever it is, takes the subscriptions over: after a restart with an unfinished batch that is
+    ``partitions``, with a new query ``initialOffset``.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = SourceOptions.parse(options)
+        self._schema = schema
+        self._opened: InputPlanner | None = None
+
+    # -- in the source-runner process ----------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where a new query begins; asked again when batch 0 is replayed."""
+        return process.run(self._planner().initial()).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return ``maxOffsetsPerTrigger``."""
+        messages_max = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if messages_max is None else ReadMaxRows(messages_max)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return the end of the next batch, or ``start`` itself when there is nothing new."""
+        messages_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        before = from_json(start)
+        after = process.run(self._planner().latest(before, messages_max))
+        return start if after is before else after.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return how far everything could be read, for the query's progress."""
+        return process.run(self._planner().report()).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Stop at what can be read now."""
+        process.run(self._planner().fix_targets())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the read tasks of a batch."""
+        return process.run(self._planner().partitions(from_json(start), from_json(end)))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: the sink's transaction acknowledges, and this call lags or never comes."""
+
+    def stop(self) -> None:
+        """Give leases back, if Spark gets as far as calling this."""
+        if self._opened is not None:
+            process.run(self._opened.close())
+            self._opened = None
+
+    def _planner(self) -> InputPlanner:
+        if self._opened is None:
+            host = process.host(self._options.stores, sweep=True)
+            holder = f"{HOLDER_PREFIX}{os.getpid()} on {socket.gethostname()}"
+            self._opened = process.run(InputPlanner.open(host, self._options, holder))
+        return self._opened
+
+    # -- in tasks ------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's messages as Arrow record batches."""
+        from pyspark.sql.pandas.types import to_arrow_schema  # what Spark compares the batches' schema with
+
+        if not isinstance(partition, SegmentPartition):
+            raise Unsupported("this partition was planned by another source")
+        yield from read_partition(partition, current_task(), to_arrow_schema(self._schema, timezone="UTC"))

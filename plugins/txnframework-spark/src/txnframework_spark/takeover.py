@@ -1,0 +1,147 @@
+"""A run of a query makes a subscription its own, so that no earlier run can commit on it any more.
+
+The order is the rule: the epoch is raised *first*, transactions that hold acknowledgments are looked for *second*, cursors
+are read *last*. An earlier run's commit puts its acknowledgments before it reads the epoch again: so it either is found here
+and aborted, or it finds the new epoch there and stops. With the order reversed a commit in between would be missed, and one
+range committed twice.
+
+A random token stands beside the epoch. When the reply to raising it is lost, an epoch that is one higher may be another
+taker's: only the token tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from txnframework.broker import Host, dispatching_lease
+from txnframework.errors import (
+    InvalidTransactionState,
+    LeaseHeld,
+    OutcomeUnknown,
+    SubscriptionOwnedElsewhere,
+    TransactionNotFound,
+    Unavailable,
+    VersionMismatch,
+)
+from txnframework.interfaces import ILease
+from txnframework.model import paths, records
+from txnframework.model.cursor import Cursor
+from txnframework.model.indexes import subscription_indexes
+from txnframework.model.metadata import Put
+from txnframework.model.names import TopicName
+from txnframework.model.transactions import Action, End
+from txnframework_spark.applications import coordinator_of
+from txnframework_spark.registration import load_subscription
+
+HOLDER_PREFIX: Final = "spark source "
+"""How a source names itself as a holder of leases: by it a later run knows that the epoch, not the lease, decides."""
+
+_TRIES: Final = 100
+_WAIT_MS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A subscription of one topic as a run took it over; ``cursors`` by segment, as they were read last."""
+
+    topic: TopicName
+    subscription: str
+    epoch: int
+    cursors: Mapping[str, Cursor]
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """Who takes over: ``holder`` is shown to others; ``start`` is where a subscription that is not there begins."""
+
+    host: Host
+    holder: str
+    start: str
+    timeout_ms: int
+
+
+async def take_over(taker: Taker, topic: TopicName, subscription: str) -> tuple[Holding, tuple[ILease, ...]]:
+    """
+    Return the subscription as it is now held by this run, and the dispatching leases that it could get.
+
+    :raises SubscriptionOwnedElsewhere: ordinary consumers are being served from it and were not gone in time.
+    :raises Unavailable: transactions that hold acknowledgments on it keep appearing; try again.
+    """
+    host = taker.host
+    await host.topics.subscribe(topic, subscription, "earliest" if taker.start == "earliest" else "latest")
+    epoch = await _raise_epoch(host, str(topic), subscription)
+    layout = await host.topics.layout(topic)
+    segments = [str(layout.name_of(segment.id)) for segment in layout.in_order()]
+    leases = await _lease_all(taker, segments, subscription)
+    await _end_open_transactions(host, str(topic), subscription, segments)
+    cursors = {name: await cursor_of(host, str(topic), subscription, name) for name in segments}
+    return Holding(topic, subscription, epoch, cursors), leases
+
+
+async def cursor_of(host: Host, topic: str, subscription: str, segment: str) -> Cursor:
+    """Return a cursor as it is now."""
+    return await (await host.subscription(topic, subscription, segment)).cursor.load()
+
+
+async def _raise_epoch(host: Host, topic: str, subscription: str) -> int:
+    token = f"{host.environment.random_bits(128):032x}"
+    key = paths.subscription_key(topic, subscription)
+    for _ in range(_TRIES):
+        version, record = await load_subscription(host.metadata, topic, subscription)
+        if record.token == token:
+            # The reply was lost and the write was applied.
+            return record.epoch
+        raised = msgspec.structs.replace(record, epoch=record.epoch + 1, token=token)
+        with contextlib.suppress(VersionMismatch, OutcomeUnknown):
+            await host.metadata.put(Put(key, records.encode(raised), version, subscription_indexes(raised)))
+            return raised.epoch
+    raise Unavailable(f"subscription {subscription} of {topic} changed {_TRIES} times while it was being taken over")
+
+
+async def _lease_all(taker: Taker, segments: Sequence[str], subscription: str) -> tuple[ILease, ...]:
+    """Take the leases that keep ordinary consumers away, or wait for those that consumers hold.
+
+    An earlier run's lease is not waited for: its process may be dead and its session not yet expired, or alive and never
+    going to end. The epoch has fenced it already. Nothing relies on the lease for safety.
+    """
+    deadline_ms = taker.host.environment.now_ms() + taker.timeout_ms
+    leases: list[ILease] = []
+    for segment in segments:
+        while True:
+            try:
+                leases.append(
+                    await taker.host.metadata.acquire_lease(dispatching_lease(segment, subscription), taker.holder)
+                )
+                break
+            except LeaseHeld as error:
+                if error.holder.startswith(HOLDER_PREFIX):
+                    break
+                if taker.host.environment.now_ms() >= deadline_ms:
+                    for lease in leases:
+                        await lease.release()
+                    raise SubscriptionOwnedElsewhere(segment, subscription, error.holder) from error
+                await taker.host.environment.sleep_until(taker.host.environment.now_ms() + _WAIT_MS)
+    return tuple(leases)
+
+
+async def _end_open_transactions(host: Host, topic: str, subscription: str, segments: Sequence[str]) -> None:
+    """Abort every open transaction that holds acknowledgments here, apply every committed one."""
+    coordinator = await coordinator_of(host)
+    for segment in segments:
+        pending_acks = (await host.subscription(topic, subscription, segment)).pending_acks
+        for _ in range(_TRIES):
+            # Recovering settles what has ended: what was committed reaches the cursor here.
+            held = (await pending_acks.recover()).open
+            if not held:
+                break
+            for txn_id in sorted(held):
+                # It ended by itself in the meantime: the next round settles it.
+                with contextlib.suppress(InvalidTransactionState, TransactionNotFound):
+                    await coordinator.end(End(txn_id, Action.ABORT))
+        else:
+            raise Unavailable(f"transactions keep acknowledging on subscription {subscription} of {segment}")
