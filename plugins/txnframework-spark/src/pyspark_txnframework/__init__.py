@@ -1,4 +1,6 @@
-"""Where Spark looks for ``format("txnframework")``: it imports every package named ``pyspark_*`` and takes DefaultSource."""
+"""Where Spark looks for ``format("txnframework")``: it imports every package named ``pyspark_*`` and takes
+DefaultSource.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Exactly-once Spark pipelines over txnframework topics.
 
-``spark.readStream.format("txnframework")`` and ``df.writeStream.format("txnframework")`` work as soon as this distribution
-is installed. ``txnframework_spark.microbatch`` walks through one micro-batch, process by process.
+``spark.readStream.format("txnframework")`` and ``df.writeStream.format("txnframework")`` work as soon as this
+distribution is installed. ``txnframework_spark.microbatch`` walks through one micro-batch, process by process.
 """
 
 from __future__ import annotations

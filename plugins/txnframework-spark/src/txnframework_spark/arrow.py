@@ -108,8 +108,12 @@ def check_sink_columns(names: Sequence[str], has_topic: bool) -> None:
 def as_binary(column: pa.Array, name: str) -> pa.Array:
     """Return a string or binary column as binary with 32-bit offsets; Unsupported for other types."""
     kind = column.type
-    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_string(kind)
-            or pa.types.is_large_string(kind)):
+    if not (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+    ):
         raise Unsupported(f"column {name} has type {kind}; cast it to string or binary")
     return column.cast(pa.binary())
 

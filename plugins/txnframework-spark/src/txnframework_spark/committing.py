@@ -1,12 +1,12 @@
 """The decision about one micro-batch, made in the sink's process on the driver when all its tasks have succeeded.
 
-The order is the rule. *Put* the acknowledgments, *then* read the application record and the subscriptions' epochs again,
-*then* decide by one compare-and-set:
+The order is the rule. *Put* the acknowledgments, *then* read the application record and the subscriptions' epochs
+again, *then* decide by one compare-and-set:
 
 * A newer run raises the epoch first and scans for acknowledgments second. So either it finds ours and aborts this
   transaction, or it scanned before they stood there, and then its epoch was raised before we read it, and we stop.
-* Everything that happened before the compare-and-set is undone by its absence, everything after it only makes the outcome
-  visible sooner.
+* Everything that happened before the compare-and-set is undone by its absence, everything after it only makes the
+  outcome visible sooner.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     from txnframework_spark.sink import Staged
 
 
-async def commit_staged(
-    host: Host, options: SinkOptions, messages: Sequence[Staged | None], batch: int
-) -> None:
+async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Staged | None], batch: int) -> None:
     """
     Commit the batch, or return quietly when all of it was committed before.
 
@@ -155,9 +153,9 @@ class _Decision:
         rows = sum(message.rows for message in self._staged)
         if rows and application.committed and not mine and not self._options.reset:
             raise NotJudgeable(
-                f"query {self._batch.query} is new to application {self._batch.application}, and without groupId nothing"
-                " tells whether its messages were processed before; restore the checkpoint, use another txnAppId, or set"
-                " txnAppReset=true if they may be processed again"
+                f"query {self._batch.query} is new to application {self._batch.application}, and without groupId"
+                " nothing tells whether its messages were processed before; restore the checkpoint, use another"
+                " txnAppId, or set txnAppReset=true if they may be processed again"
             )
         return Verdict.FRESH
 

@@ -27,11 +27,13 @@ class TransactionalDataSource(DataSource):
         options = SourceOptions.parse(self.options)
         return f"{SCHEMA}, {HEADERS}" if options.include_headers else SCHEMA
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the source."""
         return TransactionalReader(dict(self.options), schema)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
         """Return the sink; only for output mode append."""
         if overwrite:
             raise Unsupported(
@@ -40,14 +42,14 @@ class TransactionalDataSource(DataSource):
             )
         return TransactionalWriter(dict(self.options), schema.fieldNames())
 
-    def reader(self, schema: StructType) -> NoReturn:
+    def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002
         """Refuse: this release reads streams only."""
         raise Unsupported(
             "spark.read does not work with this format yet; use readStream with trigger(availableNow=True), which reads"
             " what is there and stops"
         )
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002
         """Refuse: this release writes streams only."""
         raise Unsupported(
             "write.save does not work with this format yet; use writeStream, whose batches are committed exactly once"

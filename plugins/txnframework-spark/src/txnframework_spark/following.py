@@ -1,7 +1,7 @@
 """What the driver knows of each segment without asking: fed by announcements, so that an idle query reads nothing.
 
-Spark asks for the latest offset every 10 ms while a query is idle. A ``Follower`` waits for the segment's announcement in
-the background instead, and answers from memory.
+Spark asks for the latest offset every 10 ms while a query is idle. A ``Follower`` waits for the segment's
+announcement in the background instead, and answers from memory.
 """
 
 from __future__ import annotations

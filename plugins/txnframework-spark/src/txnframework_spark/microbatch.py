@@ -24,9 +24,10 @@ Where it may be killed, and what the next run finds:
 
 * before 7's compare-and-set: an open transaction. The next run aborts it (taking over, if it holds acknowledgments, and
   beginning its own); cursors have not moved; the batch is planned or replayed with the same range and is *fresh*.
-* after it, before ``commits/N``: the batch is committed. The next run applies its acknowledgments when it takes over, Spark
-  replays the batch, its range lies before the cursor: a *replay*, aborted and answered with success.
-* anywhere, and the checkpoint is lost: a new query begins at the cursor, which is exactly behind the last committed batch.
+* after it, before ``commits/N``: the batch is committed. The next run applies its acknowledgments when it takes
+  over, Spark replays the batch, its range lies before the cursor: a *replay*, aborted and answered with success.
+* anywhere, and the checkpoint is lost: a new query begins at the cursor, which is exactly behind the last committed
+  batch.
 * anywhere, and only this process is *paused*: when it goes on, its commit finds a newer run or epoch and stops, or its
   compare-and-set finds the transaction aborted.
 """

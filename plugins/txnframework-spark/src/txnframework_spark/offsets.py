@@ -9,9 +9,9 @@
 ``at`` is the last entry that was read; ``cursor`` the incarnation of the subscription's cursor that it belongs to (only
 with ``groupId``). Segments are added and dropped as the topic splits and merges.
 
-``began`` stands in the first offset after an initial one and says where that batch began. Spark keeps the end of batch 0
-but not its start: when batch 0 is run again it asks for the initial offset anew, and by then the cursor may have moved.
-Without this the replay would read nothing, or, from ``latest``, lose what came in between.
+``began`` stands in the first offset after an initial one and says where that batch began. Spark keeps the end of
+batch 0 but not its start: when batch 0 is run again it asks for the initial offset anew, and by then the cursor may
+have moved. Without this the replay would read nothing, or, from ``latest``, lose what came in between.
 """
 
 from __future__ import annotations
@@ -37,12 +37,15 @@ class SegmentOffset:
 
 
 Frontier = dict[str, dict[str, SegmentOffset]]
-"""Offsets by topic and by segment; a segment that is not in it was not begun, or was finished before its descendants."""
+"""Offsets by topic and by segment; a segment that is not in it was not begun, or was finished before its
+descendants."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A place in a query's input. ``initial``: nobody has planned from it; ``began``: the start of the batch ending here."""
+    """A place in a query's input. ``initial``: nobody has planned from it; ``began``: the start of the batch ending
+    here.
+    """
 
     frontier: Frontier
     initial: bool = False

@@ -61,8 +61,8 @@ class StoreOptions:
 class SourceOptions:
     """Options of ``readStream``.
 
-    ``group_id`` None: nothing is acknowledged, the checkpoint alone decides. ``starting_offsets``: where a query without
-    ``group_id``, or a subscription that is not there yet, begins. ``max_offsets_per_trigger``: messages of one
+    ``group_id`` None: nothing is acknowledged, the checkpoint alone decides. ``starting_offsets``: where a query
+    without ``group_id``, or a subscription that is not there yet, begins. ``max_offsets_per_trigger``: messages of one
     micro-batch over all segments, exceeded only to finish an entry.
     """
 

@@ -16,8 +16,9 @@ from txnframework_spark.registration import Reading
 class SegmentPartition(InputPartition):
     """A range of one segment, to be read straight from the ledger.
 
-    ``aborted``: branches whose entries do not count; valid for as long as the data. ``deleted``: inclusive ranges of entries,
-    and ``partial``: indexes by entry, that the subscription acknowledged one by one. ``reading``: what to register first.
+    ``aborted``: branches whose entries do not count; valid for as long as the data. ``deleted``: inclusive ranges of
+    entries, and ``partial``: indexes by entry, that the subscription acknowledged one by one. ``reading``: what to
+    register first.
     """
 
     stores: StoreOptions

@@ -1,4 +1,6 @@
-"""The driver's part of reading: one planner for each load, alive in its source-runner process for as long as the run."""
+"""The driver's part of reading: one planner for each load, alive in its source-runner process for as long as the
+run.
+"""
 
 from __future__ import annotations
 

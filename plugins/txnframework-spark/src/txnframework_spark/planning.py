@@ -2,7 +2,8 @@
 
 The rules, and what goes wrong without them:
 
-* A child segment begins only when all its parents were finished *before* the batch: tasks of one batch run in any order.
+* A child segment begins only when all its parents were finished *before* the batch: tasks of one batch run in any
+  order.
 * A batch never holds both what the cursor has passed and what it has not: such a batch could be neither committed (it
   would repeat the first part) nor dropped (it would lose the second).
 * Whether a batch is a replay is told by its ranges, never by its number: numbers start over with a new checkpoint.
@@ -33,9 +34,9 @@ def readable(
     ``held``: where the query is; ``finished``: names of held segments that are sealed and have nothing left after their
     place; ``joining``: the place of a segment that joins, unless that is its beginning.
 
-    A segment joins when all its parents are finished; it leaves when it is finished and all its children have joined. One
-    that is not held was finished if a descendant of it is held, and was not begun otherwise. One that joins may be finished
-    itself: ask again with it until nothing changes.
+    A segment joins when all its parents are finished; it leaves when it is finished and all its children have
+    joined. One that is not held was finished if a descendant of it is held, and was not begun otherwise. One that
+    joins may be finished itself: ask again with it until nothing changes.
     """
     found = dict(held)
     for segment in layout.in_order():
@@ -46,7 +47,11 @@ def readable(
             found[name] = joining.get(name, SegmentOffset(EARLIEST))
     for segment in layout.in_order():
         name = str(layout.name_of(segment.id))
-        if name in finished and segment.children and all(_has_begun(layout, child, found) for child in segment.children):
+        if (
+            name in finished
+            and segment.children
+            and all(_has_begun(layout, child, found) for child in segment.children)
+        ):
             found.pop(name, None)
     return found
 
@@ -55,9 +60,7 @@ def _has_begun(layout: Layout, segment_id: int, held: Mapping[str, SegmentOffset
     return str(layout.name_of(segment_id)) in held or _has_held_descendant(layout, segment_id, held)
 
 
-def _is_done(
-    layout: Layout, segment_id: int, held: Mapping[str, SegmentOffset], finished: Collection[str]
-) -> bool:
+def _is_done(layout: Layout, segment_id: int, held: Mapping[str, SegmentOffset], finished: Collection[str]) -> bool:
     name = str(layout.name_of(segment_id))
     if name in held:
         return name in finished
@@ -109,8 +112,8 @@ def within_cursors(
 def shares(waiting: Mapping[str, int], messages_max: int) -> dict[str, int]:
     """Return how many messages each segment may contribute: in proportion to what waits there, at least one each.
 
-    ``waiting``: messages by segment, none of them 0. The sum is at most ``messages_max``, unless there are more segments
-    than that: then the first ones get one each and the others nothing.
+    ``waiting``: messages by segment, none of them 0. The sum is at most ``messages_max``, unless there are more
+    segments than that: then the first ones get one each and the others nothing.
     """
     total = sum(waiting.values())
     if total <= messages_max:
@@ -197,7 +200,9 @@ def _judge_one(found: AcknowledgedRange) -> Verdict | None:
         return None
     if planned.incarnation != found.cursor_incarnation:
         raise Diverged(
-            found.topic, found.subscription, f"its cursor on {planned.segment} was moved by a seek since the batch was planned"
+            found.topic,
+            found.subscription,
+            f"its cursor on {planned.segment} was moved by a seek since the batch was planned",
         )
     if planned.end <= found.cursor:
         return Verdict.REPLAY
@@ -206,5 +211,6 @@ def _judge_one(found: AcknowledgedRange) -> Verdict | None:
     raise Diverged(
         found.topic,
         found.subscription,
-        f"the cursor on {planned.segment} is at {found.cursor}, inside of the batch's range {planned.start} to {planned.end}",
+        f"the cursor on {planned.segment} is at {found.cursor}, inside of the batch's range"
+        f" {planned.start} to {planned.end}",
     )

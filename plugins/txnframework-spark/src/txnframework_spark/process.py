@@ -1,7 +1,7 @@
 """What one Python process of Spark keeps: one event loop thread, and one host for each configuration.
 
-Spark forks its workers from a daemon that has not imported this package, and reuses them for many tasks. Everything here is
-made on first use in the process that uses it, so nothing crosses a fork.
+Spark forks its workers from a daemon that has not imported this package, and reuses them for many tasks. Everything
+here is made on first use in the process that uses it, so nothing crosses a fork.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
+from txnframework.client.loop_thread import LoopThread
 
 from txnframework.broker import Host, open_host
-from txnframework.client.loop_thread import LoopThread
 from txnframework.config import load_config
 from txnframework_spark.options import StoreOptions
 
@@ -27,7 +27,9 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def host(stores: StoreOptions, sweep: bool = False) -> Host:
-    """Return this process's host; ``sweep``: it also ends transactions past their deadline (tasks leave that to others)."""
+    """Return this process's host; ``sweep``: it also ends transactions past their deadline (tasks leave that to
+    others).
+    """
     return _host(stores, sweep, os.getpid())
 
 

@@ -1,8 +1,9 @@
 """What a batch reads of a subscription, told by its read tasks to the sink's commit through the subscription record.
 
-A Spark source and a Spark sink know nothing of each other: the source's driver process does not learn the query's id, and
-the sink's does not learn the offsets. What both sides see is the task context. So the first read task of a batch registers
-``(query, run, batch) -> start, end, incarnations, epoch`` before it hands out a row, and the commit finds it by index.
+A Spark source and a Spark sink know nothing of each other: the source's driver process does not learn the query's
+id, and the sink's does not learn the offsets. What both sides see is the task context. So the first read task of a
+batch registers ``(query, run, batch) -> start, end, incarnations, epoch`` before it hands out a row, and the commit
+finds it by index.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from txnframework_spark.planning import Range
 from txnframework_spark.tasks import BatchFacts
 
 REGISTRATIONS_MAX: Final = 100
-"""How many batches a subscription record remembers; many more than can be underway, so that a paused commit finds its own."""
+"""How many batches a subscription record remembers; many more than can be underway, so that a paused commit finds
+its own."""
 
 _PAGE: Final = 100
 
@@ -95,9 +97,7 @@ async def readings_of(store: IMetadataStore, facts: BatchFacts) -> tuple[Reading
     return tuple(found)
 
 
-async def load_subscription(
-    store: IMetadataStore, topic: str, subscription: str
-) -> tuple[int, SubscriptionRecord]:
+async def load_subscription(store: IMetadataStore, topic: str, subscription: str) -> tuple[int, SubscriptionRecord]:
     """Return the subscription's record and its version, or raise SubscriptionNotFound."""
     key: Key = paths.subscription_key(topic, subscription)
     stored = await store.get(key)
@@ -117,9 +117,7 @@ def _document(facts: BatchFacts, reading: Reading) -> RegistrationDocument:
         epoch=reading.epoch,
         start={found.segment: str(found.start) for found in reading.ranges},
         end={found.segment: str(found.end) for found in reading.ranges},
-        incarnations={
-            found.segment: found.incarnation for found in reading.ranges if found.incarnation is not None
-        },
+        incarnations={found.segment: found.incarnation for found in reading.ranges if found.incarnation is not None},
     )
 
 

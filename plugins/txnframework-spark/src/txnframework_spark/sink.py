@@ -103,11 +103,11 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
         host = process.host(self._options.stores)
         process.run(commit_staged(host, self._options, _staged(messages), batchId))
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """End what the messages name, unless it was committed after all; never undoes a commit.
 
-        Without any message (every task failed) nothing is known here: the next batch or run ends the transaction, or its
-        timeout does.
+        Without any message (every task failed) nothing is known here: the next batch or run ends the transaction, or
+        its timeout does.
         """
         staged = [message for message in _staged(messages) if message is not None]
         if staged:

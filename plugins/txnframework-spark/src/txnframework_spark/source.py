@@ -29,8 +29,8 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics by offsets.
 
     Made several times and in several processes, pickled in between; making one has no effect. The first call in the
-    source-runner process, whichever it is, takes the subscriptions over: after a restart with an unfinished batch that is
-    ``partitions``, with a new query ``initialOffset``.
+    source-runner process, whichever it is, takes the subscriptions over: after a restart with an unfinished batch
+    that is ``partitions``, with a new query ``initialOffset``.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -40,27 +40,27 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- in the source-runner process ----------------------------------------------------------------
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new query begins; asked again when batch 0 is replayed."""
         return process.run(self._planner().initial()).to_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return ``maxOffsetsPerTrigger``."""
         messages_max = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if messages_max is None else ReadMaxRows(messages_max)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next batch, or ``start`` itself when there is nothing new."""
         messages_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         before = from_json(start)
         after = process.run(self._planner().latest(before, messages_max))
         return start if after is before else after.to_json()
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return how far everything could be read, for the query's progress."""
         return process.run(self._planner().report()).to_json()
 
-    def prepareForTriggerAvailableNow(self) -> None:
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Stop at what can be read now."""
         process.run(self._planner().fix_targets())
 

@@ -1,9 +1,9 @@
 """A run of a query makes a subscription its own, so that no earlier run can commit on it any more.
 
-The order is the rule: the epoch is raised *first*, transactions that hold acknowledgments are looked for *second*, cursors
-are read *last*. An earlier run's commit puts its acknowledgments before it reads the epoch again: so it either is found here
-and aborted, or it finds the new epoch there and stops. With the order reversed a commit in between would be missed, and one
-range committed twice.
+The order is the rule: the epoch is raised *first*, transactions that hold acknowledgments are looked for *second*,
+cursors are read *last*. An earlier run's commit puts its acknowledgments before it reads the epoch again: so it
+either is found here and aborted, or it finds the new epoch there and stops. With the order reversed a commit in
+between would be missed, and one range committed twice.
 
 A random token stands beside the epoch. When the reply to raising it is lost, an epoch that is one higher may be another
 taker's: only the token tells.
@@ -106,8 +106,8 @@ async def _raise_epoch(host: Host, topic: str, subscription: str) -> int:
 async def _lease_all(taker: Taker, segments: Sequence[str], subscription: str) -> tuple[ILease, ...]:
     """Take the leases that keep ordinary consumers away, or wait for those that consumers hold.
 
-    An earlier run's lease is not waited for: its process may be dead and its session not yet expired, or alive and never
-    going to end. The epoch has fenced it already. Nothing relies on the lease for safety.
+    An earlier run's lease is not waited for: its process may be dead and its session not yet expired, or alive and
+    never going to end. The epoch has fenced it already. Nothing relies on the lease for safety.
     """
     deadline_ms = taker.host.environment.now_ms() + taker.timeout_ms
     leases: list[ILease] = []

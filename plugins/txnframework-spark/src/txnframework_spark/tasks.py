@@ -38,6 +38,7 @@ def current_task() -> TaskFacts:
     run = context.getLocalProperty("spark.jobGroup.id")
     if query is None or batch is None or run is None:
         raise Unsupported(
-            "the txnframework format reads and writes micro-batches of a streaming query; use readStream and writeStream"
+            "the txnframework format reads and writes micro-batches of a streaming query;"
+            " use readStream and writeStream"
         )
     return TaskFacts(BatchFacts(query, run, int(batch)), context.partitionId(), context.attemptNumber())
