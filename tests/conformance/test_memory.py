@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from txnframework.testing import MetadataStoreSuite
-from txnframework_memory.testing import MemoryMetadataHarness
+from txnframework.testing import LedgerStoreSuite, MetadataStoreSuite
+from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
 
 
 class TestMemoryMetadataStore(MetadataStoreSuite):
     """IMetadataStore in memory."""
 
     harness = MemoryMetadataHarness
+
+
+class TestMemoryLedgerStore(LedgerStoreSuite):
+    """ILedgerStore in memory."""
+
+    harness = MemoryLedgerHarness

@@ -17,15 +17,16 @@ class Harness(ABC, Generic[R]):
     One test's data; every ``open`` is another client of the same data.
 
     A harness is made for each test, with an empty directory of its own, and destroyed after it. ``environment`` is
-    what the opened ones are to be given; its time stands still unless a test lets it pass.
+    what the opened ones are to be given; its time stands still unless a test lets it pass. Harnesses that work
+    together are made with one environment.
     """
 
     patience_s: ClassVar[float] = 10.0
     """How long, in seconds of real time, a test waits for what must happen before it fails."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
         self.directory = directory
-        self.environment = VirtualEnvironment()
+        self.environment = environment or VirtualEnvironment()
 
     @abstractmethod
     def open(self) -> AbstractAsyncContextManager[R]:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from txnframework.interfaces import ILedgerStore, IMetadataStore
-from txnframework.testing import Belonging, Crashing, Disconnecting, Harness
+from txnframework.testing import Belonging, Crashing, Disconnecting, Harness, VirtualEnvironment
 from txnframework_memory._ledger_store import MemoryLedgerStore
 from txnframework_memory._metadata_store import MemoryMetadataStore
 from txnframework_memory.space import MemorySpace
@@ -16,8 +16,8 @@ from txnframework_memory.space import MemorySpace
 class MemoryMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disconnecting[IMetadataStore]):
     """Opens clients of one space."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
+        super().__init__(directory, environment)
         self.space = MemorySpace(self.environment)
 
     @asynccontextmanager
@@ -50,8 +50,8 @@ class MemoryLedgerHarness(
 ):
     """Opens clients of the ledgers of one space."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
+        super().__init__(directory, environment)
         self.space = MemorySpace(self.environment)
 
     @asynccontextmanager

@@ -1,0 +1,1 @@
+"""The rules of ILedgerStore and IManagedLedger, by what they speak of."""

@@ -1,0 +1,211 @@
+"""Rules of append, tail and read."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from txnframework.errors import Closed, LedgerClosed, LedgerSealed
+from txnframework.interfaces import ILedgerStore, IManagedLedger
+from txnframework.model import EARLIEST, Append, EntryRange, Limit, Position
+from txnframework.testing._suites._ledger._case import (
+    MANY,
+    NAME,
+    LedgerStoreRules,
+    append,
+    branch,
+    last_of,
+    read_all,
+    read_range,
+    send,
+)
+
+
+class AppendRules(LedgerStoreRules):
+    """Entries go to the end of the open ledger."""
+
+    async def test_keeps_the_interface(self) -> None:
+        """Store, ledger and watch have every method and attribute of their roles, async and with their parameters."""
+        from txnframework.interfaces import IWatch
+        from txnframework.plugin import verify_provider
+
+        async with self.data.open() as store:
+            verify_provider(ILedgerStore, store)
+            ledger = await store.create(NAME)
+            verify_provider(IManagedLedger, ledger)
+            verify_provider(IWatch, await ledger.watch())
+            assert ledger.name == NAME
+
+    async def test_empty(self) -> None:
+        """A new ledger is open and not sealed; nothing can stand at or below its last confirmed position."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            tail = await ledger.tail()
+            assert not tail.sealed
+            assert tail.open_ledger_id >= 0
+            assert tail.last_confirmed <= Position(tail.open_ledger_id, -1)
+            assert await ledger.read(EntryRange(EARLIEST, tail.last_confirmed), MANY) == ()
+
+    async def test_positions_are_adjacent(self) -> None:
+        """Entries of a ledger stand at 0, 1, 2 and so on, in the order of their appends; the tail is at the last."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            opened = (await ledger.tail()).open_ledger_id
+            positions = [*await append(ledger, b"a"), *await append(ledger, b"b", b"c"), *await append(ledger, b"d")]
+            assert positions == [Position(opened, number) for number in range(4)]
+            assert await last_of(ledger) == positions[-1]
+            assert await read_all(ledger) == [b"a", b"b", b"c", b"d"]
+
+    async def test_nothing_to_append(self) -> None:
+        """An append of no entries changes nothing."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            before = await ledger.tail()
+            assert await ledger.append((), before.open_ledger_id) == ()
+            assert await ledger.tail() == before
+
+    @pytest.mark.parametrize("data", [b"", b"\x00", bytes(range(256)), b"x" * 300_000], ids=range(4))
+    async def test_entries_are_bytes(self, data: bytes) -> None:
+        """An entry is read back byte for byte: empty, with zero bytes, 300 kB."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            await append(ledger, data)
+            assert await read_all(ledger) == [data]
+
+    async def test_named_ledger(self) -> None:
+        """An append to the open ledger by its id goes there; one to any other id appends nothing and is refused.
+
+        If this fails, check that the id is compared in the same step that assigns the position.
+        """
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            opened = (await ledger.tail()).open_ledger_id
+            (first,) = await ledger.append((Append(b"a", branch=branch(1)),), opened)
+            assert first.position == Position(opened, 0)
+            for other in (opened + 1, opened - 1):
+                with pytest.raises(LedgerClosed) as caught:
+                    await ledger.append((Append(b"b", branch=branch(1)), Append(b"c")), other)
+                assert (caught.value.name, caught.value.ledger_id) == (NAME, other)
+            assert await read_all(ledger) == [b"a"]
+
+    async def test_closed_ledger_refuses(self) -> None:
+        """After the ledger rolled, an append to the earlier one is refused and appends none of its entries.
+
+        If this fails, a writer that was paused can append behind records that were cleaned up.
+        """
+        async with self.data.open() as store, self.data.open() as other:
+            ledger, paused = await store.create(NAME), await other.open(NAME)
+            await append(ledger, b"a")
+            opened = (await paused.tail()).open_ledger_id
+            rolled = await ledger.roll()
+            assert rolled.open_ledger_id > opened
+            with pytest.raises(LedgerClosed):
+                await paused.append((Append(b"b"), Append(b"c")), opened)
+            assert await read_all(ledger) == [b"a"]
+            assert await append(paused, b"d") == [Position(rolled.open_ledger_id, 0)]
+
+    async def test_sealed_refuses(self) -> None:
+        """After seal every append is refused, by every client, and appends nothing."""
+        async with self.data.open() as store, self.data.open() as other:
+            ledger, paused = await store.create(NAME), await other.open(NAME)
+            await append(ledger, b"a")
+            opened = (await paused.tail()).open_ledger_id
+            sealed = await ledger.seal()
+            for ledger_id in (opened, None):
+                with pytest.raises(LedgerSealed) as caught:
+                    await paused.append((Append(b"b"), Append(b"c")), ledger_id)
+                assert caught.value.name == NAME
+            assert await ledger.tail() == sealed
+            assert await read_all(ledger) == [b"a"]
+
+    async def test_read_ranges(self) -> None:
+        """A range leaves out its start, holds its end, and may span ledgers; beyond the tail there is nothing."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            a, b = await append(ledger, b"a", b"b")
+            await ledger.roll()
+            c, d = await append(ledger, b"c", b"d")
+            for after, upto, expected in (
+                (EARLIEST, d, b"abcd"),
+                (a, d, b"bcd"),
+                (a, c, b"bc"),
+                (b, c, b"c"),
+                (b, b, b""),
+                (d, Position(d.ledger_id + 5, 5), b""),
+                (c, a, b""),
+                (Position(a.ledger_id, -1), a, b"a"),
+                (Position(c.ledger_id, -1), c, b"c"),
+                (Position(a.ledger_id, 9), d, b"cd"),
+                (Position(a.ledger_id, 0, 3), d, b"bcd"),
+            ):
+                found = await read_range(ledger, EntryRange(after, upto))
+                assert b"".join(entry.data for entry in found) == expected, (after, upto)
+                assert [entry.position for entry in found] == sorted(entry.position for entry in found)
+
+    async def test_read_limits(self) -> None:
+        """A read returns at most so many entries and bytes, and still one entry that is larger than the bytes alone."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            await append(ledger, b"a" * 10, b"b" * 10, b"c" * 100, b"d" * 10)
+            every = EntryRange(EARLIEST, await last_of(ledger))
+            for items in (1, 2, 3, 9):
+                assert len(await ledger.read(every, Limit(items))) == min(items, 4)
+                assert len(await read_range(ledger, every, Limit(items))) == 4
+            assert len(await ledger.read(every, Limit(9, 20))) == 2
+            assert len(await ledger.read(every, Limit(9, 19))) == 1
+            assert len(await ledger.read(every, Limit(9, 1))) == 1
+            pieces = await read_range(ledger, every, Limit(9, 25))
+            assert [entry.data[:1] for entry in pieces] == [b"a", b"b", b"c", b"d"]
+
+    async def test_restart_keeps_entries(self) -> None:
+        """After every client was closed entries, tail and sealing are as they were, and appends go on behind them."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            positions = await append(ledger, b"a", b"b")
+            await ledger.roll()
+            positions += await append(ledger, b"c")
+            tail = await ledger.tail()
+        async with self.data.open() as store:
+            ledger = await store.open(NAME)
+            assert await ledger.tail() == tail
+            assert await read_all(ledger) == [b"a", b"b", b"c"]
+            assert await append(ledger, b"d") == [Position(positions[-1].ledger_id, 1)]
+            sealed = await ledger.seal()
+        async with self.data.open() as store:
+            ledger = await store.open(NAME)
+            assert await ledger.tail() == sealed
+            with pytest.raises(LedgerSealed):
+                await append(ledger, b"e")
+
+    async def test_cancelled_append_is_whole_or_not_at_all(self) -> None:
+        """Of an append that is cancelled all entries stand there, adjacent, or none."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            for number in range(8):
+                before = await last_of(ledger)
+                task = asyncio.ensure_future(send(ledger, Append(b"1"), Append(b"2"), Append(b"3")))
+                for _ in range(number):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                await self.data.settle()
+                assert await read_all(ledger, before) in ([], [b"1", b"2", b"3"])
+
+    async def test_closed_handles(self) -> None:
+        """After close a ledger raises Closed, and so do a store and every ledger it opened; close may be repeated."""
+        async with self.data.open() as store:
+            closed, other = await store.create(NAME), await store.open(NAME)
+            await closed.close()
+            await closed.close()
+            with pytest.raises(Closed):
+                await closed.tail()
+            with pytest.raises(Closed):
+                await append(closed, b"a")
+            await append(other, b"a")
+            await store.close()
+            await store.close()
+            with pytest.raises(Closed):
+                await other.tail()
+            with pytest.raises(Closed):
+                await store.open(NAME)

@@ -1,0 +1,145 @@
+"""Rules of idempotent producers."""
+
+from __future__ import annotations
+
+import pytest
+
+from txnframework.errors import LedgerSealed
+from txnframework.model import Append, Position, ProducerSequence
+from txnframework.testing._suites._ledger._case import (
+    NAME,
+    LedgerStoreRules,
+    branch,
+    read_all,
+    send,
+    sent,
+)
+
+
+class DeduplicationRules(LedgerStoreRules):
+    """(producer, sequence) is checked atomically with assigning the position."""
+
+    async def test_duplicate_is_reported(self) -> None:
+        """A sequence that stands there is not appended again but reported, with position, branch and sequence."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            (first,) = await send(ledger, sent("p", 1, 3, branch(7)))
+            assert not first.duplicate
+            (again,) = await send(ledger, sent("p", 1, 3, branch(8)))
+            assert again.duplicate
+            assert again.position == first.position
+            assert again.branch == branch(7)
+            assert again.sequence == ProducerSequence("p", 1, 3)
+            assert len(await read_all(ledger)) == 1
+
+    async def test_producers_are_independent(self) -> None:
+        """Equal sequences of two producers are two entries; entries without a sequence are never duplicates."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            appended = await send(ledger, sent("p", 1), sent("q", 1), sent("p-2", 1), Append(b""), Append(b""))
+            assert not any(one.duplicate for one in appended)
+            assert len(await read_all(ledger)) == 5
+
+    async def test_gaps_and_order(self) -> None:
+        """A lower sequence that was never sent is appended; only what stands there is a duplicate."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            for first in (10, 20, 15, 5):
+                (appended,) = await send(ledger, sent("p", first))
+                assert not appended.duplicate, first
+            for first in (5, 10, 15, 20):
+                (appended,) = await send(ledger, sent("p", first))
+                assert appended.duplicate, first
+
+    @pytest.mark.parametrize(("first", "last"), [(1, 2), (3, 5), (2, 3), (4, 9), (0, 9)])
+    async def test_partial_overlap(self, first: int, last: int) -> None:
+        """A batch of which a part stands there is not appended; the earlier copy's sequence says which part.
+
+        If this fails, check that the whole range is compared, not the first or the last sequence.
+        """
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            (copy,) = await send(ledger, sent("p", 2, 4))
+            (again,) = await send(ledger, sent("p", first, last))
+            assert again.duplicate
+            assert again.position == copy.position
+            assert again.sequence == ProducerSequence("p", 2, 4)
+            assert len(await read_all(ledger)) == 1
+
+    async def test_others_of_the_call_are_appended(self) -> None:
+        """Beside a duplicate the other entries of a call are appended, adjacent; a repeat within the call is one."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            (one,) = await send(ledger, sent("p", 1))
+            appended = await send(ledger, sent("p", 2), sent("p", 1), sent("p", 3), sent("p", 3))
+            assert [result.duplicate for result in appended] == [False, True, False, True]
+            two, again, three, repeat = (result.position for result in appended)
+            assert again == one.position
+            assert two == Position(one.position.ledger_id, 1)
+            assert three == repeat == Position(one.position.ledger_id, 2)
+            assert await read_all(ledger) == [b"p:1-1", b"p:2-2", b"p:3-3"]
+
+    async def test_replaces_the_named_copy(self) -> None:
+        """A copy that the entry names is replaced: the entry is appended, and counts from then on."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            (old,) = await send(ledger, sent("p", 1, 2, branch(1)))
+            entry = sent("p", 1, 2, branch(2))
+            replacing = Append(entry.data, 2, entry.branch, entry.sequence, old.position)
+            (new,) = await send(ledger, replacing)
+            assert not new.duplicate
+            assert new.position > old.position
+            found = await ledger.find_sequence("p", 2)
+            assert found is not None
+            assert (found.position, found.branch) == (new.position, branch(2))
+            (again,) = await send(ledger, replacing)
+            assert again.duplicate, "the copy that stands now is not the one that is named"
+            assert again.position == new.position
+            assert len(await read_all(ledger)) == 2
+
+    async def test_replaces_only_the_copy_that_stands(self) -> None:
+        """Naming another position than that of the copy, or one of two copies, replaces nothing."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            one, two = await send(ledger, sent("p", 1), sent("p", 2))
+            wrong = sent("p", 1)
+            (reported,) = await send(ledger, Append(wrong.data, 1, None, wrong.sequence, two.position))
+            assert (reported.duplicate, reported.position) == (True, one.position)
+            both = sent("p", 1, 2)
+            (reported,) = await send(ledger, Append(both.data, 2, None, both.sequence, one.position))
+            assert (reported.duplicate, reported.position) == (True, two.position)
+            assert len(await read_all(ledger)) == 2
+
+    async def test_find_sequence(self) -> None:
+        """A sequence is found with its copy's position, branch and sequence, wherever in the copy it is, or not."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            (appended,) = await send(ledger, sent("p", 2, 4, branch(7)))
+            for sequence in (2, 3, 4):
+                found = await ledger.find_sequence("p", sequence)
+                assert found is not None
+                assert found.position == appended.position
+                assert found.branch == branch(7)
+                assert found.sequence == ProducerSequence("p", 2, 4)
+            assert await ledger.find_sequence("p", 1) is None
+            assert await ledger.find_sequence("p", 5) is None
+            assert await ledger.find_sequence("q", 3) is None
+
+    async def test_window_survives(self) -> None:
+        """Sequences are remembered over a roll, a restart and for other clients, and can be asked for when sealed."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            copies = await send(ledger, *(sent("p", number) for number in range(100)))
+            await ledger.roll()
+        async with self.data.open() as store:
+            ledger = await store.open(NAME)
+            for number in (0, 50, 99):
+                (again,) = await send(ledger, sent("p", number))
+                assert (again.duplicate, again.position) == (True, copies[number].position)
+            await ledger.seal()
+            with pytest.raises(LedgerSealed):
+                await send(ledger, sent("p", 0))
+            found = await ledger.find_sequence("p", 99)
+            assert found is not None
+            assert found.position == copies[99].position
+            assert await ledger.find_sequence("p", 100) is None

@@ -1,0 +1,146 @@
+"""Rules of ILedgerStore."""
+
+from __future__ import annotations
+
+import pytest
+
+from txnframework.errors import Closed, LedgerNotFound, StoreMismatch
+from txnframework.interfaces import ILedgerStore
+from txnframework.model import Append
+from txnframework.testing._suites._ledger._case import NAME, LedgerStoreRules, append, branch, read_all, send
+from txnframework.testing.capabilities import requires
+from txnframework.testing.harness import Belonging
+
+AWKWARD_NAMES = (
+    "a", "a/b", "a-2", "A", "a b", "ä", "\u6f22", "a%2Fb", "a:b", "segment://t/n/x/0000-ffff-0", "a~", "a.b", "a_b",
+)  # fmt: skip
+
+
+class StoreRules(LedgerStoreRules):
+    """Managed ledgers by name."""
+
+    async def test_create_opens_what_is_there(self) -> None:
+        """Create makes an empty ledger, and opens the one that is there with its entries, in any client."""
+        async with self.data.open() as store, self.data.open() as other:
+            await append(await store.create(NAME), b"a")
+            assert await read_all(await store.create(NAME)) == [b"a"]
+            assert await read_all(await other.create(NAME)) == [b"a"]
+            assert await read_all(await other.open(NAME)) == [b"a"]
+
+    async def test_open_what_is_absent(self) -> None:
+        """Opening a ledger that is not there raises LedgerNotFound, and makes none."""
+        async with self.data.open() as store:
+            for _ in range(2):
+                with pytest.raises(LedgerNotFound) as caught:
+                    await store.open(NAME)
+                assert caught.value.name == NAME
+
+    async def test_delete(self) -> None:
+        """After delete the ledger is gone, for handles as well; deleting again succeeds; others are left alone."""
+        async with self.data.open() as store:
+            ledger, other = await store.create(NAME), await store.create("other")
+            await append(other, b"o")
+            await append(ledger, b"a")
+            await store.delete(NAME)
+            await store.delete(NAME)
+            with pytest.raises(LedgerNotFound):
+                await store.open(NAME)
+            with pytest.raises((LedgerNotFound, Closed)):
+                await append(ledger, b"b")
+            assert await store.list_names("", "", 10) == ("other",)
+            assert await read_all(other) == [b"o"]
+
+    async def test_ids_do_not_return(self) -> None:
+        """A ledger that is made again under a deleted name is empty, and has none of the earlier ledger ids.
+
+        If this fails, a cursor of the earlier life points into the middle of the new one.
+        """
+        seen: set[int] = set()
+        for _ in range(3):
+            async with self.data.open() as store:
+                ledger = await store.create(NAME)
+                assert await read_all(ledger) == []
+                for data in (b"a", b"b"):
+                    (position,) = await append(ledger, data)
+                    assert position.ledger_id not in seen
+                    await ledger.roll()
+                    seen.add(position.ledger_id)
+                seen.add((await ledger.tail()).open_ledger_id)
+                await store.delete(NAME)
+
+    async def test_list_names(self) -> None:
+        """Names are listed in order, by prefix, in pages that go on after a name; the prefix is text, not a pattern."""
+        async with self.data.open() as store:
+            for name in AWKWARD_NAMES:
+                await store.create(name)
+            assert await store.list_names("", "", 100) == tuple(sorted(AWKWARD_NAMES))
+            assert await store.list_names("a", "", 100) == tuple(sorted(n for n in AWKWARD_NAMES if n.startswith("a")))
+            assert await store.list_names("a_", "", 100) == ("a_b",)
+            assert await store.list_names("a%", "", 100) == ("a%2Fb",)
+            assert await store.list_names("none", "", 100) == ()
+            listed: list[str] = []
+            while page := await store.list_names("", listed[-1] if listed else "", 2):
+                assert len(page) <= 2
+                listed += page
+            assert listed == sorted(AWKWARD_NAMES)
+            assert await store.list_names("a", "a-2", 1) == ("a.b",)
+
+    async def test_ledgers_are_independent(self) -> None:
+        """Ledgers whose names resemble each other do not mix entries, sequences or seals."""
+        async with self.data.open() as store:
+            for name in AWKWARD_NAMES:
+                await append(await store.create(name), name.encode())
+            await (await store.open("a")).seal()
+            for name in AWKWARD_NAMES:
+                ledger = await store.open(name)
+                assert await read_all(ledger) == [name.encode()]
+                assert (await ledger.tail()).sealed == (name == "a")
+
+    async def test_highest_txn_numbers(self) -> None:
+        """The highest transaction number appended is known by coordinator, after trimming, deletion and a restart.
+
+        If this fails, a metadata store that was restored from a backup is not noticed, and gives out ids again.
+        """
+        async with self.data.open() as store:
+            assert await store.highest_txn_numbers() == {}
+            ledger = await store.create(NAME)
+            large = 2**100 + 5
+            for txn, coordinator in ((5, 1), (9, 1), (7, 1), (large, 2), (3, 0x8001)):
+                await send(ledger, Append(b"", branch=branch(0, txn, coordinator)))
+            await append(ledger, b"plain")
+            expected = {1: 9, 2: large, 0x8001: 3}
+            assert await store.highest_txn_numbers() == expected
+            await ledger.roll()
+            await ledger.trim((await ledger.tail()).open_ledger_id)
+            assert await store.highest_txn_numbers() == expected
+            await store.delete(NAME)
+        async with self.data.open() as store:
+            assert await store.highest_txn_numbers() == expected
+
+    async def test_identity(self) -> None:
+        """The identity is that of the metadata store it belongs to, the same at each opening."""
+        async with self.data.open() as store:
+            identity = store.identity
+            assert identity
+        async with self.data.open() as store:
+            assert store.identity == identity
+
+    @requires(Belonging)
+    async def test_another_identity_is_refused(self) -> None:
+        """Opening for another metadata store raises StoreMismatch, and leaves everything as it was."""
+        harness = self.data
+        assert isinstance(harness, Belonging)
+        async with harness.open() as store:
+            own = store.identity
+            await append(await store.create(NAME), b"a")
+        with pytest.raises(StoreMismatch):
+            await opened(harness, f"not-{own}")
+        async with harness.open_as(own) as store:
+            assert store.identity == own
+            assert await read_all(await store.open(NAME)) == [b"a"]
+
+
+async def opened(harness: Belonging[ILedgerStore], identity: str) -> None:
+    """Open and close a client."""
+    async with harness.open_as(identity):
+        pass

@@ -1,0 +1,216 @@
+"""Rules of roll, seal, trim, count, find_time and watch."""
+
+from __future__ import annotations
+
+import pytest
+
+from txnframework.errors import Closed, EntryTrimmed
+from txnframework.interfaces import IManagedLedger
+from txnframework.model import EARLIEST, Append, Counted, EntryRange, Position
+from txnframework.testing._suites._ledger._case import (
+    MANY,
+    NAME,
+    LedgerStoreRules,
+    append,
+    last_of,
+    read_all,
+    read_range,
+)
+
+WAKES_MAX = 20
+
+
+async def rolled(ledger: IManagedLedger, *rounds: bytes) -> list[Position]:
+    """Append one entry, then roll, once for each; return where the entries stand."""
+    positions: list[Position] = []
+    for data in rounds:
+        positions += await append(ledger, data)
+        await ledger.roll()
+    return positions
+
+
+class TailRules(LedgerStoreRules):
+    """Ledgers in a row, the last of them open."""
+
+    async def test_roll(self) -> None:
+        """Rolling opens a ledger with a higher id; the tail stays consistent and never moves back."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            (a,) = await append(ledger, b"a")
+            tail = await ledger.roll()
+            assert tail == await ledger.tail()
+            assert tail.open_ledger_id > a.ledger_id
+            assert a <= tail.last_confirmed <= Position(tail.open_ledger_id, -1)
+            assert await append(ledger, b"b") == [Position(tail.open_ledger_id, 0)]
+
+    async def test_roll_of_an_empty_or_sealed_ledger(self) -> None:
+        """Rolling does nothing while the open ledger is empty, and nothing after seal."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            before = await ledger.tail()
+            assert await ledger.roll() == before
+            await append(ledger, b"a")
+            sealed = await ledger.seal()
+            assert await ledger.roll() == sealed
+
+    async def test_seal_repeats(self) -> None:
+        """Sealing says where the end is, and says the same whenever it is repeated, by whomever."""
+        async with self.data.open() as store, self.data.open() as other:
+            ledger = await store.create(NAME)
+            (a,) = await append(ledger, b"a")
+            sealed = await ledger.seal()
+            assert sealed.sealed
+            assert sealed.last_confirmed == a
+            assert await ledger.seal() == sealed
+            assert await (await other.open(NAME)).seal() == sealed
+
+    async def test_seal_of_an_empty_ledger(self) -> None:
+        """An empty ledger can be sealed; there is nothing in it for ever."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            sealed = await ledger.seal()
+            assert sealed.sealed
+            assert await ledger.read(EntryRange(EARLIEST, sealed.last_confirmed), MANY) == ()
+
+    async def test_trim(self) -> None:
+        """Trimming drops whole closed ledgers below the id, and says which is the first left; the rest is as it was."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            a, b, c = await rolled(ledger, b"a", b"b", b"c")
+            before = await ledger.tail()
+            left = await ledger.trim(c.ledger_id)
+            while left < c.ledger_id:
+                left = await ledger.trim(c.ledger_id)
+            assert left == c.ledger_id
+            assert await ledger.tail() == before
+            assert [entry.data for entry in await read_range(ledger, EntryRange(b, c))] == [b"c"]
+            assert await ledger.trim(a.ledger_id) == c.ledger_id, "trimming again changes nothing"
+
+    async def test_open_ledger_is_not_trimmed(self) -> None:
+        """Whatever id is given, the open ledger stays with its entries, and appends go on."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            (a,) = await rolled(ledger, b"a")
+            (b,) = await append(ledger, b"b")
+            left = a.ledger_id
+            for _ in range(3):
+                left = await ledger.trim(b.ledger_id + 100)
+            assert left == b.ledger_id
+            assert [entry.data for entry in await read_range(ledger, EntryRange(a, b))] == [b"b"]
+            assert await append(ledger, b"c") == [Position(b.ledger_id, 1)]
+
+    async def test_reading_what_was_trimmed(self) -> None:
+        """A range with trimmed entries raises EntryTrimmed and names the first one left; one behind them is read.
+
+        If this fails, check that a gap is never taken for the end: a reader would skip entries without knowing.
+        """
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            a, b, c = await rolled(ledger, b"a", b"b", b"c")
+            while await ledger.trim(c.ledger_id) < c.ledger_id:
+                pass
+            for entries in (EntryRange(EARLIEST, c), EntryRange(a, c), EntryRange(a, b)):
+                with pytest.raises(EntryTrimmed) as caught:
+                    await ledger.read(entries, MANY)
+                assert (caught.value.name, caught.value.first) == (NAME, c)
+                assert entries.after < caught.value.position <= b
+            assert await ledger.read(EntryRange(a, a), MANY) == ()
+            assert await ledger.read(EntryRange(c, c), MANY) == ()
+            assert len(await ledger.read(EntryRange(b, c), MANY)) == 1
+
+    async def test_trimmed_to_the_end(self) -> None:
+        """When all but an empty open ledger is trimmed the tail does not move back, and positions do not return."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            (a,) = await rolled(ledger, b"a")
+            before = await ledger.tail()
+            await ledger.trim(before.open_ledger_id)
+            assert await ledger.tail() == before
+        async with self.data.open() as store:
+            ledger = await store.open(NAME)
+            assert await ledger.tail() == before
+            (b,) = await append(ledger, b"b")
+            assert b > a
+            assert await read_all(ledger, before.last_confirmed) == [b"b"]
+
+    async def test_count(self) -> None:
+        """A count goes by whole entries, never beyond what was asked for except by the first one, and over ledgers."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            tail = await ledger.tail()
+            first = await ledger.append((Append(b"a", 3), Append(b"b", 2)), tail.open_ledger_id)
+            await ledger.roll()
+            second = await ledger.append((Append(b"c", 4), Append(b"d", 1)), None)
+            a, b, c, d = (appended.position for appended in (*first, *second))
+            every = EntryRange(tail.last_confirmed, d)
+            for messages_max, upto, messages in (
+                (1, a, 3), (3, a, 3), (4, a, 3), (5, b, 5), (8, b, 5), (9, c, 9), (10, d, 10), (99, d, 10),
+            ):  # fmt: skip
+                assert await ledger.count(every, messages_max) == Counted(upto, messages), messages_max
+            assert await ledger.count(EntryRange(a, c), 99) == Counted(c, 6)
+            assert await ledger.count(EntryRange(d, d), 99) == Counted(d, 0)
+
+    async def test_find_time(self) -> None:
+        """The position before the first entry of that time or later; before all for the past, the end for the future."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            positions: list[Position] = []
+            times: list[int] = []
+            for data in (b"a", b"b", b"c", b"d"):
+                await self.data.pass_time(1000)
+                times.append(self.data.now_ms())
+                positions += await append(ledger, data)
+                await self.data.pass_time(1000)
+                if data == b"b":
+                    await ledger.roll()
+            for number, time_ms in enumerate(times):
+                before = await ledger.find_time(time_ms - 500)
+                assert await self.first_after(ledger, before) == positions[number]
+                between = await ledger.find_time(time_ms + 500)
+                assert between >= positions[number]
+            assert await self.first_after(ledger, await ledger.find_time(0)) == positions[0]
+            assert await ledger.find_time(times[-1] + 1_000_000) == await last_of(ledger)
+
+    async def test_watch(self) -> None:
+        """A watch on the tail is armed when handed out, and wakes for appends, roll and seal of any client."""
+        async with self.data.open() as store, self.data.open() as other:
+            ledger, writer = await store.create(NAME), await other.create(NAME)
+            watch = await ledger.watch()
+            await append(writer, b"a")
+            await self.soon(watch.changed())
+            for _ in range(WAKES_MAX):
+                async with self.started(watch.changed()) as waiting:
+                    if not waiting.done():
+                        break
+            else:
+                pytest.fail(f"still woken after {WAKES_MAX} times without a change")
+            await append(ledger, b"b")
+            await self.soon(watch.changed())
+            await writer.seal()
+            await self.soon(watch.changed())
+            await watch.close()
+            await watch.close()
+            with pytest.raises(Closed):
+                await self.soon(watch.changed())
+
+    async def test_closed_ledger_closes_its_watches(self) -> None:
+        """Closing the ledger ends a waiting ``changed`` with Closed."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            watch = await ledger.watch()
+
+            async def until_closed() -> None:
+                try:
+                    while True:
+                        await watch.changed()
+                except Closed:
+                    return
+
+            async with self.started(until_closed()) as waiting:
+                await ledger.close()
+                await self.soon(waiting)
+
+    async def first_after(self, ledger: IManagedLedger, position: Position) -> Position:
+        """Return the position of the first entry behind another one."""
+        entry, *_ = await ledger.read(EntryRange(position, await last_of(ledger)), MANY)
+        return entry.position
