@@ -5,6 +5,8 @@ from __future__ import annotations
 from txnframework.broker._background import Background
 from txnframework.broker._belonging import check_belonging
 from txnframework.broker._cursors import StoredCursor
+from txnframework.broker._dispatch_parts import DispatchParts
+from txnframework.broker._dispatches import Dispatches, Place
 from txnframework.broker._once import OpenedOnce
 from txnframework.broker._participants import HostParticipants, topic_of
 from txnframework.broker._segments import OpenSegment, SegmentSubscription
@@ -23,6 +25,7 @@ from txnframework.model.ids import COORDINATOR_BITS, TxnID
 from txnframework.model.names import parse_name
 from txnframework.plugin import (
     CoordinatorContext,
+    DispatcherContext,
     PluginRegistry,
     SegmentContext,
     StoreContext,
@@ -86,6 +89,7 @@ class Host:
         self.topics = Topics(metadata, ledgers, self.segment)
         self.participants = HostParticipants(self.segment, self._any_subscription)
         self.sweeps = Sweeps(lambda: self._coordinators.values(), environment, config.transactions)
+        self.dispatches = Dispatches(metadata, self._dispatch_parts)
         self._coordinators: OpenedOnce[ITransactionCoordinator] = OpenedOnce()
         self._segments: OpenedOnce[OpenSegment] = OpenedOnce()
         self._subscriptions: OpenedOnce[SegmentSubscription] = OpenedOnce()
@@ -132,6 +136,7 @@ class Host:
             return
         self._closed = True
         await self.sweeps.stop()
+        await self.dispatches.close()
         await self._background.finish()
         for subscription in await self._subscriptions.drain():
             await subscription.pending_acks.close()
@@ -209,6 +214,22 @@ class Host:
             self.config.transactions,
         )
         return SegmentSubscription(topic, name, segment, cursor, await self.registry.open(provider, context))
+
+    async def _dispatch_parts(self, place: Place) -> DispatchParts:
+        kind = place.subscription_type
+        provider = self.registry.dispatcher(kind)
+        options = self.registry.decode_options(provider, self.config.dispatchers.get(kind, {}))
+        context = DispatcherContext(place.segment, place.subscription, self.environment, options)
+        return DispatchParts(
+            segment=await self.segment(place.segment),
+            subscription=await self.subscription(place.topic, place.subscription, place.segment),
+            subscription_type=kind,
+            dispatcher=await self.registry.open(provider, context),
+            coordinator=await self._coordinator(self._section(place.segment).coordinator),
+            store=self.metadata,
+            environment=self.environment,
+            bounds=self.config.subscriptions,
+        )
 
     def _section(self, name: str) -> DomainSection:
         parsed = parse_name(topic_of(name))

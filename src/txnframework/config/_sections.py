@@ -170,7 +170,7 @@ class SubscriptionsSection(Section, frozen=True, kw_only=True):
     ] = 10_000
     cursor_delay_ms: Annotated[
         int, Meta(ge=0, description="How long plain acknowledgments are gathered before the cursor is written.")
-    ] = 10
+    ] = 0
     redelivery_delay_ms: Annotated[
         int, Meta(ge=0, description="How long a negatively acknowledged message waits for its redelivery.")
     ] = 1_000

@@ -1,0 +1,8 @@
+"""Dispatchers: how the consumers of one subscription share its messages."""
+
+from __future__ import annotations
+
+from txnframework_dispatchers._exclusive import ExclusiveDispatcher
+from txnframework_dispatchers._shared import SharedDispatcher
+
+__all__ = ["ExclusiveDispatcher", "SharedDispatcher"]

@@ -1,0 +1,58 @@
+"""One consumer gets everything, in order."""
+
+from __future__ import annotations
+
+from zope.interface import implementer
+
+from txnframework.errors import ConsumerBusy
+from txnframework.interfaces import IDispatcher
+from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo
+from txnframework.model.positions import Position
+from txnframework.plugin import DispatcherContext
+from txnframework_dispatchers._permits import Consumers
+
+
+@implementer(IDispatcher)
+class ExclusiveDispatcher:
+    """
+    Gives every message to the one consumer that may attach.
+
+    A message that is given back is assigned before any that comes after it, so the consumer that asks for
+    redelivery sees the segment's order again.
+    """
+
+    subscription_type: str = "exclusive"
+
+    def __init__(self, subscription: str) -> None:
+        self._subscription = subscription
+        self._consumers = Consumers()
+
+    async def attach(self, consumer: ConsumerInfo) -> None:
+        """Add the consumer, or raise ConsumerBusy if there is another one."""
+        for there in self._consumers.by_id.values():
+            if there.info.consumer_id != consumer.consumer_id:
+                raise ConsumerBusy(self._subscription, there.info.name)
+        self._consumers.add(consumer)
+
+    async def detach(self, consumer_id: int) -> frozenset[Position]:
+        """Remove it; return what it held."""
+        return self._consumers.remove(consumer_id)
+
+    async def permit(self, consumer_id: int, messages: int) -> None:
+        """Let it take that many more."""
+        self._consumers.permit(consumer_id, messages)
+
+    async def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
+        """Assign the first of them, as many as the consumer takes."""
+        for attached in self._consumers.by_id.values():
+            return tuple(attached.take(candidate) for candidate in waiting[: max(0, attached.permits)])
+        return ()
+
+    async def released(self, positions: frozenset[Position]) -> None:
+        """Forget who had these."""
+        self._consumers.release(positions)
+
+
+async def open_exclusive(context: DispatcherContext) -> IDispatcher:
+    """Make the dispatcher of one subscription on one segment."""
+    return ExclusiveDispatcher(context.subscription)

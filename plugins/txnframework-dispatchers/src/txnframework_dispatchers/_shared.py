@@ -1,0 +1,67 @@
+"""Consumers get messages in turn."""
+
+from __future__ import annotations
+
+from zope.interface import implementer
+
+from txnframework.interfaces import IDispatcher
+from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo
+from txnframework.model.positions import Position
+from txnframework.plugin import DispatcherContext
+from txnframework_dispatchers._permits import Attached, Consumers
+
+
+@implementer(IDispatcher)
+class SharedDispatcher:
+    """
+    Deals messages out in turn among the consumers with the lowest priority number that can take more.
+
+    The order in which messages are handled is up to the consumers; each message has one at a time.
+    """
+
+    subscription_type: str = "shared"
+
+    def __init__(self) -> None:
+        self._consumers = Consumers()
+        self._last = 0
+
+    async def attach(self, consumer: ConsumerInfo) -> None:
+        """Add a consumer; any number may be there."""
+        self._consumers.add(consumer)
+
+    async def detach(self, consumer_id: int) -> frozenset[Position]:
+        """Remove it; return what it held."""
+        return self._consumers.remove(consumer_id)
+
+    async def permit(self, consumer_id: int, messages: int) -> None:
+        """Let it take that many more."""
+        self._consumers.permit(consumer_id, messages)
+
+    async def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
+        """Deal them out as long as somebody can take one."""
+        assigned = []
+        for candidate in waiting:
+            attached = self._next()
+            if attached is None:
+                break
+            self._last = attached.info.consumer_id
+            assigned.append(attached.take(candidate))
+        return tuple(assigned)
+
+    async def released(self, positions: frozenset[Position]) -> None:
+        """Forget who had these."""
+        self._consumers.release(positions)
+
+    def _next(self) -> Attached | None:
+        """Return whose turn it is: the lowest priority number, then the next id after the last one's."""
+        able = [one for one in self._consumers.by_id.values() if one.permits > 0]
+        return min(able, key=self._turn, default=None)
+
+    def _turn(self, attached: Attached) -> tuple[int, bool, int]:
+        consumer_id = attached.info.consumer_id
+        return attached.info.priority, consumer_id <= self._last, consumer_id
+
+
+async def open_shared(_: DispatcherContext) -> IDispatcher:
+    """Make the dispatcher of one subscription on one segment."""
+    return SharedDispatcher()

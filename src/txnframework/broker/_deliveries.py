@@ -1,0 +1,298 @@
+"""
+What one subscription of one segment has read and not finished: a pure state, without I/O.
+
+A message that was read is WAITING for a consumer, DELIVERED to one, ACKING while its acknowledgment is being
+recorded, or PENDING_ACK, held by an open transaction. One that is done is forgotten: the cursor knows it.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from txnframework.model.acks import Ack, AckState, PendingAck
+from txnframework.model.cursor import Cursor, state_of
+from txnframework.model.dispatching import Candidate
+from txnframework.model.entries import EntryMessage
+from txnframework.model.ids import Branch, TxnID
+from txnframework.model.positions import Position
+
+
+class Standing(Enum):
+    """Where a message stands that was read and is not done."""
+
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    ACKING = "acking"
+    PENDING_ACK = "pending ack"
+
+
+@dataclass(slots=True)
+class Held:
+    """
+    One message; ``holder`` has its acknowledgment under way, None: no transaction.
+
+    ``since`` counts the looks at the store (see ``Deliveries.look``): a look that began before the acknowledgment was
+    confirmed says nothing about it.
+    """
+
+    position: Position
+    batch_size: int
+    message: EntryMessage
+    producer: str
+    branch: Branch | None
+    standing: Standing = Standing.WAITING
+    consumer: int | None = None
+    holder: Branch | None = None
+    cumulative: bool = False
+    since: int = 0
+    redeliveries: int = 0
+
+
+class OpenAcks:
+    """The acknowledgments that open transactions hold, as a look at the store found them."""
+
+    def __init__(self, pending: Mapping[TxnID, tuple[PendingAck, ...]]) -> None:
+        self._single: dict[Position, list[PendingAck]] = {}
+        self._cumulative: list[PendingAck] = []
+        for one in (ack for acks in pending.values() for ack in acks):
+            if one.ack.cumulative:
+                self._cumulative.append(one)
+            else:
+                self._single.setdefault(one.ack.position.entry, []).append(one)
+
+    def holder(self, position: Position) -> PendingAck | None:
+        """Return the acknowledgment that covers a message, if there is one."""
+        of_entry = self._single.get(position.entry, [])
+        for one in [*of_entry, *self._cumulative]:
+            if covers(one.ack, position):
+                return one
+        return None
+
+
+class Deliveries:
+    """The messages that were read and are not done, in reading order."""
+
+    def __init__(self) -> None:
+        self._held: dict[Position, Held] = {}
+        self._waiting: list[Position] = []
+        self._delivered: Counter[int] = Counter()
+        self._looks = 0
+
+    # -- facts ----------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for a consumer."""
+        return len(self._waiting)
+
+    def get(self, position: Position) -> Held | None:
+        """Return the message at a position, if it was read and is not done."""
+        return self._held.get(position)
+
+    def delivered(self, consumer: int) -> int:
+        """Return how many messages a consumer has and did not acknowledge."""
+        return self._delivered[consumer]
+
+    def delivered_to(self, consumer: int) -> tuple[Position, ...]:
+        """Return the positions that a consumer has and did not acknowledge, in order."""
+        return tuple(sorted(one.position for one in self._held.values() if _has(one, consumer)))
+
+    def holders(self) -> frozenset[TxnID]:
+        """Return the transactions that hold acknowledged messages."""
+        return frozenset(
+            one.holder.txn_id for one in self._held.values() if one.standing is Standing.PENDING_ACK and one.holder
+        )
+
+    def candidates(self, messages_max: int) -> tuple[Candidate, ...]:
+        """Return the first messages that wait, in reading order."""
+        found = (self._held[position] for position in self._waiting[:messages_max])
+        return tuple(Candidate(one.position, one.message.key, one.redeliveries) for one in found)
+
+    def upto(self, position: Position) -> tuple[Position, ...]:
+        """Return what a cumulative acknowledgment of ``position`` covers, in order."""
+        return tuple(sorted(one for one in self._held if one <= position))
+
+    def is_held(self, position: Position) -> bool:
+        """Return whether an acknowledgment of a message is under way or pending."""
+        held = self._held.get(position)
+        return held is not None and held.standing in (Standing.ACKING, Standing.PENDING_ACK)
+
+    # -- events ---------------------------------------------------------------------------------------
+
+    def read(self, held: Held, cursor: Cursor, pending: OpenAcks) -> None:
+        """Take in a message that was read; it is dropped at once if it is done."""
+        if held.position in self._held or state_of(cursor, held.position) is AckState.DELETED:
+            return
+        self._held[held.position] = held
+        self._set(held, Standing.WAITING)
+        holder = pending.holder(held.position)
+        if holder is not None:
+            held.holder, held.cumulative = holder.branch, holder.ack.cumulative
+            self._set(held, Standing.PENDING_ACK)
+
+    def deliver(self, position: Position, consumer: int) -> Held | None:
+        """Give a waiting message to a consumer; None if it does not wait any more."""
+        held = self._held.get(position)
+        if held is None or held.standing is not Standing.WAITING:
+            return None
+        held.consumer = consumer
+        self._set(held, Standing.DELIVERED)
+        return held
+
+    def give_back(self, positions: Iterable[Position], consumer: int, unseen: frozenset[Position]) -> list[Position]:
+        """Let delivered messages wait again; those in ``unseen`` never came before the user's eyes. Return which."""
+        returned = []
+        for position in positions:
+            held = self._held.get(position)
+            if held is not None and _has(held, consumer):
+                held.redeliveries += position not in unseen
+                self._set(held, Standing.WAITING)
+                returned.append(position)
+        return returned
+
+    def orphan(self, consumer: int) -> None:
+        """A consumer is gone: what it has goes to others, also what it acknowledges, should that come to nothing."""
+        for held in self._held.values():
+            if held.consumer == consumer:
+                if held.standing is Standing.DELIVERED:
+                    held.redeliveries += 1
+                    self._set(held, Standing.WAITING)
+                held.consumer = None
+
+    def begin_ack(self, positions: Iterable[Position], holder: Branch | None, cumulative: bool) -> list[Held]:
+        """Mark messages whose acknowledgment is being recorded; those that another one has stay as they are."""
+        begun = []
+        for position in positions:
+            held = self._held.get(position)
+            if held is not None and held.standing in (Standing.WAITING, Standing.DELIVERED):
+                held.holder, held.cumulative = holder, cumulative
+                self._set(held, Standing.ACKING)
+                begun.append(held)
+        return begun
+
+    def undo_ack(self, begun: Iterable[Held]) -> None:
+        """An acknowledgment was refused: the messages stand as before."""
+        for held in begun:
+            if self._held.get(held.position) is held and held.standing is Standing.ACKING:
+                held.holder = None
+                self._set(held, Standing.WAITING if held.consumer is None else Standing.DELIVERED)
+
+    def pend(self, begun: Iterable[Held]) -> None:
+        """A transactional acknowledgment was recorded, or may have been."""
+        for held in begun:
+            if self._held.get(held.position) is held and held.standing is Standing.ACKING:
+                held.since = self._looks
+                self._set(held, Standing.PENDING_ACK)
+
+    def forget(self, positions: Iterable[Position]) -> frozenset[Position]:
+        """These are done; return those that were held."""
+        gone = set()
+        for position in positions:
+            held = self._held.pop(position, None)
+            if held is not None:
+                self._leave(held)
+                gone.add(position)
+        return frozenset(gone)
+
+    def clear(self) -> frozenset[Position]:
+        """Forget everything, whatever its standing; return what it was."""
+        gone = frozenset(self._held)
+        self._held.clear()
+        self._waiting.clear()
+        self._delivered.clear()
+        return gone
+
+    def look(self) -> int:
+        """A look at the store begins; return its number for ``reconcile``."""
+        self._looks += 1
+        return self._looks
+
+    def reconcile(self, cursor: Cursor, pending: OpenAcks, look: int) -> frozenset[Position]:
+        """
+        Bring the messages in line with what a look at the store found; return those that are free again or done.
+
+        Messages of a transaction that aborted wait again, with their redelivery count raised. Those of an aborted
+        cumulative acknowledgment stay with their consumer, who asks for them when it wants them.
+        """
+        freed: set[Position] = set()
+        for position, held in list(self._held.items()):
+            if held.standing is Standing.ACKING:
+                continue
+            if state_of(cursor, position) is AckState.DELETED:
+                freed |= self.forget((position,))
+                continue
+            holder = pending.holder(position)
+            if holder is not None:
+                held.holder, held.cumulative = holder.branch, holder.ack.cumulative
+                self._set(held, Standing.PENDING_ACK)
+            elif held.standing is Standing.PENDING_ACK and held.since < look:
+                self._release(held)
+                freed.add(position)
+        return frozenset(freed)
+
+    # -- one message ----------------------------------------------------------------------------------
+
+    def _release(self, held: Held) -> None:
+        held.holder = None
+        if held.cumulative and held.consumer is not None:
+            self._set(held, Standing.DELIVERED)
+            return
+        held.redeliveries += 1
+        self._set(held, Standing.WAITING)
+
+    def _set(self, held: Held, standing: Standing) -> None:
+        self._leave(held)
+        held.standing = standing
+        if standing is Standing.WAITING:
+            held.consumer = None
+            bisect.insort(self._waiting, held.position)
+        elif standing is Standing.DELIVERED and held.consumer is not None:
+            self._delivered[held.consumer] += 1
+
+    def _leave(self, held: Held) -> None:
+        """Take a message out of what its standing counts in."""
+        if held.standing is Standing.WAITING:
+            at = bisect.bisect_left(self._waiting, held.position)
+            if at < len(self._waiting) and self._waiting[at] == held.position:
+                del self._waiting[at]
+        elif held.standing is Standing.DELIVERED and held.consumer is not None:
+            self._delivered[held.consumer] -= 1
+            if not self._delivered[held.consumer]:
+                del self._delivered[held.consumer]
+
+
+def _has(held: Held, consumer: int) -> bool:
+    return held.standing is Standing.DELIVERED and held.consumer == consumer
+
+
+def covers(ack: Ack, position: Position) -> bool:
+    """Return whether an acknowledgment covers a message, which is named with its batch index."""
+    at = ack.position
+    if ack.cumulative:
+        return position.entry < at.entry or (position.entry == at.entry and (at.batch_index < 0 or position <= at))
+    if position.entry != at.entry:
+        return False
+    indexes = ack.batch_indexes
+    if indexes is None:
+        return at.batch_index < 0 or at.batch_index == position.batch_index
+    return position.batch_index in indexes
+
+
+def acks_of(positions: Iterable[tuple[Position, int]]) -> tuple[Ack, ...]:
+    """Return individual acknowledgments of messages given with their batch sizes: one for each entry, in order."""
+    indexes: dict[Position, set[int]] = {}
+    sizes: dict[Position, int] = {}
+    for position, size in positions:
+        indexes.setdefault(position.entry, set()).add(position.batch_index)
+        sizes[position.entry] = size
+    return tuple(
+        Ack(entry, sizes[entry], None if len(found) >= sizes[entry] else frozenset(found))
+        for entry, found in sorted(indexes.items())
+    )

@@ -1,0 +1,50 @@
+"""What a dispatch is made of, and what it tells its consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from txnframework.broker._deliveries import Held
+from txnframework.broker._segments import OpenSegment, SegmentSubscription
+from txnframework.config import SubscriptionsSection
+from txnframework.environment import Environment
+from txnframework.interfaces import IDispatcher, IMetadataStore, ITransactionCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message on its way to a consumer; ``incarnation`` is the cursor's under which it was read."""
+
+    held: Held
+    redelivery_count: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """
+    What a consumer is told, at once and without waiting for it.
+
+    ``deliver``: here is a message. ``reset``: what you were given is void, someone sought. ``progressed``: look at
+    ``drained`` and ``done`` again. ``ended``: nothing more comes, for this reason.
+    """
+
+    deliver: Callable[[Delivery], None]
+    reset: Callable[[], None]
+    progressed: Callable[[], None]
+    ended: Callable[[Exception], None]
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchParts:
+    """What a dispatch is made of."""
+
+    segment: OpenSegment
+    subscription: SegmentSubscription
+    subscription_type: str
+    dispatcher: IDispatcher
+    coordinator: ITransactionCoordinator
+    store: IMetadataStore
+    environment: Environment
+    bounds: SubscriptionsSection

@@ -1,0 +1,347 @@
+"""Handing the messages of one segment to one subscription's consumers in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from txnframework.broker._acknowledging import Acknowledging, Sized
+from txnframework.broker._deliveries import Deliveries, OpenAcks
+from txnframework.broker._dispatch_parts import Delivery, DispatchParts, Listener
+from txnframework.broker._looking import Looking
+from txnframework.broker._plain_acks import PlainAcks
+from txnframework.broker._reading_ahead import ReadingAhead
+from txnframework.errors import Closed, LeaseLost, OutcomeUnknown, Unavailable
+from txnframework.interfaces import ILease
+from txnframework.model.acks import Ack
+from txnframework.model.cursor import Cursor
+from txnframework.model.dispatching import ConsumerInfo
+from txnframework.model.ids import Branch
+from txnframework.model.positions import Position
+
+OFFER_MAX = 1_000
+"""How many waiting messages a dispatcher is shown at once."""
+RETRY_DELAY_MS = 100
+
+
+@dataclass(slots=True)
+class _Consumer:
+    """A consumer here: ``owed`` permits were asked for, ``granted`` ones the dispatcher has and did not use."""
+
+    listener: Listener
+    owed: int
+    granted: int = 0
+
+
+class SegmentDispatch:
+    """
+    Reads a segment through its buffer, offers what may be read to the dispatcher, delivers as it assigns.
+
+    It waits for announcements and never polls. Everything it holds in memory can be read again from the stores: an
+    owner that was paused and comes back can only fail.
+    """
+
+    def __init__(self, parts: DispatchParts, lease: ILease) -> None:
+        self.subscription_type = parts.subscription_type
+        self.segment = parts.segment.name
+        self.drained = False
+        """Everything that will ever stand in the segment was delivered."""
+        self.done = False
+        """And is acknowledged."""
+        self.ended: Exception | None = None
+        self.incarnation = 0
+        self._parts = parts
+        self._lease = lease
+        self._deliveries = Deliveries()
+        self._reading = ReadingAhead(parts.segment.buffer, self._deliveries, parts.bounds.read_entries_max)
+        self._consumers: dict[int, _Consumer] = {}
+        self._next_consumer = 1
+        self._cursor: Cursor | None = None
+        self._open_acks = OpenAcks({})
+        self._wake = asyncio.Event()
+        self._one_look = asyncio.Lock()
+        self._plain = PlainAcks(parts.subscription.cursor, parts.environment, parts.bounds.cursor_delay_ms)
+        self._looking = Looking(
+            parts.store, parts.coordinator, parts.environment, self._deliveries.holders, self.refresh
+        )
+        self._acknowledging = Acknowledging(
+            self._deliveries, self._plain, parts.subscription.pending_acks, self._finished, self._looking.again
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """
+        Read acknowledgments, then headers, then the cursor, and begin to deliver.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        """
+        subscription = self._parts.subscription
+        await self._looking.arm(self.segment, subscription.name, subscription.cursor.key)
+        await self.refresh()
+        for work in (self._pump, self._looking.at_changes, self._looking.at_ends, self._until_lease_lost):
+            self._run(self._guarded(work))
+
+    async def close(self) -> None:
+        """Stop and give the lease back; consumers are told; may be repeated."""
+        self._tell_end(Closed(f"dispatching of {self.segment} was stopped"))
+        current = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not current]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._plain.finish()
+        await self._looking.close()
+        await self._lease.release()
+
+    # -- consumers ------------------------------------------------------------------------------------
+
+    @property
+    def consumers(self) -> int:
+        """How many consumers are attached."""
+        return len(self._consumers)
+
+    async def attach(self, name: str, permits: int, listener: Listener) -> int:
+        """
+        Add a consumer that takes ``permits`` messages; return its id here.
+
+        :raises ConsumerBusy: the subscription takes one consumer only, and has one.
+        """
+        self._require_running()
+        consumer_id, self._next_consumer = self._next_consumer, self._next_consumer + 1
+        await self._parts.dispatcher.attach(ConsumerInfo(consumer_id, name))
+        self._consumers[consumer_id] = _Consumer(listener, permits)
+        self._wake.set()
+        return consumer_id
+
+    async def detach(self, consumer_id: int, unseen: frozenset[Position]) -> None:
+        """Remove a consumer; what it did not acknowledge goes to others, ``unseen`` as if never delivered."""
+        if self._consumers.pop(consumer_id, None) is None:
+            return
+        try:
+            await self._parts.dispatcher.detach(consumer_id)
+            if self._consumers:
+                await self.return_delivered(consumer_id, None, unseen)
+        finally:
+            self._deliveries.orphan(consumer_id)
+            self._wake.set()
+
+    def permit(self, consumer_id: int, messages: int) -> None:
+        """Let a consumer take that many more; granted as far as it acknowledges."""
+        consumer = self._consumers.get(consumer_id)
+        if consumer is not None:
+            consumer.owed += messages
+            self._wake.set()
+
+    async def return_delivered(
+        self, consumer_id: int, positions: Iterable[Position] | None, unseen: frozenset[Position]
+    ) -> None:
+        """Deliver again, to whoever is next: these, or (None) all that the consumer did not acknowledge."""
+        # What somebody else acknowledged in the meantime must not be delivered again.
+        await self.refresh()
+        wanted = self._deliveries.delivered_to(consumer_id) if positions is None else positions
+        returned = self._deliveries.give_back(wanted, consumer_id, unseen)
+        await self._parts.dispatcher.released(frozenset(returned))
+        self._wake.set()
+
+    def return_later(self, consumer_id: int, positions: tuple[Position, ...], delay_ms: int) -> None:
+        """Deliver again in ``delay_ms``, unless they are acknowledged before."""
+        due_ms = self._parts.environment.now_ms() + delay_ms
+
+        async def wait() -> None:
+            await self._parts.environment.sleep_until(due_ms)
+            await self.return_delivered(consumer_id, positions, frozenset())
+
+        self._run(self._guarded(wait))
+
+    # -- acknowledging --------------------------------------------------------------------------------
+
+    async def ack(self, messages: tuple[Sized, ...], incarnation: int, holder: Branch | None) -> None:
+        """
+        Acknowledge messages, given with their batch sizes, one by one; in ``holder`` or outside transactions.
+
+        What a transaction holds is not acknowledged outside of it; what was delivered under another incarnation is
+        not acknowledged at all.
+
+        :raises TransactionConflict: another transaction holds one of them, or it is done; nothing is acknowledged.
+        """
+        self._require_running()
+        if incarnation == self.incarnation:
+            await self._acknowledging.single(messages, incarnation, holder, lambda: self._reading.upto)
+        elif holder is not None:
+            await self._acknowledging.outdated(messages, incarnation, holder)
+        self._looking.holders_changed()
+
+    async def ack_cumulative(self, message: Sized, incarnation: int, holder: Branch | None) -> None:
+        """
+        Acknowledge a message and everything before it in this segment.
+
+        :raises TransactionConflict: another transaction holds some of it, or it is done already.
+        """
+        self._require_running()
+        if incarnation == self.incarnation:
+            await self._acknowledging.cumulative(message, incarnation, holder)
+        elif holder is not None:
+            await self._acknowledging.outdated((message,), incarnation, holder)
+        self._looking.holders_changed()
+
+    def _finished(self, positions: Iterable[Position]) -> None:
+        gone = self._deliveries.forget(positions)
+        self._run(self._parts.dispatcher.released(gone))
+        self._wake.set()
+
+    # -- looking at the stores ------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Bring what is held here in line with the stores; acknowledgments, then headers, then the cursor last."""
+        async with self._one_look:
+            look = self._deliveries.look()
+            pending = await self._parts.subscription.pending_acks.recover()
+            cursor = await self._parts.subscription.cursor.load()
+            self._open_acks = OpenAcks(pending.open)
+            if self._cursor is None or self._cursor.incarnation != cursor.incarnation:
+                freed = self._begin_at(cursor)
+            else:
+                freed = self._deliveries.reconcile(cursor, self._open_acks, look)
+            self._cursor = cursor
+            await self._parts.dispatcher.released(freed)
+            self._looking.holders_changed()
+            self._wake.set()
+
+    def _begin_at(self, cursor: Cursor) -> frozenset[Position]:
+        """Forget everything and read from the cursor on: it is the first look, or someone sought."""
+        freed = self._deliveries.clear()
+        self.incarnation = cursor.incarnation
+        self._reading.begin_at(cursor.mark_delete)
+        self.drained = self.done = False
+        for consumer in self._consumers.values():
+            consumer.listener.reset()
+        return freed
+
+    # -- reading and delivering -----------------------------------------------------------------------
+
+    async def _pump(self) -> None:
+        while True:
+            self._wake.clear()
+            await self._offer()
+            if self._may_read() and await self._read():
+                continue
+            await self._pass_by()
+            self._note_progress()
+            await self._until_something_happens()
+
+    async def _offer(self) -> None:
+        """Let the dispatcher assign what waits, and deliver it."""
+        dispatcher = self._parts.dispatcher
+        for consumer_id, consumer in tuple(self._consumers.items()):
+            room = self._parts.bounds.unacknowledged_messages_max
+            room -= self._deliveries.delivered(consumer_id) + consumer.granted
+            granted = min(consumer.owed, room)
+            if granted > 0:
+                consumer.owed -= granted
+                consumer.granted += granted
+                await dispatcher.permit(consumer_id, granted)
+        waiting = self._deliveries.candidates(OFFER_MAX)
+        if not waiting:
+            return
+        assigned = await dispatcher.assign(waiting)
+        unused = set()
+        for one in assigned:
+            taker = self._consumers.get(one.consumer_id)
+            held = self._deliveries.deliver(one.position, one.consumer_id) if taker else None
+            if taker is None or held is None:  # acknowledged or detached while the dispatcher decided
+                unused.add(one.position)
+                continue
+            taker.granted -= 1
+            taker.listener.deliver(Delivery(held, held.redeliveries, self.incarnation))
+        if unused:
+            await dispatcher.released(frozenset(unused))
+        if assigned:
+            self._wake.set()
+
+    def _may_read(self) -> bool:
+        if self._reading.sealed_end or not self._consumers or self._cursor is None:
+            return False
+        bounds = self._parts.bounds
+        return (
+            self._deliveries.waiting < bounds.read_entries_max and len(self._cursor.deleted) < bounds.deleted_ranges_max
+        )
+
+    async def _read(self) -> bool:
+        """Read on; return whether that led anywhere."""
+        page = await self._reading.read()
+        if page is None or self._cursor is None:
+            return False
+        self._reading.take(page, self._cursor, self._open_acks)
+        self._looking.holders_changed()
+        return True
+
+    async def _pass_by(self) -> None:
+        """Move the cursor over what needs no acknowledgment: aborted entries, and the ends of closed ledgers."""
+        if self._cursor is None or len(self._deliveries):
+            return
+        behind = self._cursor.mark_delete < self._reading.upto and (self._cursor.deleted or self._cursor.partial)
+        if not self._reading.skipped and not behind:
+            return
+        # Nothing is held, so everything up to here is done: each message leaves only when the cursor knows it.
+        upto, incarnation = self._reading.upto, self.incarnation
+        self._reading.skipped.clear()
+        await self._plain.write(incarnation, (Ack(upto, cumulative=True),))
+        self._looking.again()
+
+    def _note_progress(self) -> None:
+        drained = self._reading.sealed_end and not self._deliveries.waiting
+        done = drained and not len(self._deliveries)
+        if (drained, done) != (self.drained, self.done):
+            self.drained, self.done = drained, done
+            for consumer in tuple(self._consumers.values()):
+                consumer.listener.progressed()
+
+    async def _until_something_happens(self) -> None:
+        waits: list[asyncio.Task[object]] = [asyncio.ensure_future(self._wake.wait())]
+        if self._may_read():
+            waits.append(asyncio.ensure_future(self._reading.until_advanced()))
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        for wait in done:
+            wait.result()
+
+    # -- running --------------------------------------------------------------------------------------
+
+    async def _until_lease_lost(self) -> None:
+        await self._lease.lost()
+        raise LeaseLost(self._lease.key.path)
+
+    def _run(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run ``work``, again after what may pass; anything else ends the dispatch, and its consumers are told why."""
+        while True:
+            try:
+                await work()
+            except (Unavailable, OutcomeUnknown):
+                await self._parts.environment.sleep_until(self._parts.environment.now_ms() + RETRY_DELAY_MS)
+            except Exception as error:
+                self._tell_end(error)
+                return
+            else:
+                return
+
+    def _tell_end(self, error: Exception) -> None:
+        if self.ended is not None:
+            return
+        self.ended = error
+        for consumer in tuple(self._consumers.values()):
+            consumer.listener.ended(error)
+        self._consumers.clear()
+
+    def _require_running(self) -> None:
+        if self.ended is not None:
+            raise Closed(f"dispatching of {self.segment} has ended: {self.ended}") from self.ended
