@@ -1,0 +1,170 @@
+"""One store's way to the thread of its database, and which threads this process has."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from txnframework.errors import Closed
+from txnframework_sql._database import Database
+from txnframework_sql._errors import DATABASE_ERRORS, translated
+from txnframework_sql._options import DatabaseOptions
+from txnframework_sql._sqlite import Location, SqliteDatabase
+from txnframework_sql._thread import DatabaseThread, Job, Observer, Work
+from txnframework_sql._upgrade import ensure_current
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Shared:
+    thread: DatabaseThread
+    users: int = 0
+
+
+@dataclass(slots=True)
+class OpenThreads:
+    """
+    The threads of this process by database, each for as long as somebody uses it.
+
+    Two connections of one process to one file would wait for each other's locks; stores that share one write in the
+    same commits instead.
+    """
+
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _shared: dict[Hashable, _Shared] = field(default_factory=dict)
+    _left_to_parent: list[_Shared] = field(default_factory=list)
+
+    def take(self, location: Location, options: DatabaseOptions, new_identity: str) -> DatabaseThread:
+        """Return the thread of a database, started if there is none; to be given back."""
+
+        def connect() -> Database:
+            return _connect(location, options, new_identity)
+
+        if not options.share_connection:
+            return DatabaseThread(connect, options.group_max)
+        key = (location.path, options.lock_timeout_ms, options.group_max)
+        with self._lock:
+            shared = self._shared.get(key)
+            if shared is None:
+                shared = self._shared[key] = _Shared(DatabaseThread(connect, options.group_max))
+            shared.users += 1
+            return shared.thread
+
+    def give_back(self, thread: DatabaseThread) -> bool:
+        """Stop the thread if nobody else uses it; return whether it is being stopped."""
+        with self._lock:
+            for key, shared in self._shared.items():
+                if shared.thread is thread:
+                    shared.users -= 1
+                    if shared.users:
+                        return False
+                    del self._shared[key]
+                    break
+        thread.stop()
+        return True
+
+    def forget(self) -> None:
+        """Begin anew in a child process: the threads did not come along, and their connections are the parent's."""
+        self._left_to_parent.extend(self._shared.values())
+        self._shared = {}
+        self._lock = threading.Lock()
+
+
+# The one thing that all openings in a process have in common.
+_open_threads = OpenThreads()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_open_threads.forget)
+
+
+class Bridge:
+    """
+    Executes work on a database's thread and waits for it; used in the event loop in which it was opened.
+
+    :raises Closed: it was closed, or this process was forked from the one that opened it.
+    """
+
+    def __init__(self, thread: DatabaseThread, location: Location, queue_max: int) -> None:
+        self.shown_url = location.shown_url
+        self._thread = thread
+        self._room = asyncio.Semaphore(queue_max)
+        self._process = os.getpid()
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, location: Location, options: DatabaseOptions, new_identity: str) -> Bridge:
+        """Open the database; made, with ``new_identity``, if it is not there."""
+        thread = _open_threads.take(location, options, new_identity)
+        try:
+            await asyncio.wrap_future(thread.started)
+        except BaseException:
+            _open_threads.give_back(thread)
+            raise
+        return cls(thread, location, options.queue_max)
+
+    @property
+    def commits(self) -> int:
+        """How many commits the connection has made, for all who share it."""
+        return self._thread.commits
+
+    async def read(self, work: Work[T]) -> T:
+        """Return what ``work`` finds in one view that holds every write confirmed before this call."""
+        return await self._run(work, is_write=False)
+
+    async def write(self, work: Work[T]) -> T:
+        """
+        Return what ``work`` returns, once what it wrote is durable.
+
+        ``work`` raises before it writes, or everything it wrote is undone.
+        """
+        return await self._run(work, is_write=True)
+
+    def observe(self, observer: Observer) -> None:
+        """Call ``observer``, on the database's thread, after every commit of this connection."""
+        self._thread.observe(observer)
+
+    def ignore(self, observer: Observer) -> None:
+        """Do not call ``observer`` any more."""
+        self._thread.ignore(observer)
+
+    async def close(self) -> None:
+        """Let go of the database, after what is under way; may be repeated."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._process == os.getpid() and _open_threads.give_back(self._thread):
+            await asyncio.wrap_future(self._thread.stopped)
+
+    def require_open(self) -> None:
+        """Raise Closed if this cannot be used any more."""
+        if self._is_closed:
+            raise Closed(f"the store {self.shown_url} was closed")
+        if self._process != os.getpid():
+            raise Closed(f"the store {self.shown_url} was opened before this process was forked; open it again")
+
+    async def _run(self, work: Work[T], is_write: bool) -> T:
+        self.require_open()
+        async with self._room:
+            self.require_open()
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[T] = loop.create_future()
+            self._thread.put(Job(work, is_write, loop, future))
+            return await future
+
+
+def _connect(location: Location, options: DatabaseOptions, new_identity: str) -> Database:
+    """Open the file on the calling thread, with the schema of this release in it."""
+    try:
+        database = SqliteDatabase(location, options.lock_timeout_ms)
+        try:
+            ensure_current(database, new_identity)
+        except BaseException:
+            database.close()
+            raise
+    except DATABASE_ERRORS as error:
+        raise translated(error, location.shown_url) from error
+    return database

@@ -1,0 +1,63 @@
+"""The one place where errors of SQLAlchemy and of the driver become the framework's own."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from txnframework.errors import Corrupt, InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable
+
+DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error)
+"""What a database call may raise."""
+
+# The low byte of an extended code is the primary one.
+_PRIMARY = 0xFF
+
+
+def sqlite_code(error: BaseException) -> int | None:
+    """Return SQLite's primary error code, if the error carries one."""
+    original = error.orig if isinstance(error, DBAPIError) else error
+    code = getattr(original, "sqlite_errorcode", None)
+    return code & _PRIMARY if isinstance(code, int) else None
+
+
+def is_locked(error: BaseException) -> bool:
+    """Whether another connection held a lock: nothing was done, and waiting helps."""
+    return sqlite_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
+    """
+    Return what to raise, ``from error``, for a call after which nothing is changed.
+
+    ``shown_url`` is the database's URL without its password.
+    """
+    if isinstance(error, TxnFrameworkError):
+        return error
+    code = sqlite_code(error)
+    reason = _reason(error)
+    if is_locked(error):
+        return Unavailable(f"{shown_url} stayed locked by other writers")
+    if code == sqlite3.SQLITE_NOTADB:
+        return InvalidInput(f"{shown_url} is not a SQLite database; name another file")
+    if code == sqlite3.SQLITE_CORRUPT:
+        return Corrupt(f"{shown_url} is damaged: {reason}")
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+        return Unavailable(f"{shown_url} cannot be opened for writing: {reason}")
+    if code == sqlite3.SQLITE_FULL:
+        return Unavailable(f"no room is left for {shown_url}")
+    if code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH):
+        return Corrupt(f"{shown_url} contradicts itself: {reason}")
+    return Unavailable(f"{shown_url} refused an operation: {reason}")
+
+
+def commit_lost(error: BaseException, shown_url: str) -> TxnFrameworkError:
+    """Return what to raise when COMMIT failed and it is not sure that nothing was written."""
+    return OutcomeUnknown(f"{shown_url} did not confirm a commit: {_reason(error)}")
+
+
+def _reason(error: BaseException) -> str:
+    # SQLAlchemy's own text holds the statement, its parameters and a link.
+    original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return str(original) or type(original).__name__

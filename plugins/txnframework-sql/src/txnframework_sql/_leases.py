@@ -1,0 +1,160 @@
+"""The session of one opening and the leases that live with it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from zope.interface import implementer
+
+from txnframework.environment import Environment
+from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
+from txnframework.interfaces import ILease
+from txnframework_sql._bridge import Bridge
+from txnframework_sql._lease_rows import Granted, Refused, Request, end_session, extend, give_up, take
+
+# A session counts as lost here this part of its life before anybody else may take its leases.
+_MARGIN = 6
+_HEARTBEATS = 3
+
+
+@implementer(ILease)
+class Lease:
+    """A lease held by a session of a SQL store."""
+
+    def __init__(self, session: LeaseSession, name: str, granted: Granted) -> None:
+        self.name = name
+        self.key = granted.key
+        self.version = granted.fencing
+        self.fencing = granted.fencing
+        self._session = session
+        self._lost = asyncio.Event()
+
+    async def lost(self) -> None:
+        """Return when the lease can no longer be relied on; see ILease."""
+        await self._lost.wait()
+
+    async def release(self) -> None:
+        """Give it up now; may be repeated, also after it was lost."""
+        await self._session.release(self)
+
+    def end(self) -> None:
+        """Tell those who wait for its loss."""
+        self._lost.set()
+
+
+class LeaseSession:
+    """
+    Keeps the session alive while it may hold a lease; an opening that never asks for one writes nothing.
+
+    Times are those of the environment's clock, which the processes that share a file on one machine have in common.
+    """
+
+    def __init__(self, bridge: Bridge, environment: Environment, name: str, ttl_ms: int) -> None:
+        self.name = name
+        self._bridge = bridge
+        self._environment = environment
+        self._ttl_ms = ttl_ms
+        self._held: dict[Lease, None] = {}
+        # Until when the database surely knows the session, less the margin.
+        self._relied_on_ms = 0
+        # What was held was given up here, and the database does not know it yet.
+        self._has_lapsed = False
+        self._is_known = False
+        # A heartbeat that ends a lapsed session must not meet an acquisition that begins it anew.
+        self._changing = asyncio.Lock()
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+
+    async def acquire(self, name: str, holder: str) -> Lease:
+        """Take a lease, or raise LeaseHeld."""
+        async with self._changing:
+            now_ms = self._environment.now_ms()
+            if now_ms >= self._relied_on_ms:
+                self._lapse()
+            request = Request(name, holder, self.name, now_ms, now_ms + self._ttl_ms, self._has_lapsed)
+            self._is_known = True
+            answer = await self._bridge.write(lambda database: take(database, request))
+            self._has_lapsed = False
+            self._keep_alive(request.expires_ms)
+        if isinstance(answer, Refused):
+            raise LeaseHeld(name, answer.holder, answer.key)
+        lease = Lease(self, name, answer)
+        self._held[lease] = None
+        if self._environment.now_ms() >= self._relied_on_ms:
+            # The answer took longer than the session lives.
+            self._lapse()
+        return lease
+
+    async def release(self, lease: Lease) -> None:
+        """Give up a lease; every copy of it in this session ends."""
+        if lease not in self._held:
+            return
+        await self._bridge.write(lambda database: give_up(database, self.name, lease.name, lease.fencing))
+        for held in tuple(self._held):
+            if (held.name, held.fencing) == (lease.name, lease.fencing):
+                del self._held[held]
+                held.end()
+
+    async def close(self) -> None:
+        """End the session, and its leases with it; may be repeated."""
+        await self.abandon()
+        if self._is_known:
+            self._is_known = False
+            await self._bridge.write(lambda database: end_session(database, self.name))
+
+    async def abandon(self) -> None:
+        """Stop keeping it alive without a word to the database, as the kill of a process does."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = ()
+        self._lapse()
+
+    def _keep_alive(self, expires_ms: int) -> None:
+        self._relied_on_ms = max(self._relied_on_ms, expires_ms - self._ttl_ms // _MARGIN)
+        if not self._tasks:
+            loop = asyncio.get_running_loop()
+            self._tasks = (
+                loop.create_task(self._beat(), name="txnframework-sql heartbeat"),
+                loop.create_task(self._expire(), name="txnframework-sql session"),
+            )
+
+    async def _beat(self) -> None:
+        """Write a new time of expiry every third of a session's life."""
+        while True:
+            await self._environment.sleep_until(self._environment.now_ms() + self._ttl_ms // _HEARTBEATS)
+            try:
+                async with self._changing:
+                    await self._renew()
+            except Closed:
+                return
+            except TxnFrameworkError:
+                # The next heartbeat may get through; if none does in time, the session lapses.
+                continue
+
+    async def _renew(self) -> None:
+        now_ms = self._environment.now_ms()
+        if self._has_lapsed:
+            await self._bridge.write(lambda database: end_session(database, self.name))
+        expires_ms = now_ms + self._ttl_ms
+        if await self._bridge.write(lambda database: extend(database, self.name, now_ms, expires_ms)):
+            self._relied_on_ms = max(self._relied_on_ms, expires_ms - self._ttl_ms // _MARGIN)
+        else:
+            self._lapse()
+
+    async def _expire(self) -> None:
+        """Give up the leases here, before others can be granted them, when no heartbeat got through in time."""
+        while True:
+            now_ms = self._environment.now_ms()
+            # A lease that is taken meanwhile can be relied on for longer than this.
+            await self._environment.sleep_until(
+                self._relied_on_ms if self._held else now_ms + self._ttl_ms // _HEARTBEATS
+            )
+            if self._held and self._environment.now_ms() >= self._relied_on_ms:
+                self._lapse()
+
+    def _lapse(self) -> None:
+        """Rely on nothing any more."""
+        held, self._held = self._held, {}
+        self._has_lapsed = True
+        for lease in held:
+            lease.end()

@@ -1,0 +1,129 @@
+"""One managed ledger in a SQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from zope.interface import implementer
+
+from txnframework.environment import Environment
+from txnframework.errors import Closed
+from txnframework.interfaces import IManagedLedger, IWatch
+from txnframework.model import Append, Appended, Counted, EntryRange, LedgerEntry, Limit, Position, Tail
+from txnframework_sql import _append, _entry_rows, _ledger_rows, _trim
+from txnframework_sql._bridge import Bridge
+from txnframework_sql._changes import LedgerChange
+from txnframework_sql._database import Database
+from txnframework_sql._ledger_rows import Managed
+from txnframework_sql._options import LedgerOptions
+from txnframework_sql._watch import Watch, Watches
+
+T = TypeVar("T")
+
+# How many producers one trim looks at.
+_PRODUCERS_A_TRIM = 100
+
+
+@implementer(IManagedLedger)
+class SqlManagedLedger:
+    """A handle of a managed ledger; any number of them, in any number of processes, may append and read."""
+
+    def __init__(
+        self, bridge: Bridge, watches: Watches, environment: Environment, options: LedgerOptions, managed: Managed
+    ) -> None:
+        self.name = managed.name
+        self._bridge = bridge
+        self._watches = watches
+        self._environment = environment
+        self._options = options
+        self._managed = managed
+        self._armed: set[Watch] = set()
+        self._idle_after = ""
+        self._is_closed = False
+
+    async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
+        """Append durably, in order, adjacent, to ``ledger_id`` and no other."""
+        if ledger_id is None and any(entry.branch is not None for entry in entries):
+            raise ValueError("an entry with a branch is appended to the ledger that its intent names")
+        now_ms = self._environment.now_ms()
+        return await self._write(
+            lambda database: _append.append(database, self._managed, entries, ledger_id, now_ms, self._options)
+        )
+
+    async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
+        """Return the copy of this sequence that counts, or None."""
+        return await self._read(lambda database: _append.find_sequence(database, self._managed, producer, sequence))
+
+    async def tail(self) -> Tail:
+        """Return last confirmed position, open ledger and sealed flag, as one consistent fact."""
+        return await self._read(lambda database: _ledger_rows.end_of(database, self._managed).tail)
+
+    async def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
+        """Return the first entries of the range in order."""
+        return await self._read(lambda database: _entry_rows.read(database, self._managed, entries, limit))
+
+    async def count(self, entries: EntryRange, messages_max: int) -> Counted:
+        """Return how far ``messages_max`` messages reach into the range."""
+        return await self._read(lambda database: _entry_rows.count(database, self._managed, entries, messages_max))
+
+    async def find_time(self, published_ms: int) -> Position:
+        """Return the position before the first entry that was appended at or after ``published_ms``."""
+        return await self._read(lambda database: _entry_rows.find_time(database, self._managed, published_ms))
+
+    async def roll(self) -> Tail:
+        """Close the open ledger for ever and open the next, unless it is sealed or empty."""
+        return await self._write(lambda database: _ledger_rows.roll(database, self._managed))
+
+    async def seal(self) -> Tail:
+        """Refuse appends for ever; may be repeated, with the same answer."""
+        return await self._write(lambda database: _ledger_rows.seal(database, self._managed))
+
+    async def trim(self, ledger_id: int) -> int:
+        """Drop closed ledgers below ``ledger_id``, in a bounded step; return the first ledger that is left."""
+        # What an earlier trim that did not come to its end has left behind comes first.
+        await self._remove_hidden()
+        removed = 0
+        while removed < self._options.trim_entries_max:
+            hidden = await self._write(lambda database: _trim.hide_oldest(database, self._managed, ledger_id))
+            if not hidden:
+                break
+            removed += hidden
+            await self._remove_hidden()
+        silent_since_ms = self._environment.now_ms() - self._options.producer_idle_ms
+        self._idle_after = await self._write(
+            lambda database: _trim.forget_idle_producers(
+                database, self._managed, self._idle_after, silent_since_ms, _PRODUCERS_A_TRIM
+            )
+        )
+        return await self._read(lambda database: _trim.first_ledger(database, self._managed))
+
+    async def watch(self) -> IWatch:
+        """Return an armed watch on the tail."""
+        self._require_open()
+        watch = await self._watches.arm(LedgerChange(self._managed.id))
+        self._armed = {armed for armed in self._armed if not armed.is_closed} | {watch}
+        return watch
+
+    async def close(self) -> None:
+        """Let go; appends in flight still get their true answer; may be repeated."""
+        self._is_closed = True
+        for watch in self._armed:
+            watch.end()
+        self._armed.clear()
+
+    async def _remove_hidden(self) -> None:
+        while await self._write(lambda database: _trim.remove_hidden(database, self._managed.id)):
+            pass
+
+    async def _read(self, work: Callable[[Database], T]) -> T:
+        self._require_open()
+        return await self._bridge.read(work)
+
+    async def _write(self, work: Callable[[Database], T]) -> T:
+        self._require_open()
+        return await self._bridge.write(work)
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise Closed(f"ledger {self.name} was closed")

@@ -1,0 +1,181 @@
+"""Managed ledgers and their ends in the database: every function is one step of a transaction on its thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, insert, select, update
+
+from txnframework.errors import LedgerNotFound
+from txnframework.model import Position, Tail
+from txnframework_sql._changes import LedgerChange
+from txnframework_sql._database import Database
+from txnframework_sql._records import next_number
+from txnframework_sql.schema import highest_txn_numbers, ledger_segments, managed_ledgers
+
+_MANAGED = managed_ledgers.c
+_SEGMENT = ledger_segments.c
+# Behind every name with a prefix: no text has a higher character.
+_HIGHEST_CHARACTER = "\U0010ffff"
+
+_FIND = select(_MANAGED.id).where(_MANAGED.name == bindparam("of_name"))
+_ADD = insert(managed_ledgers).values(
+    name=bindparam("name"),
+    sealed=0,
+    first_ledger_id=bindparam("ledger_id"),
+    open_ledger_id=bindparam("ledger_id"),
+    last_ledger_id=bindparam("ledger_id"),
+    last_entry_id=-1,
+)
+_ADD_SEGMENT = insert(ledger_segments).values(
+    ledger_id=bindparam("ledger_id"),
+    managed_id=bindparam("managed_id"),
+    trimming=0,
+    entries=0,
+    bytes=0,
+    messages=0,
+    appended_ms=bindparam("appended_ms"),
+)
+_END = (
+    select(
+        _MANAGED.sealed,
+        _MANAGED.open_ledger_id,
+        _MANAGED.last_ledger_id,
+        _MANAGED.last_entry_id,
+        _SEGMENT.entries,
+        _SEGMENT.bytes,
+        _SEGMENT.messages,
+        _SEGMENT.appended_ms,
+    )
+    .select_from(managed_ledgers.join(ledger_segments, _SEGMENT.ledger_id == _MANAGED.open_ledger_id))
+    .where(_MANAGED.id == bindparam("of_managed_id"), _MANAGED.name.is_not(None))
+)
+_ROLL = (
+    update(managed_ledgers)
+    .where(_MANAGED.id == bindparam("of_managed_id"))
+    .values(
+        open_ledger_id=bindparam("ledger_id"),
+        last_ledger_id=bindparam("last_ledger_id"),
+        last_entry_id=bindparam("last_entry_id"),
+    )
+)
+_SEAL = update(managed_ledgers).where(_MANAGED.id == bindparam("of_managed_id")).values(sealed=1)
+_FORGET_NAME = update(managed_ledgers).where(_MANAGED.id == bindparam("of_managed_id")).values(name=None)
+_NAMES = (
+    select(_MANAGED.name)
+    .where(_MANAGED.name >= bindparam("prefix"), _MANAGED.name < bindparam("stop"), _MANAGED.name > bindparam("after"))
+    .order_by(_MANAGED.name)
+    .limit(bindparam("items"))
+)
+_HIGHEST = select(highest_txn_numbers.c.coordinator, highest_txn_numbers.c.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Managed:
+    """A managed ledger by the id that its name had when it was opened."""
+
+    id: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a managed ledger: its open ledger, with that ledger's totals, and what stands before it."""
+
+    is_sealed: bool
+    ledger_id: int
+    before: Position
+    entries: int
+    bytes: int
+    messages: int
+    appended_ms: int
+
+    @property
+    def last(self) -> Position:
+        """The last entry; before the first, the place before it."""
+        return Position(self.ledger_id, self.entries - 1) if self.entries else self.before
+
+    @property
+    def tail(self) -> Tail:
+        """The end as others see it."""
+        return Tail(self.last, self.ledger_id, self.is_sealed)
+
+
+def create(database: Database, name: str, now_ms: int) -> Managed:
+    """Return the managed ledger of this name, made if it is not there."""
+    if database.row(_FIND, of_name=name) is None:
+        # Ids of ledgers are unique over all names, so that none returns when a name is made again.
+        ledger_id = next_number(database, "ledger")
+        database.write(_ADD, name=name, ledger_id=ledger_id)
+        managed = find(database, name)
+        database.write(_ADD_SEGMENT, ledger_id=ledger_id, managed_id=managed.id, appended_ms=now_ms)
+    return find(database, name)
+
+
+def find(database: Database, name: str) -> Managed:
+    """Return the managed ledger of this name, or raise LedgerNotFound."""
+    found = database.row(_FIND, of_name=name)
+    if found is None:
+        raise LedgerNotFound(name)
+    return Managed(found[0], name)
+
+
+def end_of(database: Database, managed: Managed) -> End:
+    """Return the end of a managed ledger; LedgerNotFound: it was deleted since it was opened."""
+    found = database.row(_END, of_managed_id=managed.id)
+    if found is None:
+        raise LedgerNotFound(managed.name)
+    sealed, ledger_id, last_ledger_id, last_entry_id, entries, size, messages, appended_ms = found
+    before = Position(last_ledger_id, last_entry_id)
+    return End(bool(sealed), ledger_id, before, entries, size, messages, appended_ms)
+
+
+def roll(database: Database, managed: Managed) -> Tail:
+    """Close the open ledger and open the next, unless it is sealed or empty."""
+    end = end_of(database, managed)
+    if not end.is_sealed and end.entries:
+        open_next(database, managed, end.last, end.appended_ms)
+    return end_of(database, managed).tail
+
+
+def open_next(database: Database, managed: Managed, last: Position, appended_ms: int) -> None:
+    """Open a new ledger behind the entry ``last``, which was appended at ``appended_ms``."""
+    ledger_id = next_number(database, "ledger")
+    database.write(_ADD_SEGMENT, ledger_id=ledger_id, managed_id=managed.id, appended_ms=appended_ms)
+    database.write(
+        _ROLL,
+        of_managed_id=managed.id,
+        ledger_id=ledger_id,
+        last_ledger_id=last.ledger_id,
+        last_entry_id=last.entry_id,
+    )
+    database.changes.append(LedgerChange(managed.id))
+
+
+def seal(database: Database, managed: Managed) -> Tail:
+    """Refuse appends for ever."""
+    end = end_of(database, managed)
+    if not end.is_sealed:
+        database.write(_SEAL, of_managed_id=managed.id)
+        database.changes.append(LedgerChange(managed.id))
+    return Tail(end.last, end.ledger_id, True)
+
+
+def forget_name(database: Database, name: str) -> None:
+    """Make a managed ledger one that is not there any more; its data is removed later, in steps."""
+    found = database.row(_FIND, of_name=name)
+    if found is not None:
+        database.write(_FORGET_NAME, of_managed_id=found[0])
+        database.changes.append(LedgerChange(found[0]))
+
+
+def list_names(database: Database, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
+    """Return names that begin with ``prefix``, in order, after ``after``."""
+    stop = prefix + _HIGHEST_CHARACTER
+    found = database.rows(_NAMES, prefix=prefix, stop=stop, after=after, items=items_max)
+    return tuple(name for (name,) in found)
+
+
+def highest_numbers(database: Database) -> dict[int, int]:
+    """Return the highest transaction number appended, by coordinator."""
+    return {coordinator: int(number, 16) for coordinator, number in database.rows(_HIGHEST)}

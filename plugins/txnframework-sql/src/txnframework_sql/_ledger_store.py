@@ -1,0 +1,85 @@
+"""The ledger store in a SQL database."""
+
+from __future__ import annotations
+
+from zope.interface import implementer
+
+from txnframework.environment import Environment
+from txnframework.interfaces import ILedgerStore, IManagedLedger
+from txnframework_sql import _ledger_rows, _trim
+from txnframework_sql._bridge import Bridge
+from txnframework_sql._ledger import SqlManagedLedger
+from txnframework_sql._ledger_rows import Managed
+from txnframework_sql._options import LedgerOptions
+from txnframework_sql._sqlite import locate
+from txnframework_sql._store_rows import known_ledger_identity, ledger_identity
+from txnframework_sql._watch import Watches
+
+
+@implementer(ILedgerStore)
+class SqlLedgerStore:
+    """Managed ledgers in a SQL database that several processes use at once; what is confirmed is on disk."""
+
+    def __init__(self, bridge: Bridge, environment: Environment, options: LedgerOptions, identity: str) -> None:
+        self.identity = identity
+        self.bridge = bridge
+        self._environment = environment
+        self._options = options
+        self._watches = Watches(bridge, environment, options.poll_ms)
+
+    async def create(self, name: str) -> IManagedLedger:
+        """Make an empty one, or open the one that is there."""
+        now_ms = self._environment.now_ms()
+        return self._handle(await self.bridge.write(lambda database: _ledger_rows.create(database, name, now_ms)))
+
+    async def open(self, name: str) -> IManagedLedger:
+        """Open it, or raise LedgerNotFound."""
+        return self._handle(await self.bridge.read(lambda database: _ledger_rows.find(database, name)))
+
+    async def delete(self, name: str) -> None:
+        """Remove it with its data; an absent one succeeds."""
+        # From the first commit on it is not there; a crash before its data is removed leaves that to the next delete.
+        await self.bridge.write(lambda database: _ledger_rows.forget_name(database, name))
+        while await self.bridge.write(_trim.remove_deleted):
+            pass
+
+    async def list_names(self, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
+        """Return names that begin with ``prefix``, in order, after ``after``."""
+        return await self.bridge.read(lambda database: _ledger_rows.list_names(database, prefix, after, items_max))
+
+    async def highest_txn_numbers(self) -> dict[int, int]:
+        """Return the highest transaction number ever appended, by coordinator."""
+        return await self.bridge.read(_ledger_rows.highest_numbers)
+
+    async def close(self) -> None:
+        """Let go of every ledger; may be repeated."""
+        try:
+            await self._watches.close()
+        finally:
+            await self.bridge.close()
+
+    def _handle(self, managed: Managed) -> SqlManagedLedger:
+        return SqlManagedLedger(self.bridge, self._watches, self._environment, self._options, managed)
+
+
+async def open_ledger_store(
+    url: str, environment: Environment, options: LedgerOptions, identity: str | None
+) -> SqlLedgerStore:
+    """
+    Open the ledgers of a database, made if it is not there; ``identity``: that of the metadata store to belong to.
+
+    :raises StoreMismatch: they belong to another metadata store.
+    :raises InvalidInput: the URL names no database that can be used.
+    :raises UnknownFormat: a later release made or upgraded it.
+    :raises Unavailable: it is locked, or cannot be opened; nothing was changed.
+    """
+    bridge = await Bridge.open(locate(url), options, f"sql-{environment.random_bits(64):016x}")
+    try:
+        # Writes once in the life of a database; afterwards it is only compared.
+        found = await bridge.read(known_ledger_identity) or ""
+        if not found or (identity is not None and found != identity):
+            found = await bridge.write(lambda database: ledger_identity(database, identity))
+    except BaseException:
+        await bridge.close()
+        raise
+    return SqlLedgerStore(bridge, environment, options, found)

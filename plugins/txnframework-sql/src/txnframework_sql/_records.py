@@ -1,0 +1,262 @@
+"""Records and their index entries in the database: every function is one step of a transaction on its thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import bindparam, delete, insert, select, tuple_, update
+
+from txnframework.errors import CorruptRecord, VersionMismatch
+from txnframework.model import (
+    Batch,
+    Check,
+    Delete,
+    Expect,
+    Expected,
+    IndexEntry,
+    IndexRange,
+    Key,
+    KeyRange,
+    Put,
+    PutSequential,
+    Record,
+    RecordPage,
+)
+from txnframework_sql._changes import RecordChange, partition_of
+from txnframework_sql._database import Database, Row
+from txnframework_sql.schema import counters, index_entries, records
+
+_AT = (records.c.path == bindparam("at_path"), records.c.partition == bindparam("at_partition"))
+_GET = select(records.c.value, records.c.version).where(*_AT)
+_HEAD = select(records.c.version, records.c.indexes).where(*_AT)
+_INSERT = insert(records).values(
+    {name: bindparam(name) for name in ("path", "partition", "version", "indexes", "value")}
+)
+_UPDATE = (
+    update(records)
+    .where(*_AT)
+    .values(version=bindparam("version"), indexes=bindparam("indexes"), value=bindparam("value"))
+)
+_DELETE = delete(records).where(*_AT)
+
+_ENTRY: dict[str, Any] = {name: bindparam(name) for name in ("index_name", "key", "path", "partition")}
+_INSERT_ENTRY = insert(index_entries).values(_ENTRY)
+_DELETE_ENTRY = delete(index_entries).where(*(index_entries.c[name] == value for name, value in _ENTRY.items()))
+
+_NEXT_NUMBER = (
+    update(counters)
+    .where(counters.c.name == bindparam("counter"))
+    .values(value=counters.c.value + 1)
+    .returning(counters.c.value)
+)
+
+_FOUND = (records.c.path, records.c.partition, records.c.value, records.c.version)
+_SCAN = (
+    select(*_FOUND)
+    .where(records.c.path >= bindparam("start"), records.c.path < bindparam("stop"))
+    .order_by(records.c.path, records.c.partition)
+    .limit(bindparam("items"))
+)
+_SCAN_PARTITION = _SCAN.where(records.c.partition == bindparam("in_partition"))
+_SAME_PATH = (
+    select(*_FOUND)
+    .where(records.c.path == bindparam("at_path"), records.c.partition > bindparam("after_partition"))
+    .order_by(records.c.partition)
+)
+_SCAN_INDEX = (
+    select(*_FOUND, index_entries.c.key)
+    .select_from(
+        index_entries.join(
+            records,
+            (records.c.path == index_entries.c.path) & (records.c.partition == index_entries.c.partition),
+        )
+    )
+    .where(
+        index_entries.c.index_name == bindparam("index"),
+        index_entries.c.key >= bindparam("start"),
+        index_entries.c.key < bindparam("stop"),
+    )
+    .order_by(index_entries.c.key, index_entries.c.path, index_entries.c.partition)
+    .limit(bindparam("items"))
+)
+_SCAN_INDEX_AFTER = _SCAN_INDEX.where(
+    tuple_(index_entries.c.key, index_entries.c.path, index_entries.c.partition)
+    > tuple_(bindparam("start"), bindparam("after_path"), bindparam("after_partition"))
+)
+
+
+# -- reading ------------------------------------------------------------------------------------------
+
+
+def get_record(database: Database, key: Key) -> Record | None:
+    """Return a record, or None."""
+    found = database.row(_GET, at_path=key.path, at_partition=partition_of(key))
+    return None if found is None else Record(key, found[0], found[1])
+
+
+def scan_records(database: Database, keys: KeyRange, items_max: int) -> RecordPage:
+    """Return a page of a key range."""
+    range_ = {"start": keys.start, "stop": keys.stop, "items": items_max + 1}
+    if keys.partition is None:
+        rows = database.rows(_SCAN, **range_)
+    else:
+        rows = database.rows(_SCAN_PARTITION, in_partition=keys.partition, **range_)
+    if len(rows) <= items_max:
+        return RecordPage(tuple(map(_record, rows)))
+    page = rows[:items_max]
+    path, partition = page[-1][:2]
+    if keys.partition is None:
+        # One path in two partitions is one key of a range, so a page can end only between two paths.
+        page += database.rows(_SAME_PATH, at_path=path, after_partition=partition)
+    # The first text behind a path is the path with the lowest character added.
+    return RecordPage(tuple(map(_record, page)), KeyRange(f"{path}\0", keys.stop, keys.partition))
+
+
+def scan_index_entries(database: Database, entries: IndexRange, items_max: int) -> RecordPage:
+    """Return a page of an index range."""
+    range_ = {"index": entries.index, "start": entries.start, "stop": entries.stop, "items": items_max + 1}
+    if entries.after is None:
+        rows = database.rows(_SCAN_INDEX, **range_)
+    else:
+        after = {"after_path": entries.after.path, "after_partition": partition_of(entries.after)}
+        rows = database.rows(_SCAN_INDEX_AFTER, **range_, **after)
+    found = tuple(map(_record, rows[:items_max]))
+    if len(rows) <= items_max:
+        return RecordPage(found)
+    return RecordPage(found, IndexRange(entries.index, rows[items_max - 1][4], entries.stop, found[-1].key))
+
+
+# -- writing ------------------------------------------------------------------------------------------
+
+
+def apply_batch(database: Database, batch: Batch) -> tuple[Record, ...]:
+    """Apply every step of a batch; raise VersionMismatch before the first change."""
+    heads: dict[Key, tuple[int | None, frozenset[IndexEntry]]] = {}
+    for step in (*batch.checks, *batch.puts, *batch.deletes):
+        if not isinstance(step, PutSequential):
+            heads[step.key] = version, _ = _head(database, step.key)
+            _require(step.key, step.expected, version)
+    written = tuple(
+        put_next(database, put) if isinstance(put, PutSequential) else _write(database, put, *heads[put.key])
+        for put in batch.puts
+    )
+    for step in batch.deletes:
+        version, indexes = heads[step.key]
+        if version is not None:
+            _remove(database, step.key, indexes)
+    return written
+
+
+def put_record(database: Database, put: Put) -> Record:
+    """Write a record with its index entries; raise VersionMismatch before any change."""
+    version, indexes = _head(database, put.key)
+    _require(put.key, put.expected, version)
+    return _write(database, put, version, indexes)
+
+
+def delete_record(database: Database, step: Delete) -> None:
+    """Remove a record with its index entries; raise VersionMismatch before any change."""
+    version, indexes = _head(database, step.key)
+    _require(step.key, step.expected, version)
+    if version is not None:
+        _remove(database, step.key, indexes)
+
+
+def next_number(database: Database, counter: str) -> int:
+    """Return a number that the counter never gave before."""
+    found = database.row(_NEXT_NUMBER, counter=counter)
+    assert found is not None, "made with the schema"
+    return int(found[0])
+
+
+def check_batch(batch: Batch) -> None:
+    """Raise ValueError for a batch that names two partitions, or one key twice."""
+    steps: list[Check | Put | Delete] = []
+    partitions: set[str] = set()
+    for step in (*batch.checks, *batch.puts, *batch.deletes):
+        if isinstance(step, PutSequential):
+            partitions.add(partition_of(step.prefix))
+        else:
+            steps.append(step)
+            partitions.add(partition_of(step.key))
+    if len(partitions) > 1:
+        raise ValueError(f"a batch is of one partition, not of {sorted(partitions)}")
+    if len({step.key.path for step in steps}) < len(steps):
+        raise ValueError("a batch has at most one step for any one key")
+
+
+def _head(database: Database, key: Key) -> tuple[int | None, frozenset[IndexEntry]]:
+    """Return the version and the index entries of a record."""
+    found = database.row(_HEAD, at_path=key.path, at_partition=partition_of(key))
+    return (None, frozenset()) if found is None else (found[0], _decode_indexes(key, found[1]))
+
+
+def _require(key: Key, expected: Expected, actual: int | None) -> None:
+    if expected is Expect.ANY or (expected is Expect.ABSENT and actual is None):
+        return
+    if expected is Expect.ABSENT or actual != expected:
+        raise VersionMismatch(key, actual)
+
+
+def _write(database: Database, put: Put, version: int | None, before: frozenset[IndexEntry]) -> Record:
+    # One counter for the versions of all records: no version returns when a record is made again.
+    number = next_number(database, "number")
+    return _store(database, put, number, version is None, before)
+
+
+def put_next(database: Database, put: PutSequential) -> Record:
+    """Write under the next number. The counter is that of all prefixes, so none has to be kept for each of them."""
+    partition = partition_of(put.prefix)
+    while True:
+        number = next_number(database, "number")
+        key = Key(f"{put.prefix.path}/{number:020d}", partition)
+        if _head(database, key)[0] is None:
+            return _store(database, Put(key, put.value, Expect.ABSENT, put.indexes), number, True, frozenset())
+
+
+def _store(database: Database, put: Put, number: int, is_new: bool, before: frozenset[IndexEntry]) -> Record:
+    path, partition = put.key.path, partition_of(put.key)
+    value, after = bytes(put.value), frozenset(put.indexes)
+    columns = {"version": number, "indexes": _encode_indexes(after), "value": value}
+    if is_new:
+        database.write(_INSERT, path=path, partition=partition, **columns)
+    else:
+        database.write(_UPDATE, at_path=path, at_partition=partition, **columns)
+    _reindex(database, put.key, before, after)
+    return Record(put.key, value, number)
+
+
+def _remove(database: Database, key: Key, before: frozenset[IndexEntry]) -> None:
+    database.write(_DELETE, at_path=key.path, at_partition=partition_of(key))
+    _reindex(database, key, before, frozenset())
+
+
+def _reindex(database: Database, key: Key, before: frozenset[IndexEntry], after: frozenset[IndexEntry]) -> None:
+    """Bring the index entries in step with the record, in the same transaction."""
+    path, partition = key.path, partition_of(key)
+    for statement, changed in ((_DELETE_ENTRY, before - after), (_INSERT_ENTRY, after - before)):
+        for entry in changed:
+            database.write(statement, index_name=entry.index, key=entry.key, path=path, partition=partition)
+    database.changes.append(RecordChange(path, partition, before | after))
+
+
+def _record(row: Row) -> Record:
+    path, partition, value, version = row[:4]
+    return Record(Key(path, "" if partition == path else partition), value, version)
+
+
+def _encode_indexes(entries: frozenset[IndexEntry]) -> str | None:
+    if not entries:
+        return None
+    return msgspec.json.encode([(entry.index, entry.key.hex()) for entry in sorted(entries)]).decode()
+
+
+def _decode_indexes(key: Key, text: str | None) -> frozenset[IndexEntry]:
+    if text is None:
+        return frozenset()
+    try:
+        pairs = msgspec.json.decode(text, type=list[tuple[str, str]])
+        return frozenset(IndexEntry(name, bytes.fromhex(index_key)) for name, index_key in pairs)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise CorruptRecord(key.path, "indexes", str(error)) from error

@@ -1,0 +1,155 @@
+"""What is SQLite's own: where the file is, how it is opened, and how its transactions begin and end."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from sqlalchemy import NullPool, create_engine, make_url
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError
+
+from txnframework.config import redact_url
+from txnframework.errors import InvalidInput, Unavailable
+from txnframework_sql._database import Database
+from txnframework_sql._errors import DATABASE_ERRORS, is_locked
+
+_PRAGMAS = (
+    # A commit is on disk before it is confirmed; in WAL mode that is one fsync of the log.
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+    # We wait ourselves: SQLite's own waiting sleeps up to 100 ms between two looks, and whole seconds in some builds.
+    "PRAGMA busy_timeout = 0",
+    # Hot pages are copied into the file once for some 16 MiB of log, and the log gives room back after a burst.
+    "PRAGMA wal_autocheckpoint = 4000",
+    "PRAGMA journal_size_limit = 67108864",
+    "PRAGMA cache_size = -16384",
+    "PRAGMA temp_store = MEMORY",
+)
+_FIRST_WAIT_S = 0.0005
+_LONGEST_WAIT_S = 0.004
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A database file; ``shown_url`` may be printed."""
+
+    path: Path
+    shown_url: str
+
+
+def locate(url: str) -> Location:
+    """
+    Return the file that a URL names, as an absolute path without links.
+
+    :raises InvalidInput: it names none.
+    """
+    shown = redact_url(url)
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise InvalidInput(f"{shown} is not a database URL; write sqlite:///directory/txn.db") from error
+    backend = parsed.get_backend_name()
+    if backend != "sqlite":
+        raise InvalidInput(f"{shown}: this release of txnframework-sql knows SQLite only, not {backend}")
+    if parsed.query or parsed.host or not parsed.database or parsed.database.startswith((":memory:", "file:")):
+        raise InvalidInput(f"{shown} names no file; write sqlite:///directory/txn.db (four slashes: absolute)")
+    return Location(Path(parsed.database).expanduser().resolve(), shown)
+
+
+class SqliteDatabase(Database):
+    """
+    One connection to a SQLite file in WAL mode.
+
+    SQLAlchemy is kept in autocommit mode, in which neither it nor the driver sends BEGIN or COMMIT by itself.
+    """
+
+    def __init__(self, location: Location, lock_timeout_ms: int) -> None:
+        try:
+            location.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Unavailable(f"{location.shown_url}: its directory cannot be made: {error.strerror}") from error
+        engine = create_engine(
+            URL.create("sqlite", database=str(location.path)), isolation_level="AUTOCOMMIT", poolclass=NullPool
+        )
+        connection = engine.connect()
+        self._lock_timeout_s = lock_timeout_ms / 1000
+        super().__init__(connection, location.shown_url)
+        self._driver = cast(sqlite3.Connection, connection.connection.driver_connection)
+        for pragma in _PRAGMAS:
+            self._when_unlocked(pragma)
+
+    def use_write_ahead_log(self) -> None:
+        """Switch the file to WAL mode; it stays so for everybody."""
+        self._when_unlocked("PRAGMA journal_mode = WAL")
+
+    def begin_read(self) -> None:
+        """Take one view of everything that is committed now."""
+        self._driver.execute("BEGIN")
+        try:
+            # The view is taken by the first read. In WAL mode that waits only for another process that is recovering
+            # the log of one that was killed.
+            self._when_unlocked("SELECT 1 FROM sqlite_schema LIMIT 1")
+        except BaseException:
+            self.rollback()
+            raise
+
+    def begin_write(self) -> None:
+        """Take the one write lock of the file, waiting for other processes as long as ``lock_timeout_ms``."""
+        self._when_unlocked("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Make the transaction durable."""
+        self.connection.exec_driver_sql("COMMIT")
+
+    def rollback(self) -> None:
+        """Undo the transaction; without one, nothing happens."""
+        if self._driver.in_transaction:
+            self._driver.execute("ROLLBACK")
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is under way; several errors end one by themselves."""
+        return self._driver.in_transaction
+
+    @property
+    def writes(self) -> int:
+        """How many rows this connection has changed."""
+        return self._driver.total_changes
+
+    def foreign_version(self) -> int:
+        """Return SQLite's ``data_version``: it differs if another connection committed in between."""
+        return int(self._one("PRAGMA data_version"))
+
+    def table_names(self) -> frozenset[str]:
+        """Return the names of all tables."""
+        found = self._driver.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        return frozenset(name for (name,) in found)
+
+    def close(self) -> None:
+        """Close the connection; the last one of all processes moves the log into the file."""
+        engine = self.connection.engine
+        self.connection.close()
+        engine.dispose()
+
+    def _one(self, text: str) -> Any:
+        (value,) = self._driver.execute(text).fetchone()
+        return value
+
+    def _when_unlocked(self, text: str) -> None:
+        """Execute as soon as no other connection is in the way, or let the driver's error out after the timeout."""
+        deadline = time.monotonic() + self._lock_timeout_s
+        wait_s = _FIRST_WAIT_S
+        while True:
+            try:
+                self._driver.execute(text).fetchall()
+            except DATABASE_ERRORS as error:
+                if not is_locked(error) or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+            time.sleep(wait_s)
+            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)

@@ -1,0 +1,130 @@
+"""Removing entries in small steps, so that no writer waits long; each function is one step on the thread."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, delete, func, select, update
+
+from txnframework_sql._changes import LedgerChange
+from txnframework_sql._database import Database
+from txnframework_sql._ledger_rows import Managed, end_of
+from txnframework_sql.schema import entries, ledger_segments, managed_ledgers, place_of, producer_copies
+
+STEP = 1_000
+"""How many rows one step removes at most."""
+
+_MANAGED = managed_ledgers.c
+_SEGMENT = ledger_segments.c
+_COPY = producer_copies.c
+
+_OLDEST = (
+    select(_SEGMENT.ledger_id, _SEGMENT.entries)
+    .where(_SEGMENT.managed_id == bindparam("of_managed_id"), _SEGMENT.trimming == bindparam("is_trimming"))
+    .order_by(_SEGMENT.ledger_id)
+    .limit(1)
+)
+_HIDE = update(ledger_segments).where(_SEGMENT.ledger_id == bindparam("of_ledger_id")).values(trimming=1)
+_HIDE_ALL = update(ledger_segments).where(_SEGMENT.managed_id == bindparam("of_managed_id")).values(trimming=1)
+_NOTE_TRIMMED = (
+    update(managed_ledgers)
+    .where(_MANAGED.id == bindparam("of_managed_id"))
+    .values(trimmed_ledger_id=bindparam("ledger_id"), trimmed_entry_id=bindparam("entry_id"))
+)
+_FORGET_SEGMENT = delete(ledger_segments).where(_SEGMENT.ledger_id == bindparam("of_ledger_id"))
+_FIRST_PLACE = select(func.min(entries.c.place)).where(
+    entries.c.place >= bindparam("first"), entries.c.place < bindparam("stop")
+)
+_REMOVE = delete(entries).where(entries.c.place >= bindparam("first"), entries.c.place < bindparam("stop"))
+
+_DELETED = select(_MANAGED.id).where(_MANAGED.name.is_(None)).limit(1)
+_FORGET_MANAGED = delete(managed_ledgers).where(_MANAGED.id == bindparam("of_managed_id"))
+_FIRST_PRODUCERS = (
+    select(_COPY.producer, func.max(_COPY.appended_ms))
+    .where(_COPY.managed_id == bindparam("of_managed_id"), _COPY.producer > bindparam("after"))
+    .group_by(_COPY.producer)
+    .order_by(_COPY.producer)
+    .limit(bindparam("items"))
+)
+_LAST_COPIES = (
+    select(_COPY.last)
+    .where(_COPY.managed_id == bindparam("of_managed_id"), _COPY.producer == bindparam("of_producer"))
+    .order_by(_COPY.last)
+    .limit(bindparam("items"))
+)
+_REMOVE_COPIES = delete(producer_copies).where(
+    _COPY.managed_id == bindparam("of_managed_id"),
+    _COPY.producer == bindparam("of_producer"),
+    _COPY.last <= bindparam("upto"),
+)
+
+
+def first_ledger(database: Database, managed: Managed) -> int:
+    """Return the first ledger that is left."""
+    end = end_of(database, managed)
+    found = database.row(_OLDEST, of_managed_id=managed.id, is_trimming=0)
+    return end.ledger_id if found is None else int(found[0])
+
+
+def hide_oldest(database: Database, managed: Managed, below: int) -> int:
+    """Make the oldest ledger, if it is closed and below ``below``, one that is gone; return how many entries it had."""
+    end = end_of(database, managed)
+    found = database.row(_OLDEST, of_managed_id=managed.id, is_trimming=0)
+    if found is None or found[0] >= below or found[0] == end.ledger_id:
+        return 0
+    ledger_id, size = found
+    # From this commit on nobody sees its entries. A crash before they are removed leaves them to the next trim.
+    database.write(_HIDE, of_ledger_id=ledger_id)
+    database.write(_NOTE_TRIMMED, of_managed_id=managed.id, ledger_id=ledger_id, entry_id=size - 1)
+    database.changes.append(LedgerChange(managed.id))
+    return int(size)
+
+
+def remove_hidden(database: Database, managed_id: int) -> bool:
+    """Remove some entries of a ledger that is gone; return whether there is more to do."""
+    found = database.row(_OLDEST, of_managed_id=managed_id, is_trimming=1)
+    if found is None:
+        return False
+    stop = place_of(found[0] + 1, 0)
+    first = database.row(_FIRST_PLACE, first=place_of(found[0], 0), stop=stop)
+    if first is None or first[0] is None:
+        database.write(_FORGET_SEGMENT, of_ledger_id=found[0])
+    else:
+        database.write(_REMOVE, first=first[0], stop=min(first[0] + STEP, stop))
+    return True
+
+
+def forget_idle_producers(
+    database: Database, managed: Managed, after: str, silent_since_ms: int, producers_max: int
+) -> str:
+    """
+    Forget producers that have been silent for long, among the first ones after ``after``.
+
+    Return the name after which to go on, empty at the end: names of producers that write once (such as one attempt of
+    a task) would otherwise stay for ever.
+    """
+    found = database.rows(_FIRST_PRODUCERS, of_managed_id=managed.id, after=after, items=producers_max)
+    for producer, appended_ms in found:
+        if appended_ms < silent_since_ms:
+            _remove_copies(database, managed.id, producer)
+    return str(found[-1][0]) if len(found) == producers_max else ""
+
+
+def remove_deleted(database: Database) -> bool:
+    """Remove some data of a managed ledger that was deleted; return whether there is more to do."""
+    found = database.row(_DELETED)
+    if found is None:
+        return False
+    managed_id = found[0]
+    database.write(_HIDE_ALL, of_managed_id=managed_id)
+    if remove_hidden(database, managed_id):
+        return True
+    producer = database.row(_FIRST_PRODUCERS, of_managed_id=managed_id, after="", items=1)
+    if producer is not None:
+        _remove_copies(database, managed_id, producer[0])
+    else:
+        database.write(_FORGET_MANAGED, of_managed_id=managed_id)
+    return True
+
+
+def _remove_copies(database: Database, managed_id: int, producer: str) -> None:
+    oldest = database.rows(_LAST_COPIES, of_managed_id=managed_id, of_producer=producer, items=STEP)
+    database.write(_REMOVE_COPIES, of_managed_id=managed_id, of_producer=producer, upto=oldest[-1][0])

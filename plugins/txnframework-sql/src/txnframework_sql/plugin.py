@@ -1,0 +1,33 @@
+"""The hooks: ``sqlite:///directory/txn.db`` as metadata store and as ledger store."""
+
+from __future__ import annotations
+
+from txnframework.interfaces import ILedgerStore, IMetadataStore
+from txnframework.plugin import Provider, StoreContext, hookimpl, options_as
+from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
+from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
+from txnframework_sql._options import LedgerOptions, MetadataOptions
+
+
+async def open_metadata(context: StoreContext) -> IMetadataStore:
+    """Open the metadata store of a URL."""
+    options = options_as(context.options, MetadataOptions)
+    return await open_metadata_store(context.url, context.environment, options)
+
+
+async def open_ledgers(context: StoreContext) -> ILedgerStore:
+    """Open the ledger store of a URL."""
+    options = options_as(context.options, LedgerOptions)
+    return await open_ledger_store(context.url, context.environment, options, context.identity)
+
+
+@hookimpl
+def txnframework_metadata_stores() -> list[Provider[StoreContext, IMetadataStore]]:
+    """Provide ``sqlite``."""
+    return [Provider("sqlite", open_metadata, SqlMetadataStore, options=MetadataOptions)]
+
+
+@hookimpl
+def txnframework_ledger_stores() -> list[Provider[StoreContext, ILedgerStore]]:
+    """Provide ``sqlite``."""
+    return [Provider("sqlite", open_ledgers, SqlLedgerStore, options=LedgerOptions)]
