@@ -1,0 +1,118 @@
+"""Appending to one segment: after the intent, to the ledger that it names, each sequence once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from weakref import WeakValueDictionary
+
+from txnframework.errors import LedgerClosed, TransactionConflict, Unavailable
+from txnframework.interfaces import IManagedLedger
+from txnframework.model.ids import Branch
+from txnframework.model.ledger import Append, Appended
+from txnframework.model.reading import Visibility
+from txnframework_metadata._intents import Intents
+
+Resolve = Callable[[Branch, int], Awaitable[Visibility]]
+
+_REPLACEMENTS_MAX = 8
+"""How many earlier copies of one entry are replaced before it is refused."""
+
+
+def branch_of(entries: tuple[Append, ...]) -> Branch | None:
+    """Return the one branch of all entries; ValueError where there are two."""
+    branches = {entry.branch for entry in entries}
+    if len(branches) > 1:
+        raise ValueError("the entries of one call are all of one branch, or all of none")
+    return next(iter(branches), None)
+
+
+class Appending:
+    """
+    All appends of this process to one segment.
+
+    Sends of one branch go one after the other, so that they stand in the order of the calls. An intent admits appends
+    to one ledger; when that one was closed in the meantime the ledger refuses, and the branch is admitted to the next.
+    """
+
+    def __init__(self, ledger: IManagedLedger, intents: Intents, resolve: Resolve, attempts_max: int) -> None:
+        self._ledger = ledger
+        self._intents = intents
+        self._resolve = resolve
+        self._attempts_max = attempts_max
+        self._locks: WeakValueDictionary[Branch, asyncio.Lock] = WeakValueDictionary()
+
+    async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
+        """Append all of ``entries``, or find that they stand already; see ITransactionBuffer.append."""
+        branch = branch_of(entries)
+        done: dict[int, Appended] = {}
+        if branch is None:
+            await self._append_rest(entries, None, done)
+        else:
+            lock = self._locks.setdefault(branch, asyncio.Lock())
+            async with lock:
+                await self._append_in_branch(branch, entries, done)
+        return tuple(done[at] for at in range(len(entries)))
+
+    async def _append_in_branch(self, branch: Branch, entries: tuple[Append, ...], done: dict[int, Appended]) -> None:
+        """Append what is not done yet, in whichever ledger is open."""
+        for _ in range(self._attempts_max):
+            ledger_id = await self._intents.admit(branch)
+            try:
+                await self._append_rest(entries, ledger_id, done)
+            except LedgerClosed:
+                self._intents.closed(branch)
+            else:
+                return
+        raise Unavailable(f"the open ledger of {self._ledger.name} changes too often")
+
+    async def _append_rest(self, entries: tuple[Append, ...], ledger_id: int | None, done: dict[int, Appended]) -> None:
+        """Append the entries that are not ``done``; those that are done stay so if this raises."""
+        rest = [at for at in range(len(entries)) if at not in done]
+        # A replaced copy is appended after what the same call appended. Where the first entry was sent before, others
+        # were too, and each one is finished before the next one is sent, to keep their order.
+        step = 1 if await self._was_sent(entries, rest) else max(1, len(rest))
+        for start in range(0, len(rest), step):
+            some = rest[start : start + step]
+            answers = await self._ledger.append(tuple(entries[at] for at in some), ledger_id)
+            done.update({at: answer for at, answer in zip(some, answers, strict=True) if not answer.duplicate})
+            for at, answer in zip(some, answers, strict=True):
+                if answer.duplicate:
+                    done[at] = await self._judge(entries[at], answer, ledger_id)
+
+    async def _was_sent(self, entries: tuple[Append, ...], rest: list[int]) -> bool:
+        """Whether the first of several entries has an earlier copy."""
+        if len(rest) < 2:
+            return False
+        sequence = entries[rest[0]].sequence
+        if sequence is None:
+            return False
+        return await self._ledger.find_sequence(sequence.producer, sequence.first) is not None
+
+    async def _judge(self, entry: Append, answer: Appended, ledger_id: int | None) -> Appended:
+        """
+        Confirm an entry by its earlier copy, or append it in place of one that does not count.
+
+        A copy in the same branch counts as this one does; a copy outside transactions counts. Any other one counts as
+        its own branch does, and as long as that is open nobody can tell.
+        """
+        for _ in range(_REPLACEMENTS_MAX):
+            if not answer.duplicate or answer.branch is None or answer.branch == entry.branch:
+                return answer
+            outcome = await self._resolve(answer.branch, answer.position.ledger_id)
+            if outcome is Visibility.COMMITTED:
+                return answer
+            if outcome is Visibility.OPEN:
+                raise TransactionConflict(
+                    None if entry.branch is None else entry.branch.txn_id,
+                    f"the same sequence of the producer was sent in {answer.branch.txn_id}, which is open",
+                    answer.branch.txn_id,
+                )
+            (answer,) = await self._ledger.append((replace(entry, replaces=answer.position),), ledger_id)
+        if not answer.duplicate:
+            return answer
+        raise TransactionConflict(
+            None if entry.branch is None else entry.branch.txn_id,
+            "its sequences were sent before in batches of other sizes that were aborted; send them one by one",
+        )

@@ -1,0 +1,141 @@
+"""What an application's record says, and how it changes; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from txnframework.errors import Fenced
+from txnframework.model.ids import TxnID
+from txnframework.model.positions import Position
+from txnframework.model.records import (
+    ApplicationOperation,
+    ApplicationRecord,
+    CommittedBatchDocument,
+    SourceRangeDocument,
+)
+from txnframework.model.transactions import Application, BatchID, CommittedBatch, SourceRange, Transaction
+from txnframework_metadata._views import StoredOperation
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much of the past a record keeps."""
+
+    past_runs: int
+    committed: int
+
+
+def batch_of(ended: Transaction, operations: Iterable[StoredOperation]) -> tuple[str, CommittedBatchDocument] | None:
+    """
+    Return the application and the batch that a transaction committed; None: it carries none, or did not commit it.
+
+    A batch has an operation from its beginning and one with its ranges from just before its commit; the latter counts.
+    """
+    if not ended.counts(0):
+        return None
+    found: ApplicationOperation | None = None
+    for operation in operations:
+        document = operation.document
+        if isinstance(document, ApplicationOperation) and (found is None or document.ranges is not None):
+            found = document
+    if found is None:
+        return None
+    batch = CommittedBatchDocument(query=found.query, version=found.version, ranges=found.ranges or [])
+    return found.application, batch
+
+
+def with_outcome(
+    record: ApplicationRecord, txn_id: TxnID, batch: CommittedBatchDocument | None, bounds: Bounds
+) -> ApplicationRecord:
+    """
+    Return the record with a batch that ``txn_id`` committed; the same record if it says so already.
+
+    When a record has gone on to another transaction, the change that did it carried this outcome. If it is not there
+    any more it was dropped for newer ones, and must not come back as the newest.
+    """
+    if batch is None:
+        return record
+    same_query = [known.version for known in record.committed if known.query == batch.query]
+    if batch.version in same_query:
+        return record
+    if record.txn != str(txn_id) and same_query and max(same_query) > batch.version:
+        return record
+    return msgspec.structs.replace(record, committed=[*record.committed, batch][-bounds.committed :])
+
+
+def require_current(record: ApplicationRecord, application: str, run: str) -> None:
+    """Raise Fenced if ``run`` is a past run."""
+    if run != record.run and run in record.past_runs:
+        raise Fenced(f"application {application}", f"run {record.run}")
+
+
+def claimed(record: ApplicationRecord, run: str, bounds: Bounds) -> ApplicationRecord:
+    """Return the record as a new run leaves it: the run before it is a past one, and its transaction is over."""
+    past = [*record.past_runs, record.run][-bounds.past_runs :]
+    return msgspec.structs.replace(record, run=run, past_runs=past, txn=None)
+
+
+def begun(record: ApplicationRecord, batch: BatchID, txn_id: TxnID) -> ApplicationRecord:
+    """Return the record with ``txn_id`` as the transaction of ``batch``."""
+    return msgspec.structs.replace(record, query=batch.query, version=batch.version, txn=str(txn_id))
+
+
+def require_not_older(record: ApplicationRecord, batch: BatchID) -> None:
+    """
+    Raise Fenced for a batch that is older than the one this very run has begun since.
+
+    Within one run batches only grow; a lower one comes from a task that was given up, and must not end what its own run
+    is doing now. A run that goes back to an older checkpoint is another run.
+    """
+    if record.query == batch.query and batch.version < record.version and record.txn is not None:
+        raise Fenced(f"batch {batch.version} of application {batch.application}", f"batch {record.version}")
+
+
+def operation_of_batch(batch: BatchID, ranges: tuple[SourceRange, ...] | None) -> ApplicationOperation:
+    """Return the operation that binds a transaction to a batch."""
+    documents = None if ranges is None else [_range_document(source) for source in ranges]
+    return ApplicationOperation(
+        branch=0,
+        application=batch.application,
+        run=batch.run,
+        query=batch.query,
+        version=batch.version,
+        ranges=documents,
+    )
+
+
+def application_of(name: str, record: ApplicationRecord) -> Application:
+    """Return the record as a value."""
+    return Application(
+        name,
+        record.run,
+        tuple(record.past_runs),
+        record.query,
+        record.version,
+        None if record.txn is None else TxnID.parse(record.txn),
+        tuple(
+            CommittedBatch(known.query, known.version, tuple(map(_range_of, known.ranges)))
+            for known in record.committed
+        ),
+    )
+
+
+def _range_document(source: SourceRange) -> SourceRangeDocument:
+    return SourceRangeDocument(
+        topic=source.topic,
+        subscription=source.subscription,
+        start={segment: str(position) for segment, position in source.start.items()},
+        end={segment: str(position) for segment, position in source.end.items()},
+    )
+
+
+def _range_of(document: SourceRangeDocument) -> SourceRange:
+    return SourceRange(
+        document.topic,
+        document.subscription,
+        {segment: Position.parse(text) for segment, text in document.start.items()},
+        {segment: Position.parse(text) for segment, text in document.end.items()},
+    )

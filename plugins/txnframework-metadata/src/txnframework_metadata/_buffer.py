@@ -1,0 +1,226 @@
+"""The transaction buffer ``metadata``: who may append to one segment, and what may be read of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from zope.interface import implementer
+
+from txnframework.errors import Closed, StoreMismatch, Unavailable
+from txnframework.interfaces import IPlannableBuffer
+from txnframework.model.entries import EntryView
+from txnframework.model.ids import Branch
+from txnframework.model.ledger import Append, Appended, LedgerEntry
+from txnframework.model.positions import EntryRange, Limit, Position
+from txnframework.model.reading import (
+    EntryPage,
+    Isolation,
+    ReadableEntry,
+    ReadPlan,
+    ReadRequest,
+    Visibility,
+)
+from txnframework.model.transactions import Swept, Transaction
+from txnframework.plugin import SegmentContext, options_as
+from txnframework_metadata._announcements import Announcements
+from txnframework_metadata._appending import Appending
+from txnframework_metadata._intents import Intents
+from txnframework_metadata._materializing import Trimming, settle_writes
+from txnframework_metadata._options import BufferOptions
+from txnframework_metadata._outcomes import branch_outcome
+from txnframework_metadata._segment_view import SegmentView
+from txnframework_metadata._watching import first_of
+
+
+@implementer(IPlannableBuffer)
+class MetadataBuffer:
+    """
+    One segment as one process sees it.
+
+    Whatever it knows it can read again: the ledger, the intents, their headers and the abort records are the state, so
+    a buffer may be dropped at any point, and any number of them may serve one segment.
+    """
+
+    def __init__(self, context: SegmentContext) -> None:
+        options = options_as(context.options, BufferOptions)
+        self.segment: str = context.segment
+        self._ledger = context.ledger
+        self._ledgers = context.ledgers
+        self._store = context.store
+        self._environment = context.environment
+        self._options = options
+        self._view = SegmentView(context.segment, context.ledger, context.ledgers, context.store, options)
+        self._announcements = Announcements(self._view, context.ledger, context.store)
+        self._intents = Intents(context.segment, context.ledger, context.store, options)
+        self._appending = Appending(context.ledger, self._intents, self._resolve_at, options.attempts_max)
+        self._trimming = Trimming(
+            context.segment,
+            context.ledger,
+            context.store,
+            context.environment,
+            context.transactions.abort_retention_ms,
+            options,
+        )
+        self._recovering = asyncio.Lock()
+        self._closed = False
+
+    async def recover(self) -> Position:
+        """Check that ledger and metadata store belong together, read what is open; later calls find it done."""
+        self._require_open()
+        async with self._recovering:
+            if self._view.announced is None:
+                await self._view.check_belonging()
+                await self._view.refresh()
+        return self._announced()
+
+    async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
+        """Publish entries of one branch, or of none."""
+        await self._ready()
+        appended = await self._appending.append(entries)
+        self._announcements.kick()
+        return appended
+
+    async def read(self, request: ReadRequest) -> EntryPage:
+        """Return what may be read after a position."""
+        await self._ready()
+        after = request.after.entry
+        if request.isolation is Isolation.READ_UNCOMMITTED:
+            return await self._read_uncommitted(after, request.limit)
+        if after >= self._announced():
+            await self._view.refresh()
+        upto = self._announced()
+        if after >= upto:
+            return EntryPage((), request.after)
+        entries = await self._ledger.read(EntryRange(after, upto), request.limit)
+        kept: list[ReadableEntry] = []
+        skipped: list[Position] = []
+        for entry in entries:
+            branch = EntryView(entry.data, entry.position).branch
+            if branch is not None and branch in await self._view.aborted_in(entry.position.ledger_id):
+                skipped.append(entry.position)
+            else:
+                kept.append(ReadableEntry(entry.position, entry.data, branch, Visibility.COMMITTED))
+        return EntryPage(tuple(kept), entries[-1].position if entries else upto, tuple(skipped))
+
+    async def max_read_position(self) -> Position:
+        """Return the announced position after reading again what is open now."""
+        await self._ready()
+        await self._view.refresh()
+        return self._announced()
+
+    async def advanced(self, beyond: Position) -> Position:
+        """Wait until what may be read goes beyond a position, or can never go there."""
+        await self._ready()
+        return await self._announcements.beyond(beyond)
+
+    async def finished(self, at: Position) -> bool:
+        """Return whether the segment is sealed and everything in it stands at or before ``at``."""
+        await self._ready()
+        tail = await self._ledger.tail()
+        return tail.sealed and tail.last_confirmed <= at
+
+    async def plan(self, after: Position, upto: Position) -> ReadPlan:
+        """Return a plan for a range whose end was announced once, by whichever process."""
+        await self._ready()
+        if self._announced() < upto:
+            reading = await self._view.refresh()
+            if upto > reading.tail.last_confirmed:
+                raise StoreMismatch(
+                    f"a range ends at {upto}, but {self.segment} in ledger store {self._ledgers.identity} ends at"
+                    f" {reading.tail.last_confirmed}; it was planned on another store, or this one was restored"
+                )
+        if self._announced() < upto:
+            await self._wait_for(upto)
+        if after.entry < upto:
+            # Only to learn whether the first entry is still there.
+            await self._ledger.read(EntryRange(after.entry, upto), Limit(1, 1))
+        aborted = await self._view.aborted_between(after.ledger_id, upto.ledger_id)
+        return ReadPlan(EntryRange(after, upto), aborted)
+
+    async def resolve(self, branch: Branch) -> Visibility:
+        """Return what is known of a branch that wrote to this segment."""
+        await self._ready()
+        return await branch_outcome(self._store, self.segment, branch, None, self._options.page_records)
+
+    async def settle(self, ended: Transaction) -> None:
+        """Make an outcome take effect here; whoever waits sees it at once."""
+        await self._ready()
+        self._intents.forget(ended.txn_id)
+        self._announcements.kick()
+        await settle_writes(self._store, self.segment, ended, self._options.page_records)
+
+    async def trim(self, ledger_id: int) -> Swept:
+        """Trim whole ledgers, then the abort records that no entry can need any more."""
+        await self._ready()
+        reading = await self._view.refresh()
+        # What is open now counts, not what was announced: a transaction must never lose entries it may still commit.
+        swept, first = await self._trimming.trim(ledger_id, reading.seen.max_read)
+        self._view.aborted.drop_below(first)
+        return swept
+
+    async def close(self) -> None:
+        """Stop; whoever waits gets Closed."""
+        self._closed = True
+        await self._announcements.close()
+
+    # -- steps ----------------------------------------------------------------------------------------
+
+    async def _ready(self) -> None:
+        """Raise Closed, or see to it that this is recovered; those who wait here go on in the order of their calls."""
+        self._require_open()
+        if self._view.announced is None:
+            await self.recover()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed(f"the buffer of {self.segment} was closed")
+
+    def _announced(self) -> Position:
+        """Return the announced position; only after recovery."""
+        announced = self._view.announced
+        if announced is None:
+            raise Unavailable(f"the buffer of {self.segment} is not recovered")
+        return announced
+
+    async def _resolve_at(self, branch: Branch, ledger_id: int) -> Visibility:
+        """Return what is known of a branch with an entry in one ledger."""
+        return await branch_outcome(self._store, self.segment, branch, ledger_id, self._options.page_records)
+
+    async def _wait_for(self, upto: Position) -> None:
+        """
+        Wait until this process may read up to a place that another one announced.
+
+        It computes less when a late intent names an earlier place: the range was decided without it, but which of its
+        entries are aborted is only told by a reading that gets as far.
+        """
+        deadline_ms = self._environment.now_ms() + self._options.plan_wait_ms_max
+        just_before = Position(upto.ledger_id, upto.entry_id - 1)
+        await first_of([self._announcements.beyond(just_before), self._environment.sleep_until(deadline_ms)])
+        if self._announced() < upto:
+            raise Unavailable(
+                f"{self.segment} cannot be read up to {upto} yet: an open transaction has been in the way for"
+                f" {self._options.plan_wait_ms_max} ms"
+            )
+
+    async def _read_uncommitted(self, after: Position, limit: Limit) -> EntryPage:
+        """Return every entry with what is known of it."""
+        upto = (await self._view.refresh()).tail.last_confirmed
+        if after >= upto:
+            return EntryPage((), after)
+        announced = self._announced()
+        entries = await self._ledger.read(EntryRange(after, upto), limit)
+        shown = tuple([await self._shown(entry, announced) for entry in entries])
+        return EntryPage(shown, entries[-1].position if entries else upto)
+
+    async def _shown(self, entry: LedgerEntry, announced: Position) -> ReadableEntry:
+        """Return an entry with what is known of its branch."""
+        branch = EntryView(entry.data, entry.position).branch
+        if branch is None:
+            visibility = Visibility.COMMITTED
+        elif entry.position > announced:
+            visibility = await self._resolve_at(branch, entry.position.ledger_id)
+        elif branch in await self._view.aborted_in(entry.position.ledger_id):
+            visibility = Visibility.ABORTED
+        else:
+            visibility = Visibility.COMMITTED
+        return ReadableEntry(entry.position, entry.data, branch, visibility)

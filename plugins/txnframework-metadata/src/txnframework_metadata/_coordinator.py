@@ -1,0 +1,223 @@
+"""The coordinator ``metadata``: a transaction is one record in the metadata store."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from zope.interface import implementer
+
+from txnframework.errors import (
+    Closed,
+    InvalidInput,
+    OutcomeUnknown,
+    TransactionNotFound,
+    VersionMismatch,
+)
+from txnframework.interfaces import IApplicationCoordinator, IWatch
+from txnframework.model import index_keys
+from txnframework.model.ids import TxnID
+from txnframework.model.indexes import TXN_BY_DEADLINE
+from txnframework.model.metadata import Expect, IndexRange, KeyRange, Put
+from txnframework.model.paths import header_key
+from txnframework.model.records import TransactionHeader, encode
+from txnframework.model.transactions import (
+    Application,
+    BatchID,
+    Begin,
+    End,
+    OpenQuery,
+    Participant,
+    SourceRange,
+    State,
+    Swept,
+    Transaction,
+)
+from txnframework.plugin import CoordinatorContext, options_as
+from txnframework_metadata._applications import Applications
+from txnframework_metadata._ending import end_transaction
+from txnframework_metadata._ids import TransactionIds
+from txnframework_metadata._operations import read_header, scan_operations
+from txnframework_metadata._options import CoordinatorOptions
+from txnframework_metadata._sweeps import Sweeps
+from txnframework_metadata._views import (
+    FAMILY,
+    header_indexes,
+    header_of,
+    participants_of,
+    transaction_of,
+)
+from txnframework_metadata._watching import close_all, first_of
+
+
+@implementer(IApplicationCoordinator)
+class MetadataCoordinator:
+    """
+    Begins a transaction with one put, ends it with one compare-and-set.
+
+    Nothing is kept in memory but a block of reserved ids, so any number of processes may serve the same transactions.
+    """
+
+    family: str = FAMILY
+
+    def __init__(self, context: CoordinatorContext) -> None:
+        options = options_as(context.options, CoordinatorOptions)
+        self._store = context.store
+        self._environment = context.environment
+        self._transactions = context.transactions
+        self._options = options
+        self._ids = TransactionIds(context.store, options.coordinator_id, options.id_block_size, options.attempts_max)
+        self._applications = Applications(context.store, context.environment, options, self.begin)
+        self._sweeps = Sweeps(
+            context.store,
+            context.participants,
+            self._applications,
+            context.environment,
+            context.transactions,
+            options,
+        )
+        self._closed = asyncio.Event()
+
+    # -- one transaction ------------------------------------------------------------------------------
+
+    async def begin(self, request: Begin) -> Transaction:
+        """Return a new open transaction; its id never repeats."""
+        self._require_open()
+        if not 0 < request.timeout_ms <= self._transactions.timeout_ms_max:
+            raise InvalidInput(
+                f"a timeout of {request.timeout_ms} ms is not between 1 and {self._transactions.timeout_ms_max}"
+                " (transactions.timeout_ms_max)"
+            )
+        txn_id = await self._ids.next_id()
+        now_ms = self._environment.now_ms()
+        document = TransactionHeader(
+            state=State.OPEN.value,
+            timeout_ms=now_ms + request.timeout_ms,
+            created_ms=now_ms,
+            principal=request.principal,
+            session=request.session,
+        )
+        put = Put(header_key(txn_id), encode(document), Expect.ABSENT, header_indexes(txn_id, document))
+        try:
+            await self._store.put(put)
+        except OutcomeUnknown:
+            # Nobody else knows the id: whatever stands under it now or after a second try is this header.
+            try:
+                await self._store.put(put)
+            except VersionMismatch as error:
+                if error.actual is None:
+                    raise
+        return transaction_of(txn_id, document)
+
+    async def enlist(self, txn_id: TxnID, participants: frozenset[Participant]) -> None:
+        """Do nothing: the operations are the record of who takes part."""
+
+    async def end(self, request: End) -> Transaction:
+        """Decide by one compare-and-set; the same End again succeeds."""
+        self._require_open()
+        return await end_transaction(self._store, self._environment, request, self._options.attempts_max)
+
+    async def settle(self, txn_id: TxnID) -> Swept:
+        """Make an ended transaction's outcome take effect everywhere, now."""
+        self._require_open()
+        return await self._sweeps.settle(txn_id)
+
+    async def describe(self, txn_id: TxnID) -> Transaction:
+        """Return it with the participants that its operations name."""
+        self._require_open()
+        header = await read_header(self._store, txn_id)
+        if header is None:
+            raise TransactionNotFound(txn_id)
+        operations = await scan_operations(self._store, txn_id, self._options.page_records)
+        return replace(header.transaction, participants=participants_of(operations))
+
+    # -- many transactions ----------------------------------------------------------------------------
+
+    async def list_open(self, query: OpenQuery) -> tuple[Transaction, ...]:
+        """Return open transactions, oldest deadline first, without their participants."""
+        self._require_open()
+        left: IndexRange | KeyRange | None = await self._open_after(query.after)
+        latest_ms = self._environment.now_ms() - query.age_ms_min
+        found: list[Transaction] = []
+        while isinstance(left, IndexRange):
+            page = await self._store.scan_index(left, self._options.page_records)
+            for record in page.records:
+                transaction = header_of(record).transaction
+                if transaction.state is State.OPEN and transaction.created_ms <= latest_ms:
+                    found.append(transaction)
+                if len(found) >= query.limit.items:
+                    return tuple(found)
+            left = page.resume
+        return tuple(found)
+
+    async def watch_ended(self, txn_ids: frozenset[TxnID]) -> dict[TxnID, State]:
+        """Wait until one of them has ended, reading nothing while none of their records changes."""
+        watches: list[IWatch] = []
+        try:
+            for txn_id in sorted(txn_ids):
+                watches.append(await self._store.watch(header_key(txn_id)))
+            while txn_ids:
+                self._require_open()
+                ended: dict[TxnID, State] = {}
+                for txn_id in sorted(txn_ids):
+                    header = await read_header(self._store, txn_id)
+                    state = State.COMMITTED if header is None else header.transaction.state
+                    if state is not State.OPEN:
+                        ended[txn_id] = state
+                if ended:
+                    return ended
+                await first_of([*(watch.changed() for watch in watches), self._closed.wait()])
+            return {}
+        finally:
+            await close_all(watches)
+
+    async def expire(self, now_ms: int) -> Swept:
+        """Abort what is past its deadline."""
+        self._require_open()
+        return await self._sweeps.expire(now_ms)
+
+    async def collect(self, now_ms: int) -> Swept:
+        """Forget what is done and finish what is not."""
+        self._require_open()
+        return await self._sweeps.collect(now_ms)
+
+    # -- applications ---------------------------------------------------------------------------------
+
+    async def application(self, name: str) -> Application | None:
+        """Return what is known of an application."""
+        self._require_open()
+        return await self._applications.application(name)
+
+    async def claim(self, name: str, run: str) -> Application:
+        """Make ``run`` the one that may go on."""
+        self._require_open()
+        return await self._applications.claim(name, run)
+
+    async def begin_batch(self, batch: BatchID, timeout_ms: int) -> Transaction:
+        """Return the open transaction of this batch, beginning it if there is none."""
+        self._require_open()
+        return await self._applications.begin_batch(batch, timeout_ms)
+
+    async def finish_batch(self, batch: BatchID, txn_id: TxnID, ranges: tuple[SourceRange, ...]) -> None:
+        """Record in the transaction what the batch consumed."""
+        self._require_open()
+        await self._applications.finish_batch(batch, txn_id, ranges)
+
+    async def close(self) -> None:
+        """Stop; whoever waits in ``watch_ended`` gets Closed."""
+        self._closed.set()
+
+    def _require_open(self) -> None:
+        if self._closed.is_set():
+            raise Closed("the coordinator was closed")
+
+    async def _open_after(self, after: TxnID | None) -> IndexRange:
+        """Return the range of open transactions after one of them, which may have ended since."""
+        whole = index_keys.prefix_range(TXN_BY_DEADLINE)
+        if after is None:
+            return whole
+        header = await read_header(self._store, after)
+        if header is None:
+            raise TransactionNotFound(after)
+        key = index_keys.encode(header.transaction.deadline_ms, str(after))
+        return IndexRange(TXN_BY_DEADLINE, key + b"\x00", whole.stop)

@@ -1,0 +1,107 @@
+"""Ending a transaction: one compare-and-set of its header, read back when its outcome is unknown."""
+
+from __future__ import annotations
+
+from txnframework.environment import Environment
+from txnframework.errors import (
+    Closed,
+    InvalidTransactionState,
+    NotTransactionOwner,
+    OutcomeUnknown,
+    TransactionNotFound,
+    Unavailable,
+    VersionMismatch,
+)
+from txnframework.interfaces import IMetadataStore
+from txnframework.model.metadata import Put
+from txnframework.model.paths import header_key
+from txnframework.model.records import TransactionHeader, encode
+from txnframework.model.transactions import Action, End, State, Transaction
+from txnframework_metadata._operations import read_header
+from txnframework_metadata._views import Header, header_indexes, transaction_of
+
+
+def ended_header(header: Header, request: End, now_ms: int) -> TransactionHeader:
+    """Return the header as ``request`` leaves it; pure."""
+    committed = request.action is Action.COMMIT
+    before = header.document
+    return TransactionHeader(
+        state=(State.COMMITTED if committed else State.ABORTED).value,
+        timeout_ms=before.timeout_ms,
+        created_ms=before.created_ms,
+        finalized_ms=now_ms,
+        principal=before.principal,
+        session=before.session,
+        branches=sorted(request.branches) if committed else None,
+    )
+
+
+def require_same_end(found: Transaction, request: End) -> None:
+    """Raise InvalidTransactionState unless ``found`` ended exactly as ``request`` asks; pure."""
+    if request.action is Action.ABORT:
+        if found.state is not State.ABORTED:
+            raise InvalidTransactionState(found.txn_id, found.state, "it cannot be aborted any more")
+    elif found.state is not State.COMMITTED:
+        raise InvalidTransactionState(found.txn_id, found.state, "it cannot be committed any more")
+    elif found.branches != request.branches:
+        raise InvalidTransactionState(found.txn_id, found.state, "it was committed with other branches")
+
+
+async def end_transaction(
+    store: IMetadataStore, environment: Environment, request: End, attempts_max: int, *, as_owner: bool = True
+) -> Transaction:
+    """
+    End a transaction as asked, or find that it ended so already; ``as_owner`` False: whoever owns it.
+
+    The compare-and-set names the version that was read, so trying again after an unknown outcome is safe: if the first
+    one was or is still applied, the second one is refused, and reading tells what happened.
+
+    :raises InvalidTransactionState: it ended otherwise.
+    :raises TransactionNotFound: it is not known.
+    :raises NotTransactionOwner: it belongs to another principal.
+    :raises OutcomeUnknown: not even reading could tell.
+    """
+    txn_id = request.txn_id
+    unknown: OutcomeUnknown | None = None
+    for _ in range(attempts_max):
+        try:
+            header = await read_header(store, txn_id)
+        except (Unavailable, Closed) as error:
+            if unknown is None:
+                raise
+            raise OutcomeUnknown(f"transaction {txn_id} may have ended; it could not be read again") from error
+        if header is None:
+            if unknown is not None:
+                raise OutcomeUnknown(f"transaction {txn_id} may have ended; it was forgotten since") from unknown
+            raise TransactionNotFound(txn_id)
+        owner = header.transaction.principal
+        if as_owner and owner and owner != request.principal:
+            raise NotTransactionOwner(txn_id, request.principal)
+        if header.transaction.state is not State.OPEN:
+            require_same_end(header.transaction, request)
+            return header.transaction
+        document = ended_header(header, request, environment.now_ms())
+        put = Put(header_key(txn_id), encode(document), header.version, header_indexes(txn_id, document))
+        try:
+            await store.put(put)
+        except VersionMismatch:
+            continue
+        except OutcomeUnknown as error:
+            unknown = error
+            continue
+        return transaction_of(txn_id, document)
+    raise OutcomeUnknown(f"transaction {txn_id} may have ended") from unknown
+
+
+async def abort_open(
+    store: IMetadataStore, environment: Environment, transaction: Transaction, attempts_max: int
+) -> Transaction | None:
+    """Abort a transaction that was open, whoever owns it; return how it ended, None if it is not known any more."""
+    request = End(transaction.txn_id, Action.ABORT)
+    try:
+        return await end_transaction(store, environment, request, attempts_max, as_owner=False)
+    except InvalidTransactionState:
+        header = await read_header(store, transaction.txn_id)
+        return None if header is None else header.transaction
+    except TransactionNotFound:
+        return None

@@ -1,0 +1,198 @@
+"""Headers and operation records in the metadata store: put on condition that the header is OPEN, scan, forget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from txnframework.errors import (
+    NotFound,
+    OutcomeUnknown,
+    TransactionConflict,
+    TransactionDomainMismatch,
+    TransactionNotFound,
+    VersionMismatch,
+)
+from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
+from txnframework.model.ids import TxnID
+from txnframework.model.metadata import (
+    Batch,
+    Check,
+    Delete,
+    Expect,
+    IndexRange,
+    KeyRange,
+    PutSequential,
+    Record,
+)
+from txnframework.model.paths import header_key, operations_prefix, operations_range
+from txnframework.model.records import AnyOperation, encode
+from txnframework.model.transactions import State
+from txnframework_metadata._views import (
+    LOG_FAMILY_BIT,
+    Header,
+    StoredOperation,
+    header_of,
+    operation_indexes,
+    operation_of,
+)
+
+_STEPS_TOGETHER_MAX = 100
+"""Steps of one atomic batch; stores bound the size of a request."""
+
+
+# -- reading ------------------------------------------------------------------------------------------
+
+
+async def read_header(store: IMetadataStore, txn_id: TxnID) -> Header | None:
+    """Return a transaction's header as it is now, or None."""
+    record = await store.get(header_key(txn_id))
+    return None if record is None else header_of(record)
+
+
+async def require_open(store: IMetadataStore, txn_id: TxnID) -> Header:
+    """Return the header of an open transaction; TransactionConflict if it has ended, TransactionNotFound if unknown."""
+    header = await read_header(store, txn_id)
+    if header is None:
+        raise TransactionNotFound(txn_id)
+    if header.transaction.state is not State.OPEN:
+        raise TransactionConflict(txn_id, f"it has ended ({header.transaction.state.value})")
+    return header
+
+
+def require_family(txn_id: TxnID, topic: str) -> None:
+    """Raise TransactionDomainMismatch unless the transaction is of this family."""
+    if txn_id.coordinator & LOG_FAMILY_BIT:
+        raise TransactionDomainMismatch(txn_id, "log", topic)
+
+
+async def scan_all(store: IMetadataStore, keys: KeyRange, page_records: int) -> list[Record]:
+    """Return every record of a range, page by page; for ranges whose size is bounded by what is open."""
+    found: list[Record] = []
+    left: KeyRange | IndexRange | None = keys
+    while isinstance(left, KeyRange):
+        page = await store.scan(left, page_records)
+        found += page.records
+        left = page.resume
+    return found
+
+
+async def scan_index_all(store: IMetadataStore, entries: IndexRange, page_records: int) -> list[Record]:
+    """Return every record with an entry in a range, page by page."""
+    found: list[Record] = []
+    left: KeyRange | IndexRange | None = entries
+    while isinstance(left, IndexRange):
+        page = await store.scan_index(left, page_records)
+        found += page.records
+        left = page.resume
+    return found
+
+
+async def scan_operations(store: IMetadataStore, txn_id: TxnID, page_records: int) -> list[StoredOperation]:
+    """Return a transaction's operation records as they are now."""
+    return [operation_of(record) for record in await scan_all(store, operations_range(txn_id), page_records)]
+
+
+# -- putting ------------------------------------------------------------------------------------------
+
+
+async def put_operations(
+    store: IMetadataStore, header: Header, operations: Sequence[AnyOperation], page_records: int
+) -> list[StoredOperation]:
+    """
+    Put operations of an open transaction; when this returns they stand and the transaction was OPEN after that.
+
+    On a store without atomic batches they are put first and the header is read again (the *recheck*): between the two,
+    others see records of a transaction that may have ended, which count for nothing. Operations are harmless in
+    duplicate, so an unknown outcome is resolved by looking and putting what is missing once more.
+
+    :raises TransactionConflict: the transaction has ended; nothing stands.
+    :raises TransactionNotFound: it is gone; nothing stands.
+    :raises OutcomeUnknown: some may stand.
+    """
+    try:
+        return await _put_checked(store, header, operations)
+    except OutcomeUnknown:
+        found = await scan_operations(store, header.transaction.txn_id, page_records)
+    standing, missing = _matched(found, operations)
+    again = await require_open(store, header.transaction.txn_id)
+    if missing:
+        standing += await _put_checked(store, again, missing)
+    return standing
+
+
+async def _put_checked(
+    store: IMetadataStore, header: Header, operations: Sequence[AnyOperation]
+) -> list[StoredOperation]:
+    """Put operations on the condition that the header is OPEN, by the means that the store has."""
+    txn_id = header.transaction.txn_id
+    prefix = operations_prefix(txn_id)
+    puts = [PutSequential(prefix, encode(document), operation_indexes(document)) for document in operations]
+    if IAtomicBatchStore.providedBy(store):
+        check = Check(header_key(txn_id), header.version)
+        try:
+            written = await store.apply(Batch((check,), tuple(puts)))
+        except VersionMismatch:
+            await require_open(store, txn_id)
+            raise
+        return [operation_of(record) for record in written]
+    keys = [await store.put_sequential(put) for put in puts]
+    stored = [
+        StoredOperation(Record(key, put.value, 0), txn_id, document)
+        for key, put, document in zip(keys, puts, operations, strict=True)
+    ]
+    try:
+        await require_open(store, txn_id)
+    except (TransactionConflict, NotFound):
+        await withdraw(store, stored)
+        raise
+    return stored
+
+
+def _matched(
+    found: Iterable[StoredOperation], operations: Sequence[AnyOperation]
+) -> tuple[list[StoredOperation], list[AnyOperation]]:
+    """Return which of ``operations`` stand among ``found``, and which do not."""
+    left = list(found)
+    standing: list[StoredOperation] = []
+    missing: list[AnyOperation] = []
+    for document in operations:
+        same = next((stored for stored in left if stored.document == document), None)
+        if same is None:
+            missing.append(document)
+        else:
+            left.remove(same)
+            standing.append(same)
+    return standing, missing
+
+
+# -- forgetting ---------------------------------------------------------------------------------------
+
+
+async def withdraw(store: IMetadataStore, operations: Iterable[StoredOperation]) -> None:
+    """Remove operations that this process put and that never took effect."""
+    for operation in operations:
+        await store.delete(operation.record.key, Expect.ANY)
+
+
+async def forget(store: IMetadataStore, operations: Sequence[StoredOperation]) -> None:
+    """
+    Remove operations of one transaction whose effect is durable, as they were read; what is gone already is fine.
+
+    An operation that changed since it was read stays: another process may have admitted it in the meantime, and its
+    caller was told that it counts.
+    """
+    for at in range(0, len(operations), _STEPS_TOGETHER_MAX):
+        some = operations[at : at + _STEPS_TOGETHER_MAX]
+        if IAtomicBatchStore.providedBy(store) and len(some) > 1:
+            deletes = tuple(Delete(operation.record.key, operation.record.version) for operation in some)
+            try:
+                await store.apply(Batch(deletes=deletes))
+            except VersionMismatch:
+                pass  # somebody else settles the same transaction: one by one
+            else:
+                continue
+        for operation in some:
+            try:
+                await store.delete(operation.record.key, operation.record.version)
+            except VersionMismatch:
+                continue

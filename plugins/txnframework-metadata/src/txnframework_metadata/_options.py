@@ -1,0 +1,75 @@
+"""Options of the three plugins; times and bounds that every family shares stand under ``[transactions]``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What all three plugins can be told."""
+
+    page_records: Annotated[
+        int, Meta(ge=1, description="How many records one request to the metadata store returns at most.")
+    ] = 500
+    attempts_max: Annotated[
+        int,
+        Meta(ge=1, description="How often a compare-and-set that lost a race is tried before Unavailable is raised."),
+    ] = 100
+
+
+class CoordinatorOptions(Options, frozen=True, kw_only=True):
+    """Options of the coordinator."""
+
+    coordinator_id: Annotated[
+        int, Meta(ge=0, le=0x7FFF, description="Stands in every transaction id; processes may share one.")
+    ] = 0
+    id_block_size: Annotated[
+        int,
+        Meta(ge=1, description="How many transaction ids a process reserves at once; what it does not use is lost."),
+    ] = 1_000
+    settle_delay_ms: Annotated[
+        int,
+        Meta(ge=0, description="How long a sweep leaves an ended transaction to the process that ended it."),
+    ] = 5_000
+    past_runs_max: Annotated[
+        int, Meta(ge=1, description="How many past runs of an application are remembered, and so refused.")
+    ] = 100
+    committed_batches_max: Annotated[
+        int, Meta(ge=1, description="How many committed batches of an application are remembered.")
+    ] = 100
+
+
+class BufferOptions(Options, frozen=True, kw_only=True):
+    """Options of the transaction buffer."""
+
+    check_every_append: Annotated[
+        bool,
+        Meta(
+            description="Read the transaction's state before every append, so that a send on an ended transaction is"
+            " refused at once. False saves that read: such a send is then refused at the latest by the commit."
+        ),
+    ] = True
+    plan_wait_ms_max: Annotated[
+        int, Meta(ge=0, description="How long a plan waits for a range that this process cannot read to its end yet.")
+    ] = 30_000
+    intents_max: Annotated[
+        int,
+        Meta(ge=1, description="How many writers a process remembers to have announced; forgetting costs a record."),
+    ] = 10_000
+    aborted_ledgers_max: Annotated[
+        int, Meta(ge=1, description="For how many older ledgers the aborted branches are kept in memory.")
+    ] = 64
+    headers_together_max: Annotated[
+        int, Meta(ge=1, description="How many transactions are looked up at the same time.")
+    ] = 16
+
+
+class PendingAckOptions(Options, frozen=True, kw_only=True):
+    """Options of the pending-ack store."""
+
+    acks_per_record_max: Annotated[
+        int, Meta(ge=1, description="How many acknowledged positions one record holds at most.")
+    ] = 1_000

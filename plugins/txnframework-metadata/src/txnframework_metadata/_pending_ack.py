@@ -1,0 +1,280 @@
+"""The pending-ack store ``metadata``: acknowledgments of one subscription that wait for their transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+import msgspec
+from zope.interface import implementer
+
+from txnframework.errors import (
+    Closed,
+    Conflict,
+    NotFound,
+    OutcomeUnknown,
+    TransactionConflict,
+    TxnFrameworkError,
+    Unavailable,
+    VersionMismatch,
+)
+from txnframework.interfaces import IAtomicBatchStore, IPendingAckStore
+from txnframework.model import index_keys
+from txnframework.model.acks import Ack, AckRequest, PendingAck, PendingAcks
+from txnframework.model.ids import Branch, TxnID
+from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
+from txnframework.model.metadata import Put
+from txnframework.model.records import AckOperation, encode
+from txnframework.model.transactions import State, Transaction
+from txnframework.plugin import SubscriptionContext, options_as
+from txnframework_metadata._operations import (
+    forget,
+    put_operations,
+    read_header,
+    require_family,
+    require_open,
+    scan_index_all,
+    scan_operations,
+    withdraw,
+)
+from txnframework_metadata._options import PendingAckOptions
+from txnframework_metadata._overlap import Surroundings, Verdict, judge
+from txnframework_metadata._views import (
+    StoredOperation,
+    ack_document,
+    acks_of,
+    operation_indexes,
+    operation_of,
+    processed_document,
+    processed_of,
+)
+
+
+@implementer(IPendingAckStore)
+class MetadataPendingAcks:
+    """
+    Acknowledgments are operation records; conflicts are found by *put, then look*.
+
+    Of two processes that acknowledge one message at the same time each sees the other's record, because both put before
+    they look. Within one process one request goes after the other, so that exactly one of two wins.
+    """
+
+    def __init__(self, context: SubscriptionContext) -> None:
+        self.segment: str = context.segment
+        self.subscription: str = context.subscription
+        self._store = context.store
+        self._cursor = context.cursor
+        self._options = options_as(context.options, PendingAckOptions)
+        self._adding = asyncio.Lock()
+        self._closed = False
+
+    async def recover(self) -> PendingAcks:
+        """Return what open transactions hold, and settle what has ended; the caller reads the cursor after this."""
+        self._require_open()
+        ended: dict[TxnID, State] = {}
+        for _ in range(self._options.attempts_max):
+            opened: dict[TxnID, tuple[PendingAck, ...]] = {}
+            unfinished = False
+            for txn_id, operations in (await self._operations_by_txn()).items():
+                header = await read_header(self._store, txn_id)
+                if header is None:
+                    await forget(self._store, operations)  # never admitted, or settled since: no effect either way
+                elif header.transaction.state is State.OPEN:
+                    opened[txn_id] = _pending(operations)
+                else:
+                    ended[txn_id] = header.transaction.state
+                    unfinished = True
+                    await self._settle_operations(header.transaction, operations)
+            if not unfinished:
+                return PendingAcks(opened, ended)
+            # Looked at again: on a store without atomic batches a record may have been admitted while it was settled.
+        raise Unavailable(f"transactions keep ending on subscription {self.subscription} of {self.segment}")
+
+    async def add(self, request: AckRequest) -> None:
+        """Record that the acks take effect if the branch's commit counts."""
+        self._require_open()
+        require_family(request.branch.txn_id, self.segment)
+        if not request.acks:
+            return
+        async with self._adding:
+            header = await require_open(self._store, request.branch.txn_id)
+            documents = self._documents(request)
+            stored = await put_operations(self._store, header, documents, self._options.page_records)
+            try:
+                verdict = await self._look(request, stored)
+                if verdict.conflict:
+                    raise TransactionConflict(request.branch.txn_id, verdict.conflict, verdict.other)
+                if not verdict.repeated:
+                    await self._admit(stored)
+                    return
+            except (Conflict, NotFound, Unavailable, Closed) as error:
+                # It stands and nobody is going to be told that it does: an unknown outcome unless it can be undone.
+                try:
+                    await withdraw(self._store, stored)
+                except TxnFrameworkError as undone:
+                    reason = f"an acknowledgment in {request.branch.txn_id} failed and may still be recorded: {error}"
+                    raise OutcomeUnknown(reason) from undone
+                raise
+            with contextlib.suppress(Unavailable, OutcomeUnknown):
+                await withdraw(self._store, stored)
+
+    async def settle(self, ended: Transaction) -> None:
+        """Make an outcome take effect here: the cursor first, then the operations are forgotten."""
+        self._require_open()
+        if ended.state not in (State.COMMITTED, State.ABORTED):
+            raise ValueError(f"transaction {ended.txn_id} is {ended.state.value}, only an ended one can be settled")
+        for _ in range(self._options.attempts_max):
+            mine = [
+                operation
+                for operation in await scan_operations(self._store, ended.txn_id, self._options.page_records)
+                if self._is_mine(operation)
+            ]
+            if not mine:
+                return
+            await self._settle_operations(ended, mine)
+        raise Unavailable(f"acknowledgments of {ended.txn_id} keep changing on {self.subscription} of {self.segment}")
+
+    async def close(self) -> None:
+        """Stop; may be repeated."""
+        self._closed = True
+
+    # -- adding ---------------------------------------------------------------------------------------
+
+    def _documents(self, request: AckRequest) -> list[AckOperation]:
+        """Return the records of a request: cumulative and individual acks apart, a bounded number in each."""
+        # Without atomic batches the record is visible before the header was read again; until then it must not count.
+        admitted = IAtomicBatchStore.providedBy(self._store)
+        documents = []
+        for cumulative in (False, True):
+            acks = [ack for ack in request.acks if ack.cumulative is cumulative]
+            for start in range(0, len(acks), self._options.acks_per_record_max):
+                some = acks[start : start + self._options.acks_per_record_max]
+                documents.append(
+                    AckOperation(
+                        branch=request.branch.number,
+                        segment=self.segment,
+                        subscription=self.subscription,
+                        incarnation=request.incarnation,
+                        acks=[ack_document(ack) for ack in some],
+                        cumulative=cumulative,
+                        admitted=admitted,
+                        processed=processed_document(request.processed),
+                    )
+                )
+        return documents
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Verdict:
+        """
+        Judge a request whose records stand: the others' operations, their headers, the cursor last.
+
+        An operation whose header is gone by then was settled, and the cursor that is read after that shows it.
+        """
+        just_put = {operation.record.key.path for operation in stored}
+        own: list[Ack] = []
+        pending: list[tuple[TxnID, Ack]] = []
+        committed: list[Ack] = []
+        for txn_id, operations in (await self._operations_by_txn()).items():
+            same = txn_id == request.branch.txn_id
+            header = None if same else await read_header(self._store, txn_id)
+            for operation in operations:
+                document = operation.document
+                if not isinstance(document, AckOperation) or document.incarnation != request.incarnation:
+                    continue
+                if same:
+                    repeatable = document.admitted and operation.record.key.path not in just_put
+                    if repeatable and document.branch == request.branch.number:
+                        own += acks_of(document)
+                elif header is not None and header.transaction.state is State.OPEN:
+                    pending += ((txn_id, ack) for ack in acks_of(document))
+                elif header is not None and header.transaction.counts(document.branch):
+                    committed += acks_of(document)
+        cursor = await self._cursor.load()
+        if cursor.incarnation != request.incarnation:
+            return Verdict("the subscription was moved or made again since the messages were received")
+        return judge(request.acks, Surroundings(tuple(own), tuple(pending), tuple(committed), cursor))
+
+    async def _admit(self, stored: Sequence[StoredOperation]) -> None:
+        """Let records count that were put before the header was looked at again."""
+        for operation in stored:
+            document = operation.document
+            if isinstance(document, AckOperation) and not document.admitted:
+                await self._admit_one(operation, document)
+
+    async def _admit_one(self, operation: StoredOperation, document: AckOperation) -> None:
+        """Admit one record by compare-and-set, so that it cannot be deleted as not admitted at the same time."""
+        key = operation.record.key
+        admitted = msgspec.structs.replace(document, admitted=True)
+        unknown = False
+        for _ in range(self._options.attempts_max):
+            record = await self._store.get(key)
+            if record is None:
+                if unknown:
+                    raise OutcomeUnknown(f"an acknowledgment in {operation.txn_id} may have taken effect")
+                raise TransactionConflict(operation.txn_id, "it ended while the acknowledgment was recorded")
+            if operation_of(record).document == admitted:
+                return
+            try:
+                await self._store.put(Put(key, encode(admitted), record.version, operation_indexes(admitted)))
+            except VersionMismatch:
+                continue
+            except OutcomeUnknown:
+                unknown = True
+                continue
+            return
+        raise OutcomeUnknown(f"an acknowledgment in {operation.txn_id} may have taken effect")
+
+    # -- settling -------------------------------------------------------------------------------------
+
+    async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
+        """
+        Apply what counts to the cursor, then forget the records as they were read.
+
+        The order closes a crash window: an operation that is deleted before the cursor moved is an acknowledgment lost.
+        """
+        plain: dict[int, list[Ack]] = {}
+        for operation in operations:
+            document = operation.document
+            if not isinstance(document, AckOperation) or not document.admitted or not ended.counts(document.branch):
+                continue
+            if document.processed is None:
+                plain.setdefault(document.incarnation, []).extend(acks_of(document))
+            else:
+                processed = processed_of(document.processed)
+                await self._cursor.apply(document.incarnation, acks_of(document), processed)
+        for incarnation, acks in sorted(plain.items()):
+            await self._cursor.apply(incarnation, tuple(acks), None)
+        await forget(self._store, operations)
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    async def _operations_by_txn(self) -> dict[TxnID, list[StoredOperation]]:
+        """Return the operations of this subscription on this segment, by transaction."""
+        entries = index_keys.prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, self.segment, self.subscription)
+        found: dict[TxnID, list[StoredOperation]] = {}
+        for record in await scan_index_all(self._store, entries, self._options.page_records):
+            operation = operation_of(record)
+            if self._is_mine(operation):
+                found.setdefault(operation.txn_id, []).append(operation)
+        return found
+
+    def _is_mine(self, operation: StoredOperation) -> bool:
+        document = operation.document
+        return isinstance(document, AckOperation) and (document.segment, document.subscription) == (
+            self.segment,
+            self.subscription,
+        )
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed(f"the pending acknowledgments of {self.subscription} on {self.segment} were closed")
+
+
+def _pending(operations: Sequence[StoredOperation]) -> tuple[PendingAck, ...]:
+    """Return what an open transaction holds, admitted or not: what is about to be admitted is held as well."""
+    return tuple(
+        PendingAck(Branch(operation.txn_id, document.branch), ack, State.OPEN, document.incarnation)
+        for operation in operations
+        if isinstance(document := operation.document, AckOperation)
+        for ack in acks_of(document)
+    )

@@ -1,0 +1,159 @@
+"""Typed views of the records of this family, and the index entries that belong to them; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from txnframework.errors import CorruptRecord
+from txnframework.model import index_keys
+from txnframework.model.acks import Ack, ProcessedRange
+from txnframework.model.ids import Branch, TxnID
+from txnframework.model.indexes import (
+    ACKS_BY_SEGMENT_SUBSCRIPTION,
+    TXN_BY_DEADLINE,
+    TXN_BY_FINAL_STATE,
+    WRITES_BY_SEGMENT,
+)
+from txnframework.model.metadata import IndexEntry, Record
+from txnframework.model.paths import txn_id_of
+from txnframework.model.positions import Position
+from txnframework.model.records import (
+    AckDocument,
+    AckOperation,
+    AnyOperation,
+    ProcessedRangeDocument,
+    TransactionHeader,
+    WriteOperation,
+    decode,
+    decode_operation,
+)
+from txnframework.model.transactions import Participant, State, Transaction
+
+FAMILY = "metadata"
+LOG_FAMILY_BIT = 0x8000
+"""Set in the ids of coordinators of the log family."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A transaction's header as read, with the version that a check of it names."""
+
+    transaction: Transaction
+    version: int
+    document: TransactionHeader
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOperation:
+    """An operation record as read."""
+
+    record: Record
+    txn_id: TxnID
+    document: AnyOperation
+
+    @property
+    def branch(self) -> Branch:
+        """The branch that did it."""
+        return Branch(self.txn_id, self.document.branch)
+
+
+def header_of(record: Record) -> Header:
+    """Return the header in ``record``; CorruptRecord if it names no state of this family."""
+    document = decode(TransactionHeader, record)
+    txn_id = txn_id_of(record.key.path)
+    return Header(transaction_of(txn_id, document, record.key.path), record.version, document)
+
+
+def transaction_of(txn_id: TxnID, document: TransactionHeader, path: str = "") -> Transaction:
+    """Return the transaction that ``document`` describes, without its participants."""
+    if document.state not in (State.OPEN.value, State.COMMITTED.value, State.ABORTED.value):
+        raise CorruptRecord(path, "state", f"{document.state!r} is not a state of a transaction")
+    return Transaction(
+        txn_id,
+        State(document.state),
+        document.timeout_ms,
+        document.created_ms,
+        document.finalized_ms,
+        document.principal,
+        document.session,
+        None if document.branches is None else frozenset(document.branches),
+    )
+
+
+def operation_of(record: Record) -> StoredOperation:
+    """Return the operation in ``record``."""
+    return StoredOperation(record, txn_id_of(record.key.path), decode_operation(record))
+
+
+def header_indexes(txn_id: TxnID, document: TransactionHeader) -> tuple[IndexEntry, ...]:
+    """Return the one index entry of a header: by deadline while open, then by final state and time."""
+    if document.finalized_ms is None:
+        return (IndexEntry(TXN_BY_DEADLINE, index_keys.encode(document.timeout_ms, str(txn_id))),)
+    key = index_keys.encode(document.state, document.finalized_ms, str(txn_id))
+    return (IndexEntry(TXN_BY_FINAL_STATE, key),)
+
+
+def operation_indexes(document: AnyOperation) -> tuple[IndexEntry, ...]:
+    """Return the index entries of an operation."""
+    if isinstance(document, WriteOperation):
+        return (IndexEntry(WRITES_BY_SEGMENT, index_keys.encode(document.segment)),)
+    if isinstance(document, AckOperation):
+        key = index_keys.encode(document.segment, document.subscription)
+        return (IndexEntry(ACKS_BY_SEGMENT_SUBSCRIPTION, key),)
+    return ()
+
+
+def participants_of(operations: Iterable[StoredOperation]) -> frozenset[Participant]:
+    """Return who takes part, by the operations."""
+    found = set()
+    for operation in operations:
+        document = operation.document
+        if isinstance(document, WriteOperation):
+            found.add(Participant(document.segment))
+        elif isinstance(document, AckOperation):
+            found.add(Participant(document.segment, document.subscription))
+    return frozenset(found)
+
+
+# -- acknowledgments ----------------------------------------------------------------------------------
+
+
+def ack_document(ack: Ack) -> AckDocument:
+    """Return the stored form of one acknowledgment."""
+    indexes = None if ack.batch_indexes is None else sorted(ack.batch_indexes)
+    return AckDocument(position=str(ack.position), size=ack.batch_size, indexes=indexes)
+
+
+def acks_of(document: AckOperation) -> tuple[Ack, ...]:
+    """Return the acknowledgments in an operation."""
+    return tuple(
+        Ack(
+            Position.parse(ack.position),
+            ack.size,
+            None if ack.indexes is None else frozenset(ack.indexes),
+            document.cumulative,
+        )
+        for ack in document.acks
+    )
+
+
+def processed_document(processed: ProcessedRange | None) -> ProcessedRangeDocument | None:
+    """Return the stored form of what a batch consumed of one segment."""
+    if processed is None:
+        return None
+    return ProcessedRangeDocument(
+        query=processed.query,
+        batch=processed.batch,
+        start=str(processed.start),
+        end=str(processed.end),
+        epoch=processed.epoch,
+    )
+
+
+def processed_of(document: ProcessedRangeDocument | None) -> ProcessedRange | None:
+    """Return what a batch consumed of one segment."""
+    if document is None:
+        return None
+    start, end = Position.parse(document.start), Position.parse(document.end)
+    return ProcessedRange(document.query, document.batch, start, end, document.epoch)

@@ -1,0 +1,93 @@
+"""What may be read of a segment, decided from what was read of it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from txnframework.model.ids import Branch, TxnID
+from txnframework.model.positions import Position
+from txnframework.model.reading import Visibility
+from txnframework.model.transactions import State, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A write operation: ``branch`` may have entries in ``ledger_id``, all of them after ``after``."""
+
+    branch: Branch
+    ledger_id: int
+    after: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """
+    What one reading comes to.
+
+    ``max_read``: everything up to it is decided. ``pin``: the open transaction that keeps it from moving, if one does.
+    ``aborted``: by ledger, the branches that ended without counting and have no abort record yet.
+    """
+
+    max_read: Position
+    pin: TxnID | None
+    aborted: dict[int, frozenset[Branch]]
+
+
+def undecided(
+    intents: Sequence[Intent],
+    headers: Mapping[TxnID, Transaction | None],
+    announced: Position | None,
+    items_max: int,
+) -> list[TxnID]:
+    """
+    Return transactions whose headers are to be read next; none when enough is known. ``intents`` by their ``after``.
+
+    The lowest open intent decides how far may be read, so those beyond it need no look. What was announced before stays
+    announced, though, even when a late intent is lower: everything up to there needs its outcome.
+    """
+    wanted: dict[TxnID, None] = {}
+    pinned = False
+    for intent in intents:
+        if pinned and (announced is None or intent.after >= announced):
+            break
+        txn_id = intent.branch.txn_id
+        if txn_id not in headers:
+            wanted[txn_id] = None
+            if len(wanted) == items_max:
+                break
+        else:
+            header = headers[txn_id]
+            pinned = pinned or (header is not None and header.state is State.OPEN)
+    return list(wanted)
+
+
+def seen(last_confirmed: Position, intents: Sequence[Intent], headers: Mapping[TxnID, Transaction | None]) -> Seen:
+    """
+    Return what may be read; ``last_confirmed`` was taken before the intents were read, and those before the headers.
+
+    An intent whose header is gone counts for nothing: either it was settled since, or it was never admitted.
+    """
+    pin: Intent | None = None
+    aborted: dict[int, set[Branch]] = {}
+    for intent in intents:
+        header = headers.get(intent.branch.txn_id)
+        if header is None:
+            continue
+        if header.state is State.OPEN:
+            if pin is None or intent.after < pin.after:
+                pin = intent
+        elif not header.counts(intent.branch.number):
+            aborted.setdefault(intent.ledger_id, set()).add(intent.branch)
+    return Seen(
+        last_confirmed if pin is None else min(pin.after, last_confirmed),
+        None if pin is None else pin.branch.txn_id,
+        {ledger_id: frozenset(branches) for ledger_id, branches in aborted.items()},
+    )
+
+
+def outcome_of(header: Transaction, branch: Branch) -> Visibility:
+    """Return what a header says of one of its branches."""
+    if header.state is State.OPEN:
+        return Visibility.OPEN
+    return Visibility.COMMITTED if header.counts(branch.number) else Visibility.ABORTED

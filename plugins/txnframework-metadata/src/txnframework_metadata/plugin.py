@@ -1,0 +1,52 @@
+"""The hooks: coordinator, transaction buffer and pending-ack store ``metadata``."""
+
+from __future__ import annotations
+
+from txnframework.interfaces import IPendingAckStore, ITransactionBuffer, ITransactionCoordinator
+from txnframework.plugin import (
+    CoordinatorContext,
+    Provider,
+    SegmentContext,
+    SubscriptionContext,
+    hookimpl,
+)
+from txnframework_metadata._buffer import MetadataBuffer
+from txnframework_metadata._coordinator import MetadataCoordinator
+from txnframework_metadata._options import BufferOptions, CoordinatorOptions, PendingAckOptions
+from txnframework_metadata._pending_ack import MetadataPendingAcks
+from txnframework_metadata._views import FAMILY
+
+_FAMILIES = frozenset({FAMILY})
+
+
+async def open_coordinator(context: CoordinatorContext) -> ITransactionCoordinator:
+    """Open the coordinator; nothing is read before it is used."""
+    return MetadataCoordinator(context)
+
+
+async def open_buffer(context: SegmentContext) -> ITransactionBuffer:
+    """Open the buffer of one segment; it recovers when it is first used."""
+    return MetadataBuffer(context)
+
+
+async def open_pending_acks(context: SubscriptionContext) -> IPendingAckStore:
+    """Open the pending-ack store of one subscription on one segment."""
+    return MetadataPendingAcks(context)
+
+
+@hookimpl
+def txnframework_coordinators() -> list[Provider[CoordinatorContext, ITransactionCoordinator]]:
+    """Provide ``metadata``."""
+    return [Provider(FAMILY, open_coordinator, MetadataCoordinator, _FAMILIES, CoordinatorOptions)]
+
+
+@hookimpl
+def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]:
+    """Provide ``metadata``."""
+    return [Provider(FAMILY, open_buffer, MetadataBuffer, _FAMILIES, BufferOptions)]
+
+
+@hookimpl
+def txnframework_pending_ack_stores() -> list[Provider[SubscriptionContext, IPendingAckStore]]:
+    """Provide ``metadata``."""
+    return [Provider(FAMILY, open_pending_acks, MetadataPendingAcks, _FAMILIES, PendingAckOptions)]
