@@ -19,6 +19,9 @@ from txnframework_sql._upgrade import ensure_current
 
 T = TypeVar("T")
 
+Kind = type[SqliteDatabase]
+"""What connects; tests pass one with faults."""
+
 
 @dataclass(slots=True)
 class _Shared:
@@ -39,15 +42,15 @@ class OpenThreads:
     _shared: dict[Hashable, _Shared] = field(default_factory=dict)
     _left_to_parent: list[_Shared] = field(default_factory=list)
 
-    def take(self, location: Location, options: DatabaseOptions, new_identity: str) -> DatabaseThread:
+    def take(self, location: Location, options: DatabaseOptions, new_identity: str, kind: Kind) -> DatabaseThread:
         """Return the thread of a database, started if there is none; to be given back."""
 
         def connect() -> Database:
-            return _connect(location, options, new_identity)
+            return _connect(location, options, new_identity, kind)
 
         if not options.share_connection:
             return DatabaseThread(connect, options.group_max)
-        key = (location.path, options.lock_timeout_ms, options.group_max)
+        key = (location.path, options.lock_timeout_ms, options.group_max, kind)
         with self._lock:
             shared = self._shared.get(key)
             if shared is None:
@@ -96,9 +99,11 @@ class Bridge:
         self._is_closed = False
 
     @classmethod
-    async def open(cls, location: Location, options: DatabaseOptions, new_identity: str) -> Bridge:
+    async def open(
+        cls, location: Location, options: DatabaseOptions, new_identity: str, kind: Kind = SqliteDatabase
+    ) -> Bridge:
         """Open the database; made, with ``new_identity``, if it is not there."""
-        thread = _open_threads.take(location, options, new_identity)
+        thread = _open_threads.take(location, options, new_identity, kind)
         try:
             await asyncio.wrap_future(thread.started)
         except BaseException:
@@ -156,10 +161,10 @@ class Bridge:
             return await future
 
 
-def _connect(location: Location, options: DatabaseOptions, new_identity: str) -> Database:
+def _connect(location: Location, options: DatabaseOptions, new_identity: str, kind: Kind) -> Database:
     """Open the file on the calling thread, with the schema of this release in it."""
     try:
-        database = SqliteDatabase(location, options.lock_timeout_ms)
+        database = kind(location, options.lock_timeout_ms)
         try:
             ensure_current(database, new_identity)
         except BaseException:

@@ -117,6 +117,11 @@ def end_session(database: Database, session: str) -> None:
     database.write(_DELETE_SESSION, of_session=session)
 
 
+def has_expired(database: Database, now_ms: int) -> bool:
+    """Return whether a session's time has passed that nobody has ended."""
+    return bool(database.rows(_EXPIRED, now_ms=now_ms))
+
+
 def end_expired(database: Database, now_ms: int) -> None:
     """End every session whose time has passed."""
     for (session,) in database.rows(_EXPIRED, now_ms=now_ms):

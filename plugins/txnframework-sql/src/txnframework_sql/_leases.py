@@ -10,7 +10,17 @@ from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
 from txnframework.interfaces import ILease
 from txnframework_sql._bridge import Bridge
-from txnframework_sql._lease_rows import Granted, Refused, Request, end_session, extend, give_up, take
+from txnframework_sql._lease_rows import (
+    Granted,
+    Refused,
+    Request,
+    end_expired,
+    end_session,
+    extend,
+    give_up,
+    has_expired,
+    take,
+)
 
 # A session counts as lost here this part of its life before anybody else may take its leases.
 _MARGIN = 6
@@ -67,6 +77,7 @@ class LeaseSession:
     async def acquire(self, name: str, holder: str) -> Lease:
         """Take a lease, or raise LeaseHeld."""
         async with self._changing:
+            self._bridge.require_open()
             now_ms = self._environment.now_ms()
             if now_ms >= self._relied_on_ms:
                 self._lapse()
@@ -84,6 +95,19 @@ class LeaseSession:
             self._lapse()
         return lease
 
+    def look_after_expired(self) -> None:
+        """
+        End what others left to expire, from now on, since somebody here waits for it.
+
+        A process that was killed changes nothing by itself, so nobody would be woken by the end of its leases.
+        """
+        if not self._tasks:
+            loop = asyncio.get_running_loop()
+            self._tasks = (
+                loop.create_task(self._beat(), name="txnframework-sql heartbeat"),
+                loop.create_task(self._expire(), name="txnframework-sql session"),
+            )
+
     async def release(self, lease: Lease) -> None:
         """Give up a lease; every copy of it in this session ends."""
         if lease not in self._held:
@@ -96,9 +120,9 @@ class LeaseSession:
 
     async def close(self) -> None:
         """End the session, and its leases with it; may be repeated."""
+        was_known = self._is_known
         await self.abandon()
-        if self._is_known:
-            self._is_known = False
+        if was_known:
             await self._bridge.write(lambda database: end_session(database, self.name))
 
     async def abandon(self) -> None:
@@ -107,16 +131,12 @@ class LeaseSession:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = ()
+        self._is_known = False
         self._lapse()
 
     def _keep_alive(self, expires_ms: int) -> None:
         self._relied_on_ms = max(self._relied_on_ms, expires_ms - self._ttl_ms // _MARGIN)
-        if not self._tasks:
-            loop = asyncio.get_running_loop()
-            self._tasks = (
-                loop.create_task(self._beat(), name="txnframework-sql heartbeat"),
-                loop.create_task(self._expire(), name="txnframework-sql session"),
-            )
+        self.look_after_expired()
 
     async def _beat(self) -> None:
         """Write a new time of expiry every third of a session's life."""
@@ -133,6 +153,10 @@ class LeaseSession:
 
     async def _renew(self) -> None:
         now_ms = self._environment.now_ms()
+        if not self._is_known:
+            if await self._bridge.read(lambda database: has_expired(database, now_ms)):
+                await self._bridge.write(lambda database: end_expired(database, now_ms))
+            return
         if self._has_lapsed:
             await self._bridge.write(lambda database: end_session(database, self.name))
         expires_ms = now_ms + self._ttl_ms

@@ -7,11 +7,11 @@ from zope.interface import implementer
 from txnframework.environment import Environment
 from txnframework.interfaces import ILedgerStore, IManagedLedger
 from txnframework_sql import _ledger_rows, _trim
-from txnframework_sql._bridge import Bridge
+from txnframework_sql._bridge import Bridge, Kind
 from txnframework_sql._ledger import SqlManagedLedger
 from txnframework_sql._ledger_rows import Managed
 from txnframework_sql._options import LedgerOptions
-from txnframework_sql._sqlite import locate
+from txnframework_sql._sqlite import SqliteDatabase, locate
 from txnframework_sql._store_rows import known_ledger_identity, ledger_identity
 from txnframework_sql._watch import Watches
 
@@ -63,7 +63,11 @@ class SqlLedgerStore:
 
 
 async def open_ledger_store(
-    url: str, environment: Environment, options: LedgerOptions, identity: str | None
+    url: str,
+    environment: Environment,
+    options: LedgerOptions,
+    identity: str | None,
+    kind: Kind = SqliteDatabase,
 ) -> SqlLedgerStore:
     """
     Open the ledgers of a database, made if it is not there; ``identity``: that of the metadata store to belong to.
@@ -73,7 +77,7 @@ async def open_ledger_store(
     :raises UnknownFormat: a later release made or upgraded it.
     :raises Unavailable: it is locked, or cannot be opened; nothing was changed.
     """
-    bridge = await Bridge.open(locate(url), options, f"sql-{environment.random_bits(64):016x}")
+    bridge = await Bridge.open(locate(url), options, f"sql-{environment.random_bits(64):016x}", kind)
     try:
         # Writes once in the life of a database; afterwards it is only compared.
         found = await bridge.read(known_ledger_identity) or ""

@@ -19,12 +19,15 @@ from txnframework.model import (
     RecordPage,
 )
 from txnframework_sql import _records
-from txnframework_sql._bridge import Bridge
+from txnframework_sql._bridge import Bridge, Kind
 from txnframework_sql._leases import LeaseSession
 from txnframework_sql._options import MetadataOptions
-from txnframework_sql._sqlite import locate
+from txnframework_sql._sqlite import SqliteDatabase, locate
 from txnframework_sql._store_rows import identity
 from txnframework_sql._watch import Watches
+
+_LEASES = "/lease/"
+_BEHIND_LEASES = "/lease0"
 
 
 @implementer(IAtomicBatchStore, ISharedStore, IDurableStore)
@@ -76,6 +79,9 @@ class SqlMetadataStore:
 
     async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
         """Return an armed watch."""
+        self.bridge.require_open()
+        if _holds_leases(target):
+            self._leases.look_after_expired()
         return await self._watches.arm(target)
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
@@ -97,7 +103,16 @@ class SqlMetadataStore:
         await self.bridge.close()
 
 
-async def open_metadata_store(url: str, environment: Environment, options: MetadataOptions) -> SqlMetadataStore:
+def _holds_leases(target: Key | KeyRange | IndexRange) -> bool:
+    """Whether somebody who watches this may wait for the end of a lease."""
+    if isinstance(target, Key):
+        return target.path.startswith(_LEASES)
+    return isinstance(target, KeyRange) and target.start < _BEHIND_LEASES and target.stop > _LEASES
+
+
+async def open_metadata_store(
+    url: str, environment: Environment, options: MetadataOptions, kind: Kind = SqliteDatabase
+) -> SqlMetadataStore:
     """
     Open the records of a database, made if it is not there.
 
@@ -105,7 +120,7 @@ async def open_metadata_store(url: str, environment: Environment, options: Metad
     :raises UnknownFormat: a later release made or upgraded it.
     :raises Unavailable: it is locked, or cannot be opened; nothing was changed.
     """
-    bridge = await Bridge.open(locate(url), options, f"sql-{environment.random_bits(64):016x}")
+    bridge = await Bridge.open(locate(url), options, f"sql-{environment.random_bits(64):016x}", kind)
     try:
         found = await bridge.read(identity)
     except BaseException:

@@ -1,0 +1,187 @@
+"""Harnesses for the suites of ``txnframework.testing``: one SQLite file for each test."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import ClassVar
+
+from txnframework.errors import TxnFrameworkError
+from txnframework.interfaces import ILedgerStore, IMetadataStore
+from txnframework.testing import Belonging, Crashing, Disconnecting, Harness, VirtualEnvironment, run_ready
+from txnframework_sql._bridge import Bridge
+from txnframework_sql._database import Database
+from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
+from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
+from txnframework_sql._options import LedgerOptions, MetadataOptions
+from txnframework_sql._sqlite import SqliteDatabase
+
+SESSION_TTL_MS = 6_000
+POLL_MS = 20
+
+
+class CuttableDatabase(SqliteDatabase):
+    """A connection that can be cut: the next commit is done and not answered, and nothing else gets through."""
+
+    is_cut: ClassVar[bool] = False
+    has_lost_reply: ClassVar[bool] = False
+
+    @classmethod
+    def cut(cls, is_cut: bool) -> None:
+        """Cut or restore every connection of this class; each client of a harness has a class of its own."""
+        cls.is_cut, cls.has_lost_reply = is_cut, False
+
+    def begin_read(self) -> None:
+        """Begin, unless it is cut."""
+        if self.is_cut:
+            raise sqlite3.OperationalError("cut off")
+        super().begin_read()
+
+    def begin_write(self) -> None:
+        """Begin, unless it is cut and has lost its reply."""
+        if self.is_cut and self.has_lost_reply:
+            raise sqlite3.OperationalError("cut off")
+        super().begin_write()
+
+    def commit(self) -> None:
+        """Commit; if it is cut, nobody hears of it."""
+        super().commit()
+        if self.is_cut:
+            type(self).has_lost_reply = True
+            raise sqlite3.OperationalError("the reply was lost")
+
+
+class _File:
+    """The file of one test and the clients that have it open."""
+
+    def __init__(self, directory: Path, environment: VirtualEnvironment) -> None:
+        self.url = f"sqlite:///{directory / 'txn.db'}"
+        self._environment = environment
+        self._clients: dict[Bridge, type[CuttableDatabase]] = {}
+
+    def kind(self) -> type[CuttableDatabase]:
+        """Return the connection class of another client."""
+        return type("OneClient", (CuttableDatabase,), {})
+
+    def opened(self, bridge: Bridge, kind: type[CuttableDatabase]) -> None:
+        """Remember a client."""
+        self._clients[bridge] = kind
+
+    def closing(self, bridge: Bridge) -> None:
+        """Forget a client."""
+        self._clients.pop(bridge, None)
+
+    def cut(self, bridge: Bridge, is_cut: bool) -> None:
+        """Cut or restore a client."""
+        self._clients[bridge].cut(is_cut)
+
+    async def settle(self) -> None:
+        """Let every thread do what it was asked, and every waiting watch look at the database once."""
+        for step_ms in (0, POLL_MS):
+            await self._environment.advance(step_ms)
+            for bridge in tuple(self._clients):
+                # The second one begins after the writes that stood beside the first are done.
+                for _ in range(2):
+                    with suppress(TxnFrameworkError):
+                        await bridge.read(_nothing)
+            await run_ready()
+
+
+def _nothing(_: Database) -> None:
+    pass
+
+
+class SqlMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disconnecting[IMetadataStore]):
+    """Opens metadata stores on one file, each with a connection of its own, as several processes would."""
+
+    def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
+        super().__init__(directory, environment)
+        self._file = _File(directory, self.environment)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[IMetadataStore]:
+        """Open a client; its session ends with the block."""
+        options = MetadataOptions(session_ttl_ms=SESSION_TTL_MS, poll_ms=POLL_MS, share_connection=False)
+        kind = self._file.kind()
+        store = await open_metadata_store(self._file.url, self.environment, options, kind)
+        self._file.opened(store.bridge, kind)
+        try:
+            yield store
+        finally:
+            self._file.closing(store.bridge)
+            await store.close()
+
+    async def settle(self) -> None:
+        """Wait for threads, and for the watches that poll."""
+        await self._file.settle()
+
+    async def crash(self, opened: IMetadataStore) -> None:
+        """Stop its heartbeat, and wait until its session has expired for everybody else."""
+        assert isinstance(opened, SqlMetadataStore)
+        self._file.closing(opened.bridge)
+        await opened.abandon()
+        for _ in range(2 * SESSION_TTL_MS // 500):
+            await self.environment.advance(500)
+            await self.settle()
+
+    async def cut(self, opened: IMetadataStore) -> None:
+        """Lose the next reply, then the connection."""
+        assert isinstance(opened, SqlMetadataStore)
+        self._file.cut(opened.bridge, True)
+
+    async def restore(self, opened: IMetadataStore) -> None:
+        """Connect again."""
+        assert isinstance(opened, SqlMetadataStore)
+        self._file.cut(opened.bridge, False)
+
+
+class SqlLedgerHarness(
+    Harness[ILedgerStore], Belonging[ILedgerStore], Crashing[ILedgerStore], Disconnecting[ILedgerStore]
+):
+    """Opens ledger stores on one file, each with a connection of its own, as several processes would."""
+
+    def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
+        super().__init__(directory, environment)
+        self._file = _File(directory, self.environment)
+
+    def open(self) -> AbstractAsyncContextManager[ILedgerStore]:
+        """Open a client that belongs to the records in the same file."""
+        return self._open(None)
+
+    def open_as(self, identity: str) -> AbstractAsyncContextManager[ILedgerStore]:
+        """Open a client that belongs to another metadata store."""
+        return self._open(identity)
+
+    @asynccontextmanager
+    async def _open(self, identity: str | None) -> AsyncIterator[ILedgerStore]:
+        options = LedgerOptions(poll_ms=POLL_MS, share_connection=False)
+        kind = self._file.kind()
+        store = await open_ledger_store(self._file.url, self.environment, options, identity, kind)
+        self._file.opened(store.bridge, kind)
+        try:
+            yield store
+        finally:
+            self._file.closing(store.bridge)
+            await store.close()
+
+    async def settle(self) -> None:
+        """Wait for threads, and for the watches that poll."""
+        await self._file.settle()
+
+    async def crash(self, opened: ILedgerStore) -> None:
+        """Let go: what was not committed is not there."""
+        assert isinstance(opened, SqlLedgerStore)
+        self._file.closing(opened.bridge)
+        await opened.close()
+
+    async def cut(self, opened: ILedgerStore) -> None:
+        """Lose the next reply, then the connection."""
+        assert isinstance(opened, SqlLedgerStore)
+        self._file.cut(opened.bridge, True)
+
+    async def restore(self, opened: ILedgerStore) -> None:
+        """Connect again."""
+        assert isinstance(opened, SqlLedgerStore)
+        self._file.cut(opened.bridge, False)
