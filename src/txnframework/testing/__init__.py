@@ -28,12 +28,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from txnframework.testing._suites.buffer import BufferSuite
     from txnframework.testing._suites.ledger_store import LedgerStoreSuite
-    from txnframework.testing.world import World, WorldHarness
-
     from txnframework.testing._suites.metadata_store import MetadataStoreSuite
     from txnframework.testing.capabilities import requires
     from txnframework.testing.clock import VirtualEnvironment, run_ready
     from txnframework.testing.harness import Belonging, Crashing, Disconnecting, Harness
+    from txnframework.testing.world import World, WorldHarness
 
 __all__ = [
     "Belonging",

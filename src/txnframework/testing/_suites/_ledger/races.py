@@ -27,7 +27,7 @@ class RaceRules(LedgerStoreRules):
     """Two clients of one ledger, and one that is lost."""
 
     async def test_racing_appends(self) -> None:
-        """Appends of two clients at a time all stand there once, each call's entries adjacent, each writer's in order."""
+        """Appends of two clients at a time all stand there once, each call's adjacent, each writer's in order."""
 
         async def write(ledger: IManagedLedger, who: bytes) -> list[Position]:
             positions: list[Position] = []

@@ -151,7 +151,7 @@ class TailRules(LedgerStoreRules):
             assert await ledger.count(EntryRange(d, d), 99) == Counted(d, 0)
 
     async def test_find_time(self) -> None:
-        """The position before the first entry of that time or later; before all for the past, the end for the future."""
+        """The position before the first entry of that time or later; the start for the past, the end for the future."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             positions: list[Position] = []

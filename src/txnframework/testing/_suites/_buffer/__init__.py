@@ -1,0 +1,1 @@
+"""The rules of ITransactionBuffer, by what they speak of."""

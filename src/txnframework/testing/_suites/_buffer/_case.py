@@ -1,0 +1,122 @@
+"""What the rules of the buffer role share."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from txnframework.interfaces import IAtomicBatchStore, IPlannableBuffer
+from txnframework.model import (
+    EARLIEST,
+    Action,
+    Append,
+    Appended,
+    Begin,
+    Branch,
+    End,
+    EntryPage,
+    Isolation,
+    Limit,
+    Participant,
+    Position,
+    ProducerSequence,
+    ReadableEntry,
+    ReadRequest,
+    Transaction,
+    TxnID,
+)
+from txnframework.model.entries import encode_entry
+from txnframework.model.entry_view import EntryMessage, EntryView
+from txnframework.testing._suites._base import Suite
+from txnframework.testing.harness import Harness
+from txnframework.testing.world import World
+
+TIMEOUT_MS = 60_000
+PAGE = Limit(3)
+"""Small, so that reading goes by several pages."""
+
+
+class BufferRules(Suite):
+    """Rules of one buffer; the harness opens processes over the same stores."""
+
+    capabilities: ClassVar[tuple[Any, ...]] = (IPlannableBuffer, IAtomicBatchStore)
+    data: Harness[World]
+
+    def subjects(self, opened: World) -> tuple[object, ...]:
+        """Return what may promise more than its role: the buffer, and the store under it."""
+        return (opened.buffer, opened.store)
+
+
+async def begin(world: World) -> TxnID:
+    """Return a new transaction in which this segment may be written."""
+    txn = await world.coordinator.begin(Begin(TIMEOUT_MS))
+    await world.coordinator.enlist(txn.txn_id, frozenset({Participant(world.buffer.segment)}))
+    return txn.txn_id
+
+
+async def commit(world: World, txn_id: TxnID, *branches: int) -> Transaction:
+    """Commit with these branches; without any: with the beginner's."""
+    return await world.coordinator.end(End(txn_id, Action.COMMIT, branches=frozenset(branches or {0})))
+
+
+async def abort(world: World, txn_id: TxnID) -> Transaction:
+    """Abort."""
+    return await world.coordinator.end(End(txn_id, Action.ABORT))
+
+
+def entry(text: str, branch: Branch | None = None, *sequences: int, producer: str = "") -> Append:
+    """Return an entry with one message for each sequence, or a single one without; its text names it."""
+    messages = [EntryMessage(None, text.encode(), (), sequence, 0) for sequence in sequences or (0,)]
+    token = ProducerSequence(producer or "producer", sequences[0], sequences[-1]) if sequences else None
+    data = encode_entry(messages, producer or "producer", branch)
+    return Append(data, len(messages), branch, token)
+
+
+async def send(world: World, text: str, txn_id: TxnID | None = None, branch: int = 0) -> Position:
+    """Publish one message, in a transaction's branch or in none; return where it stands."""
+    in_branch = None if txn_id is None else Branch(txn_id, branch)
+    (appended,) = await world.buffer.append((entry(text, in_branch),))
+    assert not appended.duplicate
+    return appended.position
+
+
+async def send_sequence(world: World, sequence: int, txn_id: TxnID | None = None, branch: int = 0) -> Appended:
+    """Publish a message that its producer may have sent before."""
+    in_branch = None if txn_id is None else Branch(txn_id, branch)
+    (appended,) = await world.buffer.append((entry(f"s{sequence}", in_branch, sequence),))
+    return appended
+
+
+def text_of(found: ReadableEntry) -> str:
+    """Return the text of an entry's first message."""
+    return EntryView(found.data).message(0).value.decode()
+
+
+async def pages(
+    world: World, after: Position = EARLIEST, isolation: Isolation = Isolation.READ_COMMITTED, limit: Limit = PAGE
+) -> list[EntryPage]:
+    """Read until there is no more for now."""
+    await world.buffer.max_read_position()
+    found: list[EntryPage] = []
+    while True:
+        page = await world.buffer.read(ReadRequest(after, limit, isolation))
+        assert len(page.entries) <= limit.items
+        assert page.upto >= after, "reading never moves back"
+        if page.upto == after:
+            assert not page.entries
+            return found
+        for one in page.entries:
+            assert after < one.position <= page.upto
+        for skipped in page.skipped:
+            assert after < skipped <= page.upto
+        found.append(page)
+        after = page.upto
+
+
+async def visible(world: World, after: Position = EARLIEST) -> list[str]:
+    """Return the texts that a reader of committed data sees, in the order of reading."""
+    return [text_of(one) for page in await pages(world, after) for one in page.entries]
+
+
+async def skipped(world: World) -> list[Position]:
+    """Return the positions that reading left out because their branch was aborted."""
+    return [position for page in await pages(world) for position in page.skipped]

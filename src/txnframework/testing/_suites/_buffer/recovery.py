@@ -1,0 +1,161 @@
+"""Rules of settling, restarting and forgetting."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from txnframework.errors import TransactionNotFound
+from txnframework.model import Transaction
+from txnframework.testing._suites._buffer._case import (
+    TIMEOUT_MS,
+    BufferRules,
+    abort,
+    begin,
+    commit,
+    send,
+    skipped,
+    visible,
+)
+from txnframework.testing.world import World
+
+
+class RecoveryRules(BufferRules):
+    """Outcomes take effect once, whoever makes them, and are read by whoever comes later."""
+
+    async def test_restart(self) -> None:
+        """Half plain and half transactional, half of those aborted, ten rounds: the same is read after a restart."""
+        expected: list[str] = []
+        async with self.data.open() as world:
+            for number in range(10):
+                await send(world, f"plain {number}")
+                expected.append(f"plain {number}")
+                txn = await begin(world)
+                await send(world, f"inside {number}", txn)
+                if number % 2:
+                    await commit(world, txn)
+                    expected.append(f"inside {number}")
+                else:
+                    await abort(world, txn)
+            assert await visible(world) == expected
+            end, passed_over = await world.buffer.max_read_position(), await skipped(world)
+        async with self.data.open() as world:
+            assert await world.buffer.recover() >= end
+            assert await visible(world) == expected
+            assert await skipped(world) == passed_over
+
+    async def test_open_transactions_survive(self) -> None:
+        """Transactions that were open at a restart still pin, and can be ended after it."""
+        async with self.data.open() as world:
+            kept, dropped = await begin(world), await begin(world)
+            await send(world, "kept", kept)
+            await send(world, "dropped", dropped)
+            await send(world, "plain")
+        async with self.data.open() as world:
+            assert await visible(world) == []
+            await commit(world, kept)
+            assert await visible(world) in ([], ["kept"])
+        async with self.data.open() as world:
+            await abort(world, dropped)
+            assert await visible(world) == ["kept", "plain"]
+
+    async def test_recover_may_be_repeated(self) -> None:
+        """Recovering again gives no less, and reading needs no call of it."""
+        async with self.data.open() as world:
+            await send(world, "x")
+            first = await world.buffer.recover()
+            assert await world.buffer.recover() >= first
+            assert await visible(world) == ["x"]
+        async with self.data.open() as world:
+            assert await visible(world) == ["x"]
+
+    async def test_settle_in_any_order(self) -> None:
+        """
+        Settling an outcome, once or often, here or elsewhere, before or after another one's, changes nothing of it.
+
+        If this fails, check that an abort record stands before the operation is deleted, and that deleting what is
+        gone succeeds.
+        """
+        async with self.data.open() as world, self.data.open() as other:
+            ended: list[Transaction] = []
+            expected: list[str] = []
+            for number in range(6):
+                txn = await begin(world)
+                await send(world, f"zero {number}", txn)
+                await send(other, f"six {number}", txn, 6)
+                if number % 3 == 0:
+                    ended.append(await abort(world, txn))
+                else:
+                    ended.append(await commit(other, txn, *((0, 6) if number % 3 == 1 else (0,))))
+                    expected += [f"zero {number}", *([f"six {number}"] if number % 3 == 1 else [])]
+            for process, order in ((other, ended[::-1]), (world, ended), (world, ended[::2]), (other, ended)):
+                for one in order:
+                    await process.buffer.settle(one)
+                assert await visible(process) == expected
+            await asyncio.gather(*(process.buffer.settle(one) for one in ended for process in (world, other)))
+            assert await visible(world) == await visible(other) == expected
+        async with self.data.open() as fresh:
+            assert await visible(fresh) == expected
+
+    async def test_settled_is_visible_at_once(self) -> None:
+        """After settle has returned the outcome is readable here, without waiting for any watch."""
+        async with self.data.open() as world:
+            before = await world.buffer.max_read_position()
+            txn = await begin(world)
+            inside = await send(world, "inside", txn)
+            await world.buffer.settle(await commit(world, txn))
+            assert await self.soon(world.buffer.advanced(before)) >= inside
+
+    async def test_coordinator_settles(self) -> None:
+        """A coordinator that is told to settle makes the outcome take effect, and may be told again."""
+        async with self.data.open() as world:
+            kept, dropped = await begin(world), await begin(world)
+            await send(world, "kept", kept)
+            await send(world, "dropped", dropped)
+            await commit(world, kept)
+            await abort(world, dropped)
+            for txn in (kept, dropped, kept):
+                assert (await world.coordinator.settle(txn)).left == 0
+            assert await visible(world) == ["kept"]
+
+    async def test_forgotten_transactions_stay_decided(self) -> None:
+        """
+        Long after a transaction was forgotten its messages are what they were: visible, or never.
+
+        If this fails, check that nothing is collected whose effect is not durable: an unknown id means committed.
+        """
+        async with self.data.open() as world, self.data.open() as other:
+            kept, dropped = await begin(world), await begin(world)
+            await send(world, "kept", kept)
+            await send(other, "lost", kept, 6)
+            await send(world, "dropped", dropped)
+            await commit(world, kept)
+            await abort(world, dropped)
+            assert await visible(other) == ["kept"]
+            await self.data.pass_time(365 * 24 * 3600 * 1000)
+            while (await world.coordinator.collect(self.data.now_ms())).done:
+                pass
+            for txn in (kept, dropped):
+                with pytest.raises(TransactionNotFound):
+                    await world.coordinator.describe(txn)
+            for process in (world, other):
+                assert await visible(process) == ["kept"]
+        async with self.data.open() as fresh:
+            assert await visible(fresh) == ["kept"]
+
+    async def test_timed_out_transaction_releases(self) -> None:
+        """What an abandoned transaction pinned is readable after its timeout was noticed; what it wrote never is."""
+        async with self.data.open() as world:
+            txn = await begin(world)
+            await send(world, "inside", txn)
+            await send(world, "behind")
+            await self.expire(world, TIMEOUT_MS // 2)
+            assert await visible(world) == []
+            await self.expire(world, TIMEOUT_MS * 60)
+            assert await visible(world) == ["behind"]
+
+    async def expire(self, world: World, after_ms: int) -> None:
+        """Let time pass and abort what is past its deadline."""
+        await self.data.pass_time(after_ms)
+        await world.coordinator.expire(self.data.now_ms())

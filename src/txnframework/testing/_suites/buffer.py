@@ -1,0 +1,18 @@
+"""The suite of ITransactionBuffer and IPlannableBuffer, over any coordinator and any stores."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from txnframework.testing._suites._buffer.announcing import AnnouncementRules, PlanRules
+from txnframework.testing._suites._buffer.recovery import RecoveryRules
+from txnframework.testing._suites._buffer.visibility import VisibilityRules
+from txnframework.testing._suites._buffer.writes import WriteRules
+from txnframework.testing.harness import Harness
+from txnframework.testing.world import World
+
+
+class BufferSuite(RecoveryRules, PlanRules, AnnouncementRules, WriteRules, VisibilityRules):
+    """Every rule of a buffer: subclass as ``TestX(BufferSuite)`` and name the harness, a ``WorldHarness``."""
+
+    harness: ClassVar[type[Harness[World]]]

@@ -1,0 +1,368 @@
+"""The suites notice: each backend here breaks one rule on purpose, and the test of that rule fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework.interfaces import ILedgerStore, IMetadataStore
+from txnframework.model import (
+    Append,
+    Appended,
+    Batch,
+    EntryRange,
+    Expected,
+    IndexEntry,
+    IndexRange,
+    Key,
+    KeyRange,
+    Position,
+    Record,
+)
+from txnframework.testing import LedgerStoreSuite, MetadataStoreSuite, VirtualEnvironment
+from txnframework.testing._suites._base import Suite, run_test
+from txnframework_memory import MemoryMetadataStore, MemorySpace, yield_once
+from txnframework_memory._records import Change, Place, Records, place_of
+from txnframework_memory._rows import Copy, Row, Rows, Window
+from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
+
+Test = Callable[[Any], Any]
+
+# -- metadata stores that break a rule ----------------------------------------------------------------
+
+
+class IgnoresVersions(Records):
+    """Writes whatever was expected."""
+
+    def _check(self, key: Key, expected: Expected) -> None:
+        pass
+
+
+class KeepsOldIndexEntries(Records):
+    """Adds the new index entries of a record and leaves the old ones until it is deleted."""
+
+    def _reindex(
+        self, place: Place, before: frozenset[IndexEntry], after: frozenset[IndexEntry], changes: list[Change]
+    ) -> None:
+        super()._reindex(place, frozenset() if after else before, after, changes)
+
+
+class LagsOnDelete(Records):
+    """Removes the index entries of a deleted record with the next write only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._late: list[Key] = []
+
+    def apply(self, batch: Batch) -> tuple[Record, ...]:
+        late, self._late = self._late, [delete.key for delete in batch.deletes]
+        changes: list[Change] = []
+        for key in late:
+            self._remove(place_of(key), changes)
+        written = super().apply(replace(batch, deletes=()))
+        self.watches.notify(Change(*place_of(key), frozenset()) for key in self._late)
+        return written
+
+    def get(self, key: Key) -> Record | None:
+        return None if key in self._late else super().get(key)
+
+
+class ReusesNumbers(Records):
+    """Counts from the highest number that is left."""
+
+    def _next_key(self, prefix: Key) -> Key:
+        path, partition = place_of(prefix)
+        taken = [one for one, _ in self._places if one.startswith(f"{path}/")]
+        number = int(taken[-1].rpartition("/")[2]) + 1 if taken else 0
+        return Key(f"{path}/{number:020d}", partition)
+
+
+class HoldsItsStop(Records):
+    """Takes the stop of a range for its last key."""
+
+    def scan(self, keys: KeyRange, items_max: int) -> Any:
+        return super().scan(KeyRange(keys.start, keys.stop + "\x00", keys.partition), items_max)
+
+
+class StopsPagingAtEqualKeys(Records):
+    """Resumes an index scan behind the last key, not behind the last record."""
+
+    def scan_index(self, entries: Any, items_max: int) -> Any:
+        page = super().scan_index(entries, items_max)
+        if not isinstance(page.resume, IndexRange):
+            return page
+        return replace(page, resume=replace(page.resume, start=page.resume.start + b"\x00", after=None))
+
+
+class ChecksTooEarly(MemoryMetadataStore):
+    """Looks at what a batch checks, and writes later."""
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        await super().apply(Batch(checks=batch.checks))
+        await yield_once()
+        return await super().apply(replace(batch, checks=()))
+
+
+class AppliesStepByStep(MemoryMetadataStore):
+    """Applies the puts of a batch one by one."""
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        await super().apply(Batch(checks=batch.checks))
+        written = [
+            record for put in batch.puts for record in await super(AppliesStepByStep, self).apply(Batch((), (put,)))
+        ]
+        await super().apply(Batch(deletes=batch.deletes))
+        return tuple(written)
+
+
+class ReadsItsOwnPast(MemoryMetadataStore):
+    """Remembers every record that it has read."""
+
+    async def get(self, key: Key) -> Record | None:
+        seen: dict[Key, Record | None] = self.__dict__.setdefault("seen", {})
+        if key not in seen:
+            seen[key] = await super().get(key)
+        return seen[key]
+
+
+class CallsEveryFailureUnavailable(MemoryMetadataStore):
+    """Says that nothing was changed when it does not know."""
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        try:
+            return await super().apply(batch)
+        except OutcomeUnknown as error:
+            raise Unavailable("the connection was lost") from error
+
+
+class ArmsLate(MemoryMetadataStore):
+    """Hands out a watch that hears what happens from the first wait on."""
+
+    async def watch(self, target: Any) -> Any:
+        watch: Any = await super().watch(target)
+        concerns, waited = watch.concerns, watch.changed
+        watch.concerns = lambda change: False
+
+        async def changed() -> None:
+            watch.concerns = concerns
+            await waited()
+
+        watch.changed = changed
+        return watch
+
+
+class ForgetsFencing(MemorySpace):
+    """Gives every holder of a lease the same number."""
+
+    def next_fencing(self) -> int:
+        return 1
+
+
+class KeepsLeases(MemorySpace):
+    """Does not notice that a session has ended."""
+
+    def end_session(self, session: str) -> None:
+        pass
+
+
+# -- ledgers that break a rule ------------------------------------------------------------------------
+
+
+class AppendsAfterSeal(Row):
+    """Seals for readers only."""
+
+    def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
+        sealed, self._is_sealed = self._is_sealed, False
+        try:
+            return super().append(entries, ledger_id)
+        finally:
+            self._is_sealed = sealed
+
+
+class AppendsToWhicheverIsOpen(Row):
+    """Ignores which ledger an append names."""
+
+    def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
+        return super().append(entries, self._open_id)
+
+
+class ForgetsSequences(Row):
+    """Loses its window when it rolls."""
+
+    def roll(self) -> Any:
+        self._windows.clear()
+        return super().roll()
+
+
+class ComparesFirstSequences(Row):
+    """Looks for copies by their first sequence alone."""
+
+    class FirstOnly(Window):
+        def overlapping(self, first: int, last: int) -> list[Copy]:
+            return [copy for copy in self.copies if copy.sequence.first == first]
+
+    def _append_one(self, entry: Append) -> Appended:
+        if entry.sequence:
+            self._windows.setdefault(entry.sequence.producer, self.FirstOnly())
+        return super()._append_one(entry)
+
+
+class ReplacesBlindly(Row):
+    """Replaces whatever copy there is when one is named."""
+
+    def _append_one(self, entry: Append) -> Appended:
+        if entry.replaces and entry.sequence:
+            for copy in self._windows[entry.sequence.producer].overlapping(entry.sequence.first, entry.sequence.last):
+                entry = replace(entry, replaces=copy.position)
+        return super()._append_one(entry)
+
+
+class HidesTrimming(Row):
+    """Reads on behind what was trimmed."""
+
+    def _require_untrimmed(self, entries: EntryRange) -> None:
+        pass
+
+
+class ReadsWithoutBytes(Row):
+    """Bounds a read by items only."""
+
+    def read(self, entries: EntryRange, limit: Any) -> Any:
+        return super().read(entries, replace(limit, bytes=1 << 40))
+
+
+class MovesItsTailBack(Row):
+    """Computes the tail from what is left."""
+
+    def tail(self) -> Any:
+        tail = super().tail()
+        last = max((one.position for ledger in self._ledgers.values() for one in ledger), default=Position(0, -1))
+        return replace(tail, last_confirmed=last)
+
+
+# -- running them -------------------------------------------------------------------------------------
+
+
+class BrokenStores(MemoryMetadataHarness):
+    """Opens clients of a store with one part replaced."""
+
+    patience_s: ClassVar[float] = 0.2
+    part: ClassVar[type[Any]]
+
+    def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
+        super().__init__(directory, environment)
+        if issubclass(self.part, MemorySpace):
+            self.space = self.part(self.environment)
+        if issubclass(self.part, Records):
+            self.space.records = self.part()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[IMetadataStore]:
+        async with super().open() as store:
+            if issubclass(self.part, MemoryMetadataStore):
+                store.__class__ = self.part
+            yield store
+
+
+class BrokenLedgers(MemoryLedgerHarness):
+    """Opens clients of ledgers with one part replaced."""
+
+    patience_s: ClassVar[float] = 0.2
+    part: ClassVar[type[Any]]
+
+    def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
+        super().__init__(directory, environment)
+        part = self.part
+
+        class BrokenRows(Rows):
+            def create(self, name: str) -> Row:
+                row = super().create(name)
+                row.__class__ = part
+                return row
+
+        self.space.rows = BrokenRows(self.environment.now_ms)
+
+    @asynccontextmanager
+    async def open_as(self, identity: str) -> AsyncIterator[ILedgerStore]:
+        async with super().open_as(identity) as ledgers:
+            yield ledgers
+
+
+METADATA = [
+    (IgnoresVersions, "test_put_at_stale_version_changes_nothing", {}),
+    (IgnoresVersions, "test_one_of_two_creates_wins", {}),
+    (IgnoresVersions, "test_no_update_is_lost", {}),
+    (KeepsOldIndexEntries, "test_entries_follow_their_record", {}),
+    (LagsOnDelete, "test_entries_follow_their_record", {}),
+    (LagsOnDelete, "test_reads_see_confirmed_writes_of_others", {}),
+    (ReusesNumbers, "test_numbers_are_not_used_again", {}),
+    (HoldsItsStop, "test_edges", {}),
+    (StopsPagingAtEqualKeys, "test_pages_among_equal_keys", {"items_max": 2}),
+    (ChecksTooEarly, "test_checked_header_excludes_a_concurrent_decision", {}),
+    (ChecksTooEarly, "test_crossed_checks_do_not_both_succeed", {}),
+    (AppliesStepByStep, "test_one_failing_step_fails_all", {"failing": "put"}),
+    (AppliesStepByStep, "test_cancelled_batch_is_whole_or_not_at_all", {}),
+    (ReadsItsOwnPast, "test_reads_see_confirmed_writes_of_others", {}),
+    (CallsEveryFailureUnavailable, "test_lost_reply", {"step": "change"}),
+    (ArmsLate, "test_armed_when_handed_out", {"target": Key("/w/1")}),
+    (ForgetsFencing, "test_released", {}),
+    (ForgetsFencing, "test_fencing_grows_over_a_restart", {}),
+    (KeepsLeases, "test_ends_with_its_session", {}),
+    (KeepsLeases, "test_crash_ends_it", {}),
+]
+
+LEDGERS = [
+    (AppendsAfterSeal, "test_sealed_refuses", {}),
+    (AppendsToWhicheverIsOpen, "test_closed_ledger_refuses", {}),
+    (AppendsToWhicheverIsOpen, "test_named_ledger", {}),
+    (ForgetsSequences, "test_window_survives", {}),
+    (ComparesFirstSequences, "test_partial_overlap", {"first": 3, "last": 5}),
+    (ReplacesBlindly, "test_replaces_the_named_copy", {}),
+    (ReplacesBlindly, "test_racing_replacements", {}),
+    (HidesTrimming, "test_reading_what_was_trimmed", {}),
+    (ReadsWithoutBytes, "test_read_limits", {}),
+    (MovesItsTailBack, "test_trimmed_to_the_end", {}),
+]
+
+
+def fails(suite: type[Suite], harness: type[Any], name: str, arguments: dict[str, Any], directory: Path) -> None:
+    """Run one test of a suite on a harness; it must fail."""
+    case = type("Case", (suite,), {"harness": harness})()
+
+    async def test() -> None:
+        await getattr(case, name)(**arguments)
+
+    with pytest.raises((AssertionError, TimeoutError, pytest.fail.Exception, Unavailable)):
+        asyncio.run(run_test(case, test, directory))
+
+
+@pytest.mark.parametrize(("part", "name", "arguments"), METADATA)
+def test_broken_metadata_store(part: type[Any], name: str, arguments: dict[str, Any], tmp_path: Path) -> None:
+    """A metadata store that breaks the rule fails its test."""
+    fails(MetadataStoreSuite, type("Broken", (BrokenStores,), {"part": part}), name, arguments, tmp_path)
+
+
+@pytest.mark.parametrize(("part", "name", "arguments"), LEDGERS)
+def test_broken_ledger_store(part: type[Any], name: str, arguments: dict[str, Any], tmp_path: Path) -> None:
+    """A ledger store that breaks the rule fails its test."""
+    fails(LedgerStoreSuite, type("Broken", (BrokenLedgers,), {"part": part}), name, arguments, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("suite", "harness", "name", "arguments"),
+    [(MetadataStoreSuite, MemoryMetadataHarness, name, arguments) for _, name, arguments in METADATA]
+    + [(LedgerStoreSuite, MemoryLedgerHarness, name, arguments) for _, name, arguments in LEDGERS],
+)
+def test_whole_store_passes(
+    suite: type[Suite], harness: type[Any], name: str, arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    """The same tests pass on the store that breaks nothing, so the failures above are those of the broken part."""
+    case = type("Case", (suite,), {"harness": harness})()
+    asyncio.run(run_test(case, lambda: getattr(case, name)(**arguments), tmp_path))

@@ -1,0 +1,124 @@
+"""What a plugin's author sees of the suites in a run of pytest."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+HEAD = """
+import pytest
+from txnframework.testing import MetadataStoreSuite
+from txnframework_memory.testing import MemoryMetadataHarness
+"""
+
+
+def run(pytester: pytest.Pytester, source: str, *arguments: str) -> pytest.RunResult:
+    """Run pytest on a module, with the plugin even where the distribution is not installed."""
+    pytester.makepyfile(HEAD + source)
+    installed = any(one.value == "txnframework.testing.pytest_plugin" for one in entry_points(group="pytest11"))
+    plugin = () if installed else ("-p", "txnframework.testing.pytest_plugin")
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *plugin, *arguments)
+
+
+def test_suite_runs_and_says_what_is_promised(pytester: pytest.Pytester) -> None:
+    """Naming a harness is all there is to do; a skip names the capability, and the end of the run sums up."""
+    result = run(
+        pytester,
+        """
+class TestStore(MetadataStoreSuite):
+    harness = MemoryMetadataHarness
+""",
+        "-rs",
+    )
+    outcomes = result.parseoutcomes()
+    assert outcomes["passed"] > 80
+    assert "failed" not in outcomes
+    result.stdout.fnmatch_lines(
+        [
+            "*TestStore (MemoryMetadataHarness)*",
+            "*declared: Crashing, Disconnecting, IAtomicBatchStore, INotifyingStore*",
+            "*not declared: IDurableStore, ISharedStore*",
+            "*known deviations: none*",
+            "*not declared by MemoryMetadataHarness: IDurableStore*",
+        ]
+    )
+
+
+def test_known_deviation_is_named(pytester: pytest.Pytester) -> None:
+    """An override that says why is run as expected to fail, and is listed; one that passes fails the run."""
+    result = run(
+        pytester,
+        """
+class TestStore(MetadataStoreSuite):
+    harness = MemoryMetadataHarness
+
+    @pytest.mark.xfail(strict=True, reason="versions start over")
+    async def test_put_any(self):
+        raise AssertionError
+
+    @pytest.mark.xfail(strict=True, reason="no longer true")
+    async def test_get_absent(self):
+        pass
+""",
+        "-k",
+        "test_put_any or test_get_absent",
+    )
+    result.assert_outcomes(xfailed=1, failed=1)
+    result.stdout.fnmatch_lines(["*known deviations: *test_put_any: versions start over*"])
+
+
+def test_override_without_a_reason_is_refused(pytester: pytest.Pytester) -> None:
+    """A test of a suite cannot be replaced quietly."""
+    result = run(
+        pytester,
+        """
+class TestStore(MetadataStoreSuite):
+    harness = MemoryMetadataHarness
+
+    async def test_closed(self):
+        pass
+""",
+    )
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*TestStore.test_closed overrides a test of the suite*"])
+
+
+def test_failures_are_explained(pytester: pytest.Pytester) -> None:
+    """A failing assert of a suite shows its values, and an author's own coroutine test may use fixtures."""
+    result = run(
+        pytester,
+        """
+class Wrong(MemoryMetadataHarness):
+    pass
+
+
+class TestStore(MetadataStoreSuite):
+    harness = Wrong
+
+    async def test_own(self, tmp_path):
+        assert tmp_path.is_dir()
+        async with self.data.open() as store:
+            from txnframework.testing._suites._metadata._case import create, value_of
+            await create(store, "/a", b"one")
+            assert await value_of(store, "/a") == b"two"
+""",
+        "-k",
+        "test_own",
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*b'one'*b'two'*"])
+
+
+def test_other_coroutine_tests_are_left_alone(pytester: pytest.Pytester) -> None:
+    """A coroutine test outside the suites is not run by this plugin."""
+    result = run(
+        pytester,
+        """
+async def test_elsewhere():
+    pass
+""",
+    )
+    assert result.parseoutcomes().get("passed", 0) == 0
