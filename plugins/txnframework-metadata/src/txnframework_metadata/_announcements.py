@@ -41,8 +41,14 @@ class Announcements:
         view.listen(self._answer)
 
     def kick(self) -> None:
-        """Something changed here that a watch would tell of later: whoever waits looks now."""
+        """A transaction ended here, of which a watch would tell later: whoever waits looks now."""
         self._kicked.set()
+
+    def grown(self) -> None:
+        """The ledger grew here: whoever waits looks now, unless an open transaction is in the way anyway."""
+        latest = self._view.latest
+        if latest is None or latest.seen.pin is None:
+            self._kicked.set()
 
     async def beyond(self, position: Position) -> Position:
         """Return the announced position once it is beyond ``position``, or once it can never be."""

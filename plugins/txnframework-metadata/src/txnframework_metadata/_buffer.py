@@ -77,7 +77,7 @@ class MetadataBuffer:
         """Publish entries of one branch, or of none."""
         await self._ready()
         appended = await self._appending.append(entries)
-        self._announcements.kick()
+        self._announcements.grown()
         return appended
 
     async def read(self, request: ReadRequest) -> EntryPage:

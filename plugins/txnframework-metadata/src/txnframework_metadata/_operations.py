@@ -114,10 +114,12 @@ async def put_operations(
     except OutcomeUnknown:
         found = await scan_operations(store, header.transaction.txn_id, page_records)
     standing, missing = _matched(found, operations)
-    again = await require_open(store, header.transaction.txn_id)
-    if missing:
-        standing += await _put_checked(store, again, missing)
-    return standing
+    try:
+        again = await require_open(store, header.transaction.txn_id)
+        return standing + (await _put_checked(store, again, missing) if missing else [])
+    except (TransactionConflict, NotFound):
+        await withdraw(store, standing)
+        raise
 
 
 async def _put_checked(

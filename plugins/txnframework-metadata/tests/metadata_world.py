@@ -1,0 +1,393 @@
+"""A small world for these tests: one space in memory, and as many processes in it as a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from txnframework.config import TransactionsSection
+from txnframework.errors import OutcomeUnknown, SubscriptionNotFound, Unavailable
+from txnframework.interfaces import (
+    IAtomicBatchStore,
+    ICursor,
+    ILease,
+    IManagedLedger,
+    IMetadataStore,
+    IParticipants,
+    IWatch,
+)
+from txnframework.model import (
+    EARLIEST,
+    Ack,
+    AckRequest,
+    Action,
+    Append,
+    Appended,
+    Batch,
+    Begin,
+    Branch,
+    End,
+    Expected,
+    IndexRange,
+    Isolation,
+    Key,
+    KeyRange,
+    Limit,
+    Participant,
+    Position,
+    ProcessedRange,
+    ProducerSequence,
+    Put,
+    PutSequential,
+    ReadRequest,
+    Record,
+    RecordPage,
+    Transaction,
+)
+from txnframework.model.cursor import Cursor, unite
+from txnframework.model.entries import EntryMessage, EntryView, encode_entry
+from txnframework.plugin import CoordinatorContext, SegmentContext, SubscriptionContext
+from txnframework.testing.clock import VirtualEnvironment, run_ready
+from txnframework_memory.space import MemorySpace
+from txnframework_metadata._buffer import MetadataBuffer
+from txnframework_metadata._coordinator import MetadataCoordinator
+from txnframework_metadata._options import BufferOptions, CoordinatorOptions, PendingAckOptions
+from txnframework_metadata._pending_ack import MetadataPendingAcks
+from zope.interface import implementer
+
+SEGMENT = "segment://public/default/orders/0000-ffff-0"
+OTHER_SEGMENT = "segment://public/default/audit/0000-ffff-0"
+SUBSCRIPTION = "billing"
+TOPIC = "topic://public/default/orders"
+
+T = TypeVar("T")
+Match = Callable[[str, Any], bool]
+
+
+# -- a store that a test can hold up and cut off ------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Stop:
+    """Holds up the first step that matches: ``reached`` tells the test, ``go`` lets it go on."""
+
+    match: Match
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@implementer(IMetadataStore)
+class Wire:
+    """The way to a store: steps can be counted, held up before they are sent, refused, or lose their reply."""
+
+    def __init__(self, store: Any) -> None:
+        self.identity: str = store.identity
+        self.session: str = store.session
+        self.inner = store
+        self.steps: list[tuple[str, Any]] = []
+        self._stops: list[Stop] = []
+        self._lost: list[Match] = []
+        self._refused: list[Match] = []
+
+    def stop(self, match: Match) -> Stop:
+        """Hold up the next step that matches, before it is sent."""
+        stop = Stop(match)
+        self._stops.append(stop)
+        return stop
+
+    def lose_reply(self, match: Match) -> None:
+        """Apply the next step that matches and lose its reply."""
+        self._lost.append(match)
+
+    def refuse(self, match: Match) -> None:
+        """Let the next step that matches fail without being applied."""
+        self._refused.append(match)
+
+    async def _step(self, name: str, argument: Any, call: Callable[[], Awaitable[T]]) -> T:
+        self.steps.append((name, argument))
+        for stop in self._stops:
+            if stop.match(name, argument):
+                self._stops.remove(stop)
+                stop.reached.set()
+                await stop.go.wait()
+                break
+        for refused in self._refused:
+            if refused(name, argument):
+                self._refused.remove(refused)
+                raise Unavailable("refused by the test")
+        answer = await call()
+        for lost in self._lost:
+            if lost(name, argument):
+                self._lost.remove(lost)
+                raise OutcomeUnknown("the reply was lost by the test")
+        return answer
+
+    async def get(self, key: Key) -> Record | None:
+        return await self._step("get", key, lambda: self.inner.get(key))
+
+    async def put(self, write: Put) -> int:
+        return await self._step("put", write, lambda: self.inner.put(write))
+
+    async def delete(self, key: Key, expected: Expected) -> None:
+        await self._step("delete", key, lambda: self.inner.delete(key, expected))
+
+    async def put_sequential(self, write: PutSequential) -> Key:
+        return await self._step("put_sequential", write, lambda: self.inner.put_sequential(write))
+
+    async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
+        return await self._step("scan", keys, lambda: self.inner.scan(keys, items_max))
+
+    async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
+        return await self._step("scan_index", entries, lambda: self.inner.scan_index(entries, items_max))
+
+    async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
+        return await self._step("watch", target, lambda: self.inner.watch(target))
+
+    async def acquire_lease(self, name: str, holder: str) -> ILease:
+        return await self._step("acquire_lease", name, lambda: self.inner.acquire_lease(name, holder))
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+@implementer(IAtomicBatchStore)
+class AtomicWire(Wire):
+    """The same for a store with atomic batches."""
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        return await self._step("apply", batch, lambda: self.inner.apply(batch))
+
+
+def path_of(argument: Any) -> str:
+    """Return the path that a step is about: of a batch that of its first put, or else of its first delete."""
+    if isinstance(argument, Batch):
+        argument = (*argument.puts, *argument.deletes)[0]
+    if isinstance(argument, PutSequential):
+        return argument.prefix.path
+    if isinstance(argument, KeyRange):
+        return argument.start
+    if isinstance(argument, IndexRange):
+        return argument.index
+    return getattr(argument, "key", argument).path
+
+
+def step(names: str, prefix: str) -> Match:
+    """Match steps of these names (separated by spaces) on a path that begins with ``prefix``."""
+    return lambda name, argument: name in names.split() and path_of(argument).startswith(prefix)
+
+
+PUT_OPERATION = step("apply put_sequential", "/txn-op/")
+
+
+# -- cursors ------------------------------------------------------------------------------------------
+
+
+@implementer(ICursor)
+class SharedCursor:
+    """A cursor that every process sees; ``applied`` is its history, in order."""
+
+    def __init__(self, segment: str, subscription: str) -> None:
+        self.segment: str = segment
+        self.subscription: str = subscription
+        self.cursor: Cursor | None = Cursor(1, EARLIEST)
+        self.history: list[ProcessedRange] = []
+        self.applied: list[Ack] = []
+        self.refused = 0
+
+    async def load(self) -> Cursor:
+        await asyncio.sleep(0)
+        if self.cursor is None:
+            raise SubscriptionNotFound(TOPIC, self.subscription)
+        return self.cursor
+
+    async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: ProcessedRange | None) -> bool:
+        await asyncio.sleep(0)
+        if self.refused:
+            self.refused -= 1
+            raise Unavailable("refused by the test")
+        if self.cursor is None or self.cursor.incarnation != incarnation:
+            return False
+        if processed is not None and processed not in self.history:
+            self.history.append(processed)
+        self.applied += acks
+        self.cursor = unite(self.cursor, acks)
+        return True
+
+    def seek(self, to: Position) -> None:
+        """Move it as a user does: what was gathered before has no effect any more."""
+        assert self.cursor is not None
+        self.cursor = Cursor(self.cursor.incarnation + 1, to)
+
+
+# -- processes ----------------------------------------------------------------------------------------
+
+
+@implementer(IParticipants)
+class Process:
+    """One process: its own connections, coordinator, buffers and pending-ack stores."""
+
+    def __init__(self, world: World, wire: Wire, ledgers: Any) -> None:
+        self.world = world
+        self.wire = wire
+        self.ledgers = ledgers
+        self.buffers: dict[str, MetadataBuffer] = {}
+        self.rows: dict[str, IManagedLedger] = {}
+        self.stores: dict[tuple[str, str], MetadataPendingAcks] = {}
+        self.settled: list[Participant] = []
+        self.unavailable: set[str] = set()
+        self.coordinator = MetadataCoordinator(
+            CoordinatorContext(
+                wire, ledgers, self, world.environment, world.coordinator_options, world.transactions
+            )
+        )
+
+    async def settle(self, participant: Participant, ended: Transaction) -> None:
+        self.settled.append(participant)
+        if participant.segment in self.unavailable:
+            raise Unavailable(f"{participant.segment} cannot be opened")
+        if participant.subscription:
+            await self.pending_acks(participant.segment, participant.subscription).settle(ended)
+        else:
+            await (await self.buffer(participant.segment)).settle(ended)
+
+    async def ledger(self, segment: str = SEGMENT) -> IManagedLedger:
+        if segment not in self.rows:
+            self.rows[segment] = await self.ledgers.create(segment)
+        return self.rows[segment]
+
+    async def buffer(self, segment: str = SEGMENT) -> MetadataBuffer:
+        ledger = await self.ledger(segment)
+        if segment not in self.buffers:
+            self.buffers[segment] = MetadataBuffer(
+                SegmentContext(
+                    segment,
+                    ledger,
+                    self.ledgers,
+                    self.wire,
+                    self.coordinator,
+                    self.world.environment,
+                    self.world.buffer_options,
+                    self.world.transactions,
+                )
+            )
+        return self.buffers[segment]
+
+    def pending_acks(self, segment: str = SEGMENT, subscription: str = SUBSCRIPTION) -> MetadataPendingAcks:
+        if (segment, subscription) not in self.stores:
+            self.stores[segment, subscription] = MetadataPendingAcks(
+                SubscriptionContext(
+                    TOPIC,
+                    segment,
+                    subscription,
+                    self.world.cursor(segment, subscription),
+                    self.ledgers,
+                    self.wire,
+                    self.coordinator,
+                    self.world.environment,
+                    self.world.pending_ack_options,
+                    self.world.transactions,
+                )
+            )
+        return self.stores[segment, subscription]
+
+    # -- what most tests do ---------------------------------------------------------------------------
+
+    async def begin(self, timeout_ms: int = 60_000) -> Transaction:
+        return await self.coordinator.begin(Begin(timeout_ms))
+
+    async def send(self, value: str, branch: Branch | None = None, segment: str = SEGMENT) -> Position:
+        (appended,) = await (await self.buffer(segment)).append((entry(value, branch),))
+        return appended.position
+
+    async def send_once(self, value: str, sequence: int, branch: Branch | None = None) -> Appended:
+        (appended,) = await (await self.buffer()).append((entry(value, branch, sequence),))
+        return appended
+
+    async def acknowledge(self, txn: Transaction, *acks: Ack, branch: int = 0, incarnation: int = 1) -> None:
+        await self.pending_acks().add(AckRequest(Branch(txn.txn_id, branch), acks, incarnation))
+
+    async def commit(self, txn: Transaction, *branches: int) -> Transaction:
+        return await self.coordinator.end(
+            End(txn.txn_id, Action.COMMIT, branches=frozenset(branches or (0,)))
+        )
+
+    async def abort(self, txn: Transaction) -> Transaction:
+        return await self.coordinator.end(End(txn.txn_id, Action.ABORT))
+
+    async def values(self, after: Position = EARLIEST, segment: str = SEGMENT) -> list[str]:
+        """Return everything that may be read after a position, to the end for now."""
+        buffer = await self.buffer(segment)
+        found: list[str] = []
+        while True:
+            page = await buffer.read(ReadRequest(after, Limit(3)))
+            found += [value_of(readable.data) for readable in page.entries]
+            if page.upto <= after:
+                return found
+            after = page.upto
+
+    async def shown(self, after: Position = EARLIEST) -> list[tuple[str, str]]:
+        """Return value and visibility of everything that is there."""
+        page = await (await self.buffer()).read(ReadRequest(after, Limit(100), Isolation.READ_UNCOMMITTED))
+        return [(value_of(readable.data), readable.visibility.value) for readable in page.entries]
+
+
+class World:
+    """A space, its time, its cursors and the options of everything in it."""
+
+    def __init__(self, *, atomic: bool = True, transactions: TransactionsSection | None = None) -> None:
+        self.atomic = atomic
+        self.environment = VirtualEnvironment()
+        self.space = MemorySpace(self.environment, "space-1")
+        self.transactions = transactions or TransactionsSection(max_clock_skew_ms=500)
+        self.coordinator_options = CoordinatorOptions(id_block_size=10, page_records=3)
+        self.buffer_options = BufferOptions(page_records=3)
+        self.pending_ack_options = PendingAckOptions(page_records=3, acks_per_record_max=3)
+        self._cursors: dict[tuple[str, str], SharedCursor] = {}
+
+    async def process(self, *, atomic: bool | None = None) -> Process:
+        """Start a process; without ``atomic`` its store has no atomic batches."""
+        store = await self.space.open_metadata()
+        wire = AtomicWire(store) if (self.atomic if atomic is None else atomic) else Wire(store)
+        return Process(self, wire, await self.space.open_ledgers())
+
+    def cursor(self, segment: str = SEGMENT, subscription: str = SUBSCRIPTION) -> SharedCursor:
+        """Return the one cursor of a subscription."""
+        return self._cursors.setdefault((segment, subscription), SharedCursor(segment, subscription))
+
+    def paths(self, prefix: str) -> list[str]:
+        """Return the paths of the records below a prefix."""
+        page = self.space.records.scan(KeyRange(prefix, prefix + "\uffff"), 1_000_000)
+        return [record.key.path for record in page.records]
+
+    def operations(self) -> int:
+        """Return how many operation records there are."""
+        return len(self.paths("/txn-op/"))
+
+
+def entry(value: str, branch: Branch | None = None, *sequences: int) -> Append:
+    """Return an entry with one message, or with one for each sequence."""
+    numbers = sequences or (0,)
+    messages = [EntryMessage(None, value.encode(), (), number, 0) for number in numbers]
+    sequence = ProducerSequence("p", numbers[0], numbers[-1]) if sequences else None
+    return Append(encode_entry(messages, "p", branch), len(messages), branch, sequence)
+
+
+def value_of(data: bytes) -> str:
+    """Return the value of an entry's first message."""
+    return EntryView(data).message(0).value.decode()
+
+
+def branch_of(txn: Transaction, number: int = 0) -> Branch:
+    """Return a branch of a transaction."""
+    return Branch(txn.txn_id, number)
+
+
+async def waiting(awaitable: Awaitable[T]) -> asyncio.Future[T]:
+    """Start something that has to wait, and let it come as far as it can."""
+    task = asyncio.ensure_future(awaitable)
+    await run_ready()
+    return task
+
+
