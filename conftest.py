@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-CAPABILITY_NOT_DECLARED = "capability not declared"
+CAPABILITY_NOT_DECLARED = "not declared by"
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
