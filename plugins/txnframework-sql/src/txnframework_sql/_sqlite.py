@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +17,7 @@ from txnframework.config import redact_url
 from txnframework.errors import InvalidInput, Unavailable
 from txnframework_sql._database import Database
 from txnframework_sql._errors import DATABASE_ERRORS, is_locked
+from txnframework_sql._turn import Turn
 
 _PRAGMAS = (
     # A commit is on disk before it is confirmed; in WAL mode that is one fsync of the log.
@@ -29,8 +31,10 @@ _PRAGMAS = (
     "PRAGMA cache_size = -16384",
     "PRAGMA temp_store = MEMORY",
 )
-_FIRST_WAIT_S = 0.0005
+_FIRST_WAIT_S = 0.0002
 _LONGEST_WAIT_S = 0.004
+# Whoever has waited so long for the write lock takes the turn, and the others stand back.
+_PATIENCE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,13 @@ class SqliteDatabase(Database):
         self._lock_timeout_s = lock_timeout_ms / 1000
         super().__init__(connection, location.shown_url)
         self._driver = cast(sqlite3.Connection, connection.connection.driver_connection)
-        for pragma in _PRAGMAS:
-            self._when_unlocked(pragma)
+        self._turn = Turn(location.path)
+        try:
+            for pragma in _PRAGMAS:
+                self._when_unlocked(pragma)
+        except BaseException:
+            self.close()
+            raise
 
     def use_write_ahead_log(self) -> None:
         """Switch the file to WAL mode; it stays so for everybody."""
@@ -99,7 +108,16 @@ class SqliteDatabase(Database):
 
     def begin_write(self) -> None:
         """Take the one write lock of the file, waiting for other processes as long as ``lock_timeout_ms``."""
-        self._when_unlocked("BEGIN IMMEDIATE")
+        now = time.monotonic()
+        deadline = now + self._lock_timeout_s
+        if _sleep_until(lambda: self._turn.is_free() and self._succeeds("BEGIN IMMEDIATE"), now + _PATIENCE_S):
+            return
+        try:
+            # Without the turn in time it is tried all the same: whoever has it may have been stopped.
+            _sleep_until(self._turn.take, deadline)
+            self._when_unlocked("BEGIN IMMEDIATE", deadline)
+        finally:
+            self._turn.give()
 
     def commit(self) -> None:
         """Make the transaction durable."""
@@ -131,6 +149,7 @@ class SqliteDatabase(Database):
 
     def close(self) -> None:
         """Close the connection; the last one of all processes moves the log into the file."""
+        self._turn.close()
         engine = self.connection.engine
         self.connection.close()
         engine.dispose()
@@ -139,17 +158,29 @@ class SqliteDatabase(Database):
         (value,) = self._driver.execute(text).fetchone()
         return value
 
-    def _when_unlocked(self, text: str) -> None:
+    def _when_unlocked(self, text: str, deadline: float | None = None) -> None:
         """Execute as soon as no other connection is in the way, or let the driver's error out after the timeout."""
-        deadline = time.monotonic() + self._lock_timeout_s
-        wait_s = _FIRST_WAIT_S
-        while True:
-            try:
-                self._driver.execute(text).fetchall()
-            except DATABASE_ERRORS as error:
-                if not is_locked(error) or time.monotonic() > deadline:
-                    raise
-            else:
-                return
-            time.sleep(wait_s)
-            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+        until = time.monotonic() + self._lock_timeout_s if deadline is None else deadline
+        if not _sleep_until(lambda: self._succeeds(text), until):
+            self._driver.execute(text).fetchall()
+
+    def _succeeds(self, text: str) -> bool:
+        """Execute; return whether no other connection was in the way."""
+        try:
+            self._driver.execute(text).fetchall()
+        except DATABASE_ERRORS as error:
+            if is_locked(error):
+                return False
+            raise
+        return True
+
+
+def _sleep_until(is_done: Callable[[], bool], deadline: float) -> bool:
+    """Ask again and again, at least once, until it is done; False: it was not by the deadline."""
+    wait_s = _FIRST_WAIT_S
+    while not is_done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(wait_s)
+        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+    return True
