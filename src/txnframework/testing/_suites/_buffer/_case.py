@@ -31,6 +31,7 @@ from txnframework.testing.harness import Harness
 from txnframework.testing.world import World
 
 TIMEOUT_MS = 60_000
+YEAR_MS = 365 * 24 * 3600 * 1000
 PAGE = Limit(3)
 """Small, so that reading goes by several pages."""
 
@@ -44,6 +45,11 @@ class BufferRules(Suite):
     def subjects(self, opened: World) -> tuple[object, ...]:
         """Return what may promise more than its role: the buffer, and the store under it."""
         return (opened.buffer, opened.store)
+
+    async def forget_ended(self, world: World) -> None:
+        """Forget ended transactions, as if a year had passed."""
+        while (await world.coordinator.collect(self.data.now_ms() + YEAR_MS)).done:
+            pass
 
 
 async def begin(world: World) -> TxnID:

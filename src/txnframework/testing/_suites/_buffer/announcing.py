@@ -161,7 +161,7 @@ class PlanRules(BufferRules):
             txn = await begin(world)
             await send(world, "dropped", txn)
             await abort(world, txn)
-            await self.forget(world)
+            await self.forget_ended(world)
             upto = await world.buffer.max_read_position()
             assert Branch(txn) in (await plannable(world).plan(EARLIEST, upto)).aborted
         async with self.data.open() as fresh:
@@ -183,12 +183,6 @@ class PlanRules(BufferRules):
             with pytest.raises(EntryTrimmed):
                 await world.buffer.read(ReadRequest(first, Limit(10)))
             assert await visible(world, inside) == ["last"]
-
-    async def forget(self, world: World) -> None:
-        """Let so much time pass that ended transactions are forgotten, and forget them."""
-        await self.data.pass_time(365 * 24 * 3600 * 1000)
-        while (await world.coordinator.collect(self.data.now_ms())).done:
-            pass
 
 
 def plannable(world: World) -> IPlannableBuffer:

@@ -1,0 +1,55 @@
+"""The suites as they are shipped."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import txnframework.testing
+from txnframework.testing import BufferSuite, LedgerStoreSuite, MetadataStoreSuite
+from txnframework.testing._suites._base import Suite
+
+SUITES = (MetadataStoreSuite, LedgerStoreSuite, BufferSuite)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_no_rule_hides_another(suite: type[Suite]) -> None:
+    """A suite is put together of classes of rules; two tests of one name would leave one of them unrun."""
+    names = Counter(name for cls in suite.__mro__ for name in vars(cls) if name.startswith("test"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_test_states_its_rule(suite: type[Suite]) -> None:
+    """Every test of a suite has a docstring: the rule that it holds a backend to."""
+    tests = [getattr(suite, name) for name in dir(suite) if name.startswith("test")]
+    assert len(tests) > 40
+    assert [test.__name__ for test in tests if not test.__doc__] == []
+
+
+def test_suites_name_no_backend() -> None:
+    """The suites know roles only, so that they hold every backend to the same."""
+    package = Path(str(txnframework.testing.__file__)).parent
+    for module in package.rglob("*.py"):
+        imported = {
+            alias.name if isinstance(node, ast.Import) else str(node.module)
+            for node in ast.walk(ast.parse(module.read_text()))
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        assert not [name for name in imported if name.startswith("txnframework_")], module
+
+
+def test_plugin_of_pytest_is_light() -> None:
+    """The module that every run of pytest imports brings neither a suite nor a role with it."""
+    code = (
+        "import sys, txnframework.testing.pytest_plugin as _; "
+        "print([name for name in sys.modules if name.startswith(('txnframework.testing._suites', 'zope', 'msgspec'))])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
