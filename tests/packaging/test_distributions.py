@@ -1,0 +1,87 @@
+"""Every distribution is a whole: same version, typed, described, found by entry point, and depending on the core."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CORE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
+LAYERS = ("environment", "errors", "interfaces", "model", "plugin", "config", "broker", "client", "cli", "testing")
+ALLOWED = {
+    "environment": set(),
+    "errors": {"model"},  # for types only
+    "model": {"errors"},
+    "interfaces": {"model"},
+    "config": {"errors", "model", "plugin"},
+    "plugin": {"environment", "errors", "interfaces", "model", "config"},
+    "broker": {"environment", "errors", "interfaces", "model", "plugin", "config"},
+    "client": {"environment", "errors", "interfaces", "model", "plugin", "config", "broker"},
+}
+
+
+def imported(module: Path) -> set[str]:
+    """Names of everything that a module imports, absolutely."""
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module)
+    return found
+
+
+@pytest.mark.parametrize("folder", PLUGINS, ids=lambda path: path.name)
+def test_a_plugin_is_a_whole_distribution(folder: Path) -> None:
+    """What pip, a reader and a type checker need stands in the plugin's own folder."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["name"] == folder.name
+    assert project["version"] == CORE["project"]["version"]
+    assert project["requires-python"] == CORE["project"]["requires-python"]
+    assert project["license"] == "Apache-2.0"
+    assert any(dependency.startswith("txnframework>=") for dependency in project["dependencies"])
+    assert project["entry-points"]["txnframework"]
+    assert (folder / "README.md").read_text(encoding="utf-8").startswith(f"# {folder.name}")
+    package = folder / "src" / folder.name.replace("-", "_")
+    assert (package / "py.typed").exists()
+    assert list((folder / "tests").rglob("test_*.py"))
+
+
+@pytest.mark.parametrize("layer", sorted(ALLOWED))
+def test_arrows_point_one_way(layer: str) -> None:
+    """Interfaces and model know nothing of the rest; the broker knows roles; nobody below knows the client."""
+    place = ROOT / "src" / "txnframework" / layer
+    modules = list(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+    for module in modules:
+        for name in imported(module):
+            if name.startswith("txnframework."):
+                other = name.split(".")[1]
+                assert other == layer or other in ALLOWED[layer], f"{module.relative_to(ROOT)} imports {name}"
+
+
+def test_the_core_names_no_backend() -> None:
+    """Core code imports no plugin and no driver of one."""
+    forbidden = {"sqlalchemy", "alembic", "kazoo", "pyspark", "sqlite3"} | {
+        path.name.replace("-", "_") for path in PLUGINS
+    }
+    for module in (ROOT / "src").rglob("*.py"):
+        roots = {name.split(".")[0] for name in imported(module)}
+        assert not roots & forbidden, f"{module.relative_to(ROOT)} imports {roots & forbidden}"
+
+
+@pytest.mark.parametrize("folder", PLUGINS, ids=lambda path: path.name)
+def test_plugins_keep_to_what_plugins_may_know(folder: Path) -> None:
+    """A role's plugin knows interfaces, model, errors and how to be a plugin; the Spark plugin is a host as well."""
+    host = folder.name == "txnframework-spark"
+    for module in (folder / "src").rglob("*.py"):
+        for name in imported(module):
+            if not name.startswith("txnframework."):
+                continue
+            other = name.split(".")[1]
+            allowed = {"errors", "interfaces", "model", "plugin", "environment", "config", "testing"}
+            allowed |= {"broker", "client", "blocking", "cli"} if host else set()
+            assert other in allowed, f"{module.relative_to(ROOT)} imports {name}"
