@@ -8,18 +8,33 @@ of them do at the same time is decided by compare-and-set in the metadata store.
 from __future__ import annotations
 
 from txnframework.broker._cursors import StoredCursor
-from txnframework.broker._host import Host, open_host
+from txnframework.broker._deliveries import HeldMessage, acks_of
+from txnframework.broker._dispatch_parts import Delivery, Listener
+from txnframework.broker._dispatches import Attached, Dispatches, Place
+from txnframework.broker._dispatching import SegmentDispatch
+from txnframework.broker._host import Host, is_of_log_family, open_host
 from txnframework.broker._segments import OpenSegment, SegmentSubscription, dispatching_lease
 from txnframework.broker._topics import Start, Topics, segment_of
+from txnframework.broker._waiting import first_of
 
 __all__ = [
+    "Attached",
+    "Delivery",
+    "Dispatches",
+    "HeldMessage",
     "Host",
+    "Listener",
     "OpenSegment",
+    "Place",
+    "SegmentDispatch",
     "SegmentSubscription",
     "Start",
     "StoredCursor",
     "Topics",
+    "acks_of",
     "dispatching_lease",
+    "first_of",
+    "is_of_log_family",
     "open_host",
     "segment_of",
 ]

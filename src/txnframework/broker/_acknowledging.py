@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from txnframework.broker._deliveries import Deliveries, Held, acks_of
+from txnframework.broker._deliveries import Deliveries, HeldMessage, acks_of
 from txnframework.broker._plain_acks import PlainAcks
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError
 from txnframework.interfaces import IPendingAckStore
@@ -71,7 +71,7 @@ class Acknowledging:
         """Let the store judge what was delivered before someone sought; nothing that is held here is meant."""
         await self._add([], AckRequest(holder, acks_of(messages), incarnation))
 
-    async def _write(self, begun: list[Held], incarnation: int, acks: tuple[Ack, ...]) -> None:
+    async def _write(self, begun: list[HeldMessage], incarnation: int, acks: tuple[Ack, ...]) -> None:
         if not acks:
             return
         try:
@@ -84,7 +84,7 @@ class Acknowledging:
             raise
         self._finished(one.position for one in begun)
 
-    async def _add(self, begun: list[Held], request: AckRequest) -> None:
+    async def _add(self, begun: list[HeldMessage], request: AckRequest) -> None:
         if not request.acks:
             return
         try:
@@ -99,7 +99,7 @@ class Acknowledging:
             raise
         self._deliveries.pend(begun)
 
-    def _unsure(self, begun: list[Held]) -> None:
+    def _unsure(self, begun: list[HeldMessage]) -> None:
         """It may be recorded or not: a look at the stores tells, before any of it is delivered again."""
         self._deliveries.pend(begun)
         self._look_again()

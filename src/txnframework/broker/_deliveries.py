@@ -31,7 +31,7 @@ class Standing(Enum):
 
 
 @dataclass(slots=True)
-class Held:
+class HeldMessage:
     """
     One message; ``holder`` has its acknowledgment under way, None: no transaction.
 
@@ -77,7 +77,7 @@ class Deliveries:
     """The messages that were read and are not done, in reading order."""
 
     def __init__(self) -> None:
-        self._held: dict[Position, Held] = {}
+        self._held: dict[Position, HeldMessage] = {}
         self._waiting: list[Position] = []
         self._delivered: Counter[int] = Counter()
         self._looks = 0
@@ -92,7 +92,7 @@ class Deliveries:
         """How many messages wait for a consumer."""
         return len(self._waiting)
 
-    def get(self, position: Position) -> Held | None:
+    def get(self, position: Position) -> HeldMessage | None:
         """Return the message at a position, if it was read and is not done."""
         return self._held.get(position)
 
@@ -126,7 +126,7 @@ class Deliveries:
 
     # -- events ---------------------------------------------------------------------------------------
 
-    def read(self, held: Held, cursor: Cursor, pending: OpenAcks) -> None:
+    def read(self, held: HeldMessage, cursor: Cursor, pending: OpenAcks) -> None:
         """Take in a message that was read; it is dropped at once if it is done."""
         if held.position in self._held or state_of(cursor, held.position) is AckState.DELETED:
             return
@@ -137,7 +137,7 @@ class Deliveries:
             held.holder, held.cumulative = holder.branch, holder.ack.cumulative
             self._set(held, Standing.PENDING_ACK)
 
-    def deliver(self, position: Position, consumer: int) -> Held | None:
+    def deliver(self, position: Position, consumer: int) -> HeldMessage | None:
         """Give a waiting message to a consumer; None if it does not wait any more."""
         held = self._held.get(position)
         if held is None or held.standing is not Standing.WAITING:
@@ -166,7 +166,7 @@ class Deliveries:
                     self._set(held, Standing.WAITING)
                 held.consumer = None
 
-    def begin_ack(self, positions: Iterable[Position], holder: Branch | None, cumulative: bool) -> list[Held]:
+    def begin_ack(self, positions: Iterable[Position], holder: Branch | None, cumulative: bool) -> list[HeldMessage]:
         """Mark messages whose acknowledgment is being recorded; those that another one has stay as they are."""
         begun = []
         for position in positions:
@@ -177,14 +177,14 @@ class Deliveries:
                 begun.append(held)
         return begun
 
-    def undo_ack(self, begun: Iterable[Held]) -> None:
+    def undo_ack(self, begun: Iterable[HeldMessage]) -> None:
         """An acknowledgment was refused: the messages stand as before."""
         for held in begun:
             if self._held.get(held.position) is held and held.standing is Standing.ACKING:
                 held.holder = None
                 self._set(held, Standing.WAITING if held.consumer is None else Standing.DELIVERED)
 
-    def pend(self, begun: Iterable[Held]) -> None:
+    def pend(self, begun: Iterable[HeldMessage]) -> None:
         """A transactional acknowledgment was recorded, or may have been."""
         for held in begun:
             if self._held.get(held.position) is held and held.standing is Standing.ACKING:
@@ -239,7 +239,7 @@ class Deliveries:
 
     # -- one message ----------------------------------------------------------------------------------
 
-    def _release(self, held: Held) -> None:
+    def _release(self, held: HeldMessage) -> None:
         held.holder = None
         if held.cumulative and held.consumer is not None:
             self._set(held, Standing.DELIVERED)
@@ -247,7 +247,7 @@ class Deliveries:
         held.redeliveries += 1
         self._set(held, Standing.WAITING)
 
-    def _set(self, held: Held, standing: Standing) -> None:
+    def _set(self, held: HeldMessage, standing: Standing) -> None:
         self._leave(held)
         held.standing = standing
         if standing is Standing.WAITING:
@@ -256,7 +256,7 @@ class Deliveries:
         elif standing is Standing.DELIVERED and held.consumer is not None:
             self._delivered[held.consumer] += 1
 
-    def _leave(self, held: Held) -> None:
+    def _leave(self, held: HeldMessage) -> None:
         """Take a message out of what its standing counts in."""
         if held.standing is Standing.WAITING:
             at = bisect.bisect_left(self._waiting, held.position)
@@ -268,7 +268,7 @@ class Deliveries:
                 del self._delivered[held.consumer]
 
 
-def _has(held: Held, consumer: int) -> bool:
+def _has(held: HeldMessage, consumer: int) -> bool:
     return held.standing is Standing.DELIVERED and held.consumer == consumer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from txnframework.broker._deliveries import Held
+from txnframework.broker._deliveries import HeldMessage
 from txnframework.broker._segments import OpenSegment, SegmentSubscription
 from txnframework.config import SubscriptionsSection
 from txnframework.environment import Environment
@@ -16,7 +16,7 @@ from txnframework.interfaces import IDispatcher, IMetadataStore, ITransactionCoo
 class Delivery:
     """A message on its way to a consumer; ``incarnation`` is the cursor's under which it was read."""
 
-    held: Held
+    held: HeldMessage
     redelivery_count: int
     incarnation: int
 

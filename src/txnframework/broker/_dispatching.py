@@ -12,6 +12,7 @@ from txnframework.broker._dispatch_parts import Delivery, DispatchParts, Listene
 from txnframework.broker._looking import Looking
 from txnframework.broker._plain_acks import PlainAcks
 from txnframework.broker._reading_ahead import ReadingAhead
+from txnframework.broker._waiting import first_of
 from txnframework.errors import Closed, LeaseLost, OutcomeUnknown, Unavailable
 from txnframework.interfaces import ILease
 from txnframework.model.acks import Ack
@@ -156,6 +157,15 @@ class SegmentDispatch:
 
     # -- acknowledging --------------------------------------------------------------------------------
 
+    def batch_size(self, position: Position) -> int | None:
+        """Return the size of the batch that a message stands in, if it was read here and is not done."""
+        held = self._deliveries.get(position)
+        return None if held is None else held.batch_size
+
+    def unfinished(self, upto: Position) -> bool:
+        """Return whether a message up to here was read and nobody has acknowledged it."""
+        return any(not self._deliveries.is_held(position) for position in self._deliveries.upto(upto))
+
     async def ack(self, messages: tuple[Sized, ...], incarnation: int, holder: Branch | None) -> None:
         """
         Acknowledge messages, given with their batch sizes, one by one; in ``holder`` or outside transactions.
@@ -298,17 +308,10 @@ class SegmentDispatch:
                 consumer.listener.progressed()
 
     async def _until_something_happens(self) -> None:
-        waits: list[asyncio.Task[object]] = [asyncio.ensure_future(self._wake.wait())]
         if self._may_read():
-            waits.append(asyncio.ensure_future(self._reading.until_advanced()))
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
-        for wait in done:
-            wait.result()
+            await first_of(self._wake.wait(), self._reading.until_advanced())
+        else:
+            await self._wake.wait()
 
     # -- running --------------------------------------------------------------------------------------
 

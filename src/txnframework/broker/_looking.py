@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
+from txnframework.broker._waiting import first_of
 from txnframework.environment import Environment
-from txnframework.errors import Closed
 from txnframework.interfaces import IMetadataStore, ITransactionCoordinator, IWatch
 from txnframework.model.ids import TxnID
 from txnframework.model.index_keys import prefix_range
@@ -60,7 +60,7 @@ class Looking:
     async def at_changes(self) -> None:
         """Look after changes of the records, for ever."""
         while True:
-            await _first((self._again.wait(), *(watch.changed() for watch in self._watches)))
+            await first_of(self._again.wait(), *(watch.changed() for watch in self._watches))
             self._again.clear()
             await self._look()
             await self._environment.sleep_until(self._environment.now_ms() + INTERVAL_MS)
@@ -73,7 +73,7 @@ class Looking:
             if not holders:
                 await self._changed.wait()
                 continue
-            if await _first((self._coordinator.watch_ended(holders), self._changed.wait())) == 0:
+            if await first_of(self._coordinator.watch_ended(holders), self._changed.wait()) == 0:
                 await self._look()
 
     async def close(self) -> None:
@@ -82,21 +82,3 @@ class Looking:
             for watch in self._watches:
                 stack.push_async_callback(watch.close)
         self._watches.clear()
-
-
-async def _first(waits: tuple[Awaitable[object], ...]) -> int:
-    """Wait for the first of these, give up the others, and return which it was."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    for index, result in enumerate(results):
-        if isinstance(result, asyncio.CancelledError):
-            continue
-        if isinstance(result, BaseException):
-            raise result
-        return index
-    raise Closed("nothing is left to wait for")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework.broker._deliveries import Deliveries, Held, OpenAcks
+from txnframework.broker._deliveries import Deliveries, HeldMessage, OpenAcks
 from txnframework.errors import EntryTrimmed
 from txnframework.interfaces import ITransactionBuffer
 from txnframework.model.cursor import Cursor
@@ -57,7 +57,7 @@ class ReadingAhead:
             for index, message in enumerate(view.messages()):
                 position = Position(entry.position.ledger_id, entry.position.entry_id, index)
                 self._deliveries.read(
-                    Held(position, view.count, message, view.producer, entry.branch), cursor, open_acks
+                    HeldMessage(position, view.count, message, view.producer, entry.branch), cursor, open_acks
                 )
         self.skipped.extend(page.skipped)
         last = page.entries[-1].position if page.entries else page.upto

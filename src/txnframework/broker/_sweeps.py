@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+from txnframework.broker._waiting import first_of
 from txnframework.config import TransactionsSection
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
@@ -84,13 +85,7 @@ class Sweeps:
         """Return at ``_earliest_ms``, which may come nearer while this waits."""
         while self._earliest_ms is not None and self._environment.now_ms() < self._earliest_ms:
             self._sooner.clear()
-            timer = asyncio.ensure_future(self._environment.sleep_until(self._earliest_ms))
-            sooner = asyncio.ensure_future(self._sooner.wait())
-            try:
-                await asyncio.wait({timer, sooner}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                timer.cancel()
-                sooner.cancel()
+            await first_of(self._environment.sleep_until(self._earliest_ms), self._sooner.wait())
 
 
 def _next_of(swept: Swept, now_ms: int) -> int | None:

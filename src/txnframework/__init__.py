@@ -1,0 +1,80 @@
+"""
+Transactional messaging: atomic produce and acknowledge over many topics, on the stores you choose.
+
+::
+
+    async with txnframework.open("txnframework.toml") as client:
+        consumer = await client.consumer("topic://public/default/orders", "billing")
+        producer = await client.producer("topic://public/default/invoices")
+        async for order in consumer:
+            async with client.transaction() as txn:
+                await producer.send(invoice(order.value), txn=txn)
+                await consumer.ack(order, txn=txn)
+
+Either the invoice becomes visible and the order is done, or neither. ``txnframework.blocking`` has the same names for
+programs that are not asynchronous.
+"""
+
+from __future__ import annotations
+
+from txnframework import blocking, errors
+from txnframework.client import (
+    Client,
+    Consumer,
+    JoinedTransaction,
+    Message,
+    MessageID,
+    Producer,
+    Reader,
+    Transaction,
+    TransactionPart,
+    open,
+)
+from txnframework.errors import (
+    Closed,
+    Conflict,
+    InvalidInput,
+    InvalidTransactionState,
+    NotFound,
+    OutcomeUnknown,
+    ReceiveTimeout,
+    TransactionConflict,
+    TransactionHasFailedOperations,
+    TransactionNotFound,
+    TxnFrameworkError,
+    Unavailable,
+)
+from txnframework.model import Isolation, Position, State, TxnID
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Client",
+    "Closed",
+    "Conflict",
+    "Consumer",
+    "InvalidInput",
+    "InvalidTransactionState",
+    "Isolation",
+    "JoinedTransaction",
+    "Message",
+    "MessageID",
+    "NotFound",
+    "OutcomeUnknown",
+    "Position",
+    "Producer",
+    "Reader",
+    "ReceiveTimeout",
+    "State",
+    "Transaction",
+    "TransactionConflict",
+    "TransactionHasFailedOperations",
+    "TransactionNotFound",
+    "TransactionPart",
+    "TxnFrameworkError",
+    "TxnID",
+    "Unavailable",
+    "blocking",
+    "errors",
+    "open",
+]

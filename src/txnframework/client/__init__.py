@@ -1,0 +1,26 @@
+"""The client: transactions, producers, consumers and readers on a host."""
+
+from __future__ import annotations
+
+from txnframework.client._client import Client, ConfigSource, open
+from txnframework.client._consumer import Consumer
+from txnframework.client._messages import Message, MessageID
+from txnframework.client._producer import Producer
+from txnframework.client._reader import Reader
+from txnframework.client._transaction import JoinedTransaction, Transaction, TransactionPart
+from txnframework.client.loop_thread import LoopThread
+
+__all__ = [
+    "Client",
+    "ConfigSource",
+    "Consumer",
+    "JoinedTransaction",
+    "LoopThread",
+    "Message",
+    "MessageID",
+    "Producer",
+    "Reader",
+    "Transaction",
+    "TransactionPart",
+    "open",
+]

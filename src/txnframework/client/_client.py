@@ -1,0 +1,232 @@
+"""The asyncio client: one host's door."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from txnframework.broker import Host, Start, Topics, is_of_log_family, open_host, segment_of
+from txnframework.client._consumer import Consumer
+from txnframework.client._messages import MessageID
+from txnframework.client._producer import Producer
+from txnframework.client._reader import Reader
+from txnframework.client._retrying import Retrying
+from txnframework.client._transaction import JoinedTransaction, Transaction
+from txnframework.config import check_config, load_config
+from txnframework.environment import Environment
+from txnframework.errors import InvalidInput, TransactionDomainMismatch
+from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
+from txnframework.model.names import PERSISTENT, SegmentName, TopicName, parse_name
+from txnframework.model.reading import Isolation
+from txnframework.model.transactions import Action, End, State
+from txnframework.plugin import PluginRegistry, load_plugins
+
+ConfigSource = Path | str | Mapping[str, object] | None
+
+
+class Client:
+    """
+    What a program uses: transactions, producers, consumers and readers; made by ``txnframework.open``.
+
+    It belongs to the event loop that it was opened in. Closing it waits for what is being settled; producers and
+    consumers are best closed before, each in its ``async with``.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        """What this client stands on, for programs that embed more of it."""
+        self._retrying = Retrying(host.environment, host.config.client)
+
+    @property
+    def topics(self) -> Topics:
+        """The topics and their layouts."""
+        return self.host.topics
+
+    # -- transactions ---------------------------------------------------------------------------------
+
+    def transaction(self, *, timeout_ms: int | None = None, principal: str = "") -> Transaction:
+        """
+        Make a transaction; it begins on entering ``async with``.
+
+        :param timeout_ms: it is aborted after this, unless it ended before; default ``transactions.timeout_ms``.
+        :param principal: who alone may end it.
+        """
+        bounds = self.host.config.transactions
+        timeout = bounds.timeout_ms if timeout_ms is None else timeout_ms
+        if not 1 <= timeout <= bounds.timeout_ms_max:
+            raise InvalidInput(f"a timeout of {timeout} ms is not between 1 and {bounds.timeout_ms_max}")
+        return Transaction(self.host, self._retrying, timeout, principal)
+
+    def join(self, txn_id: TxnID) -> JoinedTransaction:
+        """Take part in another process's transaction under a random branch; ending it is left to that process."""
+        if is_of_log_family(txn_id):
+            raise TransactionDomainMismatch(txn_id, "log", "topic://")
+        number = self.host.environment.random_bits(BRANCH_BITS) or 1
+        return JoinedTransaction(Branch(txn_id, number))
+
+    async def outcome(self, txn_id: TxnID) -> State:
+        """
+        Return OPEN, COMMITTED or ABORTED.
+
+        :raises TransactionNotFound: it never began, or ended longer ago than outcomes are kept.
+        """
+        coordinator = await self.host.coordinator()
+        return (await self._retrying.run(lambda: coordinator.describe(txn_id))).state
+
+    async def commit(self, txn_id: TxnID, branches: Iterable[int] = (), *, principal: str = "") -> None:
+        """
+        Commit a transaction by its id, its branch 0 and ``branches`` counting: after a restart, or for an operator.
+
+        Only whoever knows that everything was confirmed may do so. Raises as ``Transaction.commit`` does.
+        """
+        await self._end(End(txn_id, Action.COMMIT, principal, frozenset({0, *branches})))
+
+    async def abort(self, txn_id: TxnID, *, principal: str = "") -> None:
+        """Abort a transaction by its id; raises as ``Transaction.abort`` does."""
+        await self._end(End(txn_id, Action.ABORT, principal))
+
+    async def _end(self, end: End) -> None:
+        coordinator = await self.host.coordinator()
+        await self._retrying.run(lambda: coordinator.end(end))
+        self.host.settle_soon(end.txn_id)
+
+    # -- sending and receiving ------------------------------------------------------------------------
+
+    async def producer(self, topic: str, *, name: str | None = None) -> Producer:
+        """
+        Open a producer for a topic, or for one segment of it; writes nothing.
+
+        :param name: under which sends are recognised when they are repeated, by another process too; default: a new
+            one. A name that is used twice at a time is safe only with sequence ids that the caller chooses.
+        :raises TopicNotFound: there is no such topic.
+        """
+        target = self._target(topic)
+        layout = await self.host.topics.finish_changes(_topic_of(target))
+        if isinstance(target, SegmentName):
+            segment_of(target, layout)
+        return Producer(self.host, self._retrying, target, layout, name)
+
+    async def consumer(
+        self,
+        topics: str | Iterable[str],
+        subscription: str,
+        *,
+        type: str = "exclusive",
+        start: Start = "latest",
+        name: str | None = None,
+    ) -> Consumer:
+        """
+        Join a subscription of one or several topics (or segments), making it if it is not there.
+
+        :param start: where a new subscription begins: at the ``earliest`` message that is there, or after the
+            ``latest`` that may be read now.
+        :raises ConsumerBusy: its type takes one consumer only, and it has one.
+        :raises SubscriptionOwnedElsewhere: another process dispatches it.
+        :raises TopicNotFound: there is no such topic.
+        """
+        if not subscription:
+            raise InvalidInput("a subscription needs a name")
+        if start not in ("earliest", "latest"):
+            raise InvalidInput(f"a subscription starts at 'earliest' or 'latest', not at {start!r}")
+        self.host.registry.dispatcher(type)
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        targets = tuple(dict.fromkeys(self._target(one) for one in names))
+        if not targets:
+            raise InvalidInput("a consumer needs at least one topic")
+        for topic in dict.fromkeys(map(_topic_of, targets)):
+            await self._retrying.run(partial(self.host.topics.subscribe, topic, subscription, start))
+        consumer = Consumer(self.host, targets, subscription, type, name)
+        await consumer.join()
+        return consumer
+
+    async def reader(
+        self,
+        topic: str,
+        *,
+        start: MessageID | str = "earliest",
+        follow: bool = False,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+    ) -> Reader:
+        """
+        Open a reader of a topic, or of one segment of it.
+
+        :param start: after this message (and from the first one in other segments), ``earliest`` or ``latest``.
+        :param follow: go on for ever, instead of ending where the topic ends now.
+        :raises TopicNotFound: there is no such topic.
+        """
+        reader = Reader(self.host, self._target(topic), start, follow, isolation)
+        await reader.open()
+        return reader
+
+    # -- topics ---------------------------------------------------------------------------------------
+
+    async def create_topic(self, topic: str, *, segments: int = 1) -> None:
+        """Make a topic of so many segments, or raise TopicExists."""
+        await self.host.topics.create(self._topic(topic), segments)
+
+    async def split(self, topic: str, segment_id: int) -> tuple[int, int]:
+        """
+        Split an active segment in the middle of its hash range; return the children's ids.
+
+        :raises LayoutConflict: it is not active, or holds one hash value only.
+        """
+        layout = await self.host.topics.split(self._topic(topic), segment_id)
+        low, high = layout.segments[segment_id].children
+        return low, high
+
+    async def merge(self, topic: str, segment_id: int, other_id: int) -> int:
+        """
+        Merge two active neighbours; return the child's id.
+
+        :raises LayoutConflict: one is not active, or they are not neighbours.
+        """
+        layout = await self.host.topics.merge(self._topic(topic), segment_id, other_id)
+        (child,) = layout.segments[segment_id].children
+        return child
+
+    def _topic(self, text: str) -> TopicName:
+        target = self._target(text)
+        if isinstance(target, SegmentName):
+            raise InvalidInput(f"{text} is a segment; name its topic, {target.topic}")
+        return target
+
+    def _target(self, text: str) -> TopicName | SegmentName:
+        name = parse_name(text)
+        if isinstance(name, TopicName) and name.domain == PERSISTENT:
+            section = self.host.config.domain(f"{name.tenant}/{name.namespace}", PERSISTENT)
+            self.host.registry.buffer(section.buffer)
+            raise InvalidInput(f"{name} cannot be used yet: this release serves topic:// and segment:// names only")
+        return name
+
+
+@asynccontextmanager
+async def open(
+    config: ConfigSource = None,
+    *,
+    registry: PluginRegistry | None = None,
+    environment: Environment | None = None,
+) -> AsyncIterator[Client]:
+    """
+    Open a client: ``async with txnframework.open(...) as client``.
+
+    :param config: the path of a TOML file, a table as such a file holds, or nothing (one SQLite database in
+        ``./txnframework-data``).
+    :param registry: the plugins to use; default: those that are installed.
+    :param environment: time and randomness; default: the real ones.
+    :raises ConfigurationError: the configuration does not fit what is installed.
+    :raises StoreMismatch: its two stores do not belong together.
+    """
+    loaded = load_config(config)
+    plugins = registry or load_plugins()
+    check_config(loaded, plugins, None if config is None or isinstance(config, Mapping) else str(config))
+    host = await open_host(loaded, plugins, environment)
+    try:
+        yield Client(host)
+    finally:
+        await host.close()
+
+
+def _topic_of(target: TopicName | SegmentName) -> TopicName:
+    return target.topic if isinstance(target, SegmentName) else target

@@ -1,0 +1,297 @@
+"""Consumers: receiving from a subscription and acknowledging, in transactions and outside of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from types import TracebackType
+from typing import Self
+
+from txnframework.broker import Host, acks_of, first_of, is_of_log_family
+from txnframework.client._feed import Feed, Inbox, by_segment
+from txnframework.client._membership import Membership
+from txnframework.client._messages import Message, MessageID
+from txnframework.client._transaction import TransactionPart
+from txnframework.errors import Closed, InvalidInput, NotFound, ReceiveTimeout, TransactionDomainMismatch
+from txnframework.model.acks import Ack, AckRequest
+from txnframework.model.entries import EntryView
+from txnframework.model.ids import Branch
+from txnframework.model.names import SegmentName, TopicName
+from txnframework.model.positions import EARLIEST, Limit, Position
+from txnframework.model.reading import Isolation, ReadRequest
+
+UNORDERED_TYPES = frozenset({"shared"})
+"""Subscription types whose consumers take messages in any order; all others keep each segment's order."""
+
+Acked = Message | MessageID
+
+
+class Consumer:
+    """
+    Receives from one subscription; made by ``Client.consumer``.
+
+    Everything is delivered until it is acknowledged; what a transaction acknowledged is delivered again if that
+    aborts. ``async for`` goes on until the consumer is closed.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        targets: tuple[TopicName | SegmentName, ...],
+        subscription: str,
+        subscription_type: str,
+        name: str | None = None,
+    ) -> None:
+        self.subscription = subscription
+        self.name = name or f"consumer-{host.environment.random_bits(64):016x}"
+        self._host = host
+        self._type = subscription_type
+        self._inbox = Inbox()
+        self._news = asyncio.Event()
+        self._closed = False
+        self._membership = Membership(
+            host,
+            targets,
+            subscription,
+            subscription_type,
+            subscription_type not in UNORDERED_TYPES,
+            self.name,
+            self._inbox,
+            self._news.set,
+        )
+
+    async def join(self) -> None:
+        """Attach to the segments; ``Client.consumer`` does."""
+        await self._membership.join()
+
+    # -- receiving ------------------------------------------------------------------------------------
+
+    async def receive(self, *, timeout_ms: int | None = None) -> Message:
+        """
+        Return the next message.
+
+        :raises ReceiveTimeout: none came within ``timeout_ms``.
+        :raises LeaseLost: another process may dispatch the subscription now; open another consumer.
+        """
+        return (await self.receive_many(messages_max=1, timeout_ms=timeout_ms))[0]
+
+    async def receive_many(self, *, messages_max: int, timeout_ms: int | None = None) -> tuple[Message, ...]:
+        """Return what is there, at least one message and at most so many; raises as ``receive`` does."""
+        if messages_max < 1:
+            raise InvalidInput(f"messages_max is {messages_max}, and has to be at least 1")
+        environment = self._host.environment
+        deadline_ms = None if timeout_ms is None else environment.now_ms() + timeout_ms
+        while True:
+            self._news.clear()
+            self._require_open()
+            if len(self._inbox):
+                return tuple(self._inbox.take() for _ in range(min(messages_max, len(self._inbox))))
+            if self._membership.error is not None:
+                raise self._membership.error
+            if timeout_ms is None or deadline_ms is None:
+                await self._news.wait()
+            elif environment.now_ms() >= deadline_ms:
+                raise ReceiveTimeout(timeout_ms)
+            else:
+                await first_of(self._news.wait(), environment.sleep_until(deadline_ms))
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        while not self._closed:
+            try:
+                message = await self.receive()
+            except Closed:
+                if self._closed:
+                    return
+                raise
+            yield message
+
+    # -- acknowledging --------------------------------------------------------------------------------
+
+    async def ack(self, *messages: Acked, txn: TransactionPart | None = None) -> None:
+        """
+        Acknowledge messages one by one: outside transactions durably at once, in ``txn`` if and when it commits.
+
+        What a transaction has acknowledged is not acknowledged outside of it.
+
+        :raises TransactionConflict: the transaction has ended, or another one has acknowledged one of them, or one is
+            done already; nothing is acknowledged on its segment.
+        :raises OutcomeUnknown: as for a cancelled call, they may be acknowledged; acknowledge them again.
+        """
+        if txn is None:
+            await self._ack(messages, None)
+            return
+        with txn.operation() as branch:
+            _require_metadata_family(branch, self.subscription)
+            await self._ack(messages, branch)
+
+    async def ack_cumulative(self, message: Acked, *, txn: TransactionPart | None = None) -> None:
+        """
+        Acknowledge a message and everything before it in its segment, and in the segments that this one descends from.
+
+        Not for subscriptions whose consumers share the messages of a segment.
+
+        :raises TransactionConflict: another transaction has acknowledged some of it, or it is done already.
+        :raises OutcomeUnknown: as for a cancelled call, some or all of it may be acknowledged.
+        """
+        if self._type in UNORDERED_TYPES:
+            raise InvalidInput(f"a {self._type} subscription has no order, so it cannot acknowledge cumulatively")
+        if txn is None:
+            await self._ack_cumulative(message, None)
+            return
+        with txn.operation() as branch:
+            _require_metadata_family(branch, self.subscription)
+            await self._ack_cumulative(message, branch)
+
+    async def nack(self, *messages: Acked) -> None:
+        """Ask for redelivery of these, after ``subscriptions.redelivery_delay_ms``."""
+        self._require_open()
+        for segment, some in by_segment(await self._resolved(messages)).items():
+            attached = self._feed(segment).attached
+            if attached is not None:
+                positions = tuple(one.id.position for one in some)
+                delay_ms = self._host.config.subscriptions.redelivery_delay_ms
+                attached.dispatch.return_later(attached.consumer_id, positions, delay_ms)
+
+    async def redeliver_unacknowledged(self) -> None:
+        """Ask for everything that this consumer received and did not acknowledge, in order."""
+        self._require_open()
+        for feed in tuple(self._membership.feeds.values()):
+            if feed.attached is not None:
+                unseen = feed.withdraw()
+                await feed.attached.dispatch.return_delivered(feed.attached.consumer_id, None, unseen)
+
+    async def seek(self, to: MessageID | int) -> None:
+        """
+        Move the subscription: to a message, which is delivered next in its segment, or to a time in ms since 1970.
+
+        Segments that descend from the message's begin anew, others stay. Acknowledgments from before have no effect
+        any more, those of open transactions included.
+        """
+        self._require_open()
+        for segment, position in (await self._sought(to)).items():
+            feed = self._membership.feeds.get(segment)
+            topic = str(SegmentName.parse(segment).topic)
+            subscribed = await self._host.subscription(topic, self.subscription, segment)
+            await subscribed.cursor.seek(position)
+            if feed is not None and feed.attached is not None:
+                await feed.attached.dispatch.refresh()
+        await self._membership.reopen()
+
+    async def close(self) -> None:
+        """Leave; what was not acknowledged goes to others. May be repeated."""
+        if self._closed:
+            return
+        self._closed = True
+        self._news.set()
+        await self._membership.leave()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- one segment ----------------------------------------------------------------------------------
+
+    async def _ack(self, messages: Iterable[Acked], holder: Branch | None) -> None:
+        self._require_open()
+        for segment, some in by_segment(await self._resolved(messages)).items():
+            for incarnation in sorted({one.incarnation for one in some}):
+                sized = tuple((one.id.position, one.batch_size) for one in some if one.incarnation == incarnation)
+                attached = self._feed(segment).attached
+                if attached is not None:
+                    await attached.dispatch.ack(sized, incarnation, holder)
+                else:
+                    await self._ack_detached(segment, acks_of(sized), incarnation, holder)
+
+    async def _ack_cumulative(self, message: Acked, holder: Branch | None) -> None:
+        self._require_open()
+        (one,) = await self._resolved((message,))
+        for feed in self._membership.ancestors(one.id.segment):
+            await self._finish_ancestor(feed, holder)
+        sized = (one.id.position, one.batch_size)
+        attached = self._feed(one.id.segment).attached
+        if attached is not None:
+            await attached.dispatch.ack_cumulative(sized, one.incarnation, holder)
+        else:
+            ack = Ack(one.id.position.entry, one.batch_size, cumulative=True)
+            await self._ack_detached(one.id.segment, (ack,), one.incarnation, holder)
+
+    async def _finish_ancestor(self, feed: Feed, holder: Branch | None) -> None:
+        """Acknowledge what was received of a segment before the one that it became; it has its own cursor."""
+        if feed.attached is None or feed.last_seen is None:
+            return
+        dispatch = feed.attached.dispatch
+        if dispatch.unfinished(feed.last_seen):
+            size = dispatch.batch_size(feed.last_seen) or 1
+            await dispatch.ack_cumulative((feed.last_seen, size), dispatch.incarnation, holder)
+
+    async def _ack_detached(self, segment: str, acks: tuple[Ack, ...], incarnation: int, holder: Branch | None) -> None:
+        """Acknowledge on a segment that this consumer has left because all of it was done."""
+        topic = str(SegmentName.parse(segment).topic)
+        subscribed = await self._host.subscription(topic, self.subscription, segment)
+        if holder is None:
+            await subscribed.cursor.apply(incarnation, acks, None)
+        else:
+            await subscribed.pending_acks.add(AckRequest(holder, acks, incarnation))
+
+    def _feed(self, segment: str) -> Feed:
+        feed = self._membership.feeds.get(segment)
+        if feed is None:
+            raise InvalidInput(f"this consumer of subscription {self.subscription} receives nothing from {segment}")
+        return feed
+
+    async def _resolved(self, messages: Iterable[Acked]) -> list[Message]:
+        """Return messages for what may be ids only, with the batch size that acknowledging needs."""
+        return [one if isinstance(one, Message) else await self._message(one) for one in messages]
+
+    async def _message(self, message_id: MessageID) -> Message:
+        feed = self._feed(message_id.segment)
+        size: int | None = None
+        if feed.attached is not None:
+            incarnation = feed.attached.dispatch.incarnation
+            size = feed.attached.dispatch.batch_size(message_id.position)
+        else:
+            place = feed.place
+            subscribed = await self._host.subscription(place.topic, place.subscription, place.segment)
+            incarnation = (await subscribed.cursor.load()).incarnation
+        if size is None:
+            size = await self._stored_batch_size(message_id)
+        return Message(
+            feed.place.topic, message_id, None, b"", {}, 0, "", 0, _batch_size=size, _incarnation=incarnation
+        )
+
+    async def _stored_batch_size(self, message_id: MessageID) -> int:
+        opened = await self._host.segment(message_id.segment)
+        at = message_id.position.entry
+        before = Position(at.ledger_id, at.entry_id - 1)
+        page = await opened.buffer.read(ReadRequest(before, Limit(1), Isolation.READ_UNCOMMITTED))
+        if not page.entries or page.entries[0].position != at:
+            raise NotFound(f"there is no message at {message_id}")
+        return EntryView(page.entries[0].data, at).count
+
+    async def _sought(self, to: MessageID | int) -> dict[str, Position]:
+        """Return where each segment's cursor goes that is to move."""
+        if isinstance(to, int):
+            found = {}
+            for segment in self._membership.wanted():
+                found[segment] = await (await self._host.segment(segment)).ledger.find_time(to)
+            return found
+        at = to.position.entry
+        descendants = (
+            segment
+            for segment in self._membership.wanted()
+            if any(feed.place.segment == to.segment for feed in self._membership.ancestors(segment))
+        )
+        return {**dict.fromkeys(descendants, EARLIEST), to.segment: Position(at.ledger_id, at.entry_id - 1)}
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed(f"the consumer of subscription {self.subscription} was closed")
+
+
+def _require_metadata_family(branch: Branch, subscription: str) -> None:
+    if is_of_log_family(branch.txn_id):
+        raise TransactionDomainMismatch(branch.txn_id, "log", f"subscription {subscription}")

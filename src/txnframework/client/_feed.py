@@ -1,0 +1,104 @@
+"""One segment's messages on their way into a consumer, and the acknowledgments on their way back."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from txnframework.broker import Attached, Delivery, Listener, Place
+from txnframework.client._messages import Message, received
+from txnframework.model.positions import Position
+
+
+class Inbox:
+    """What was delivered and not received yet, over all segments, in the order of delivery."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Feed, Message]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, feed: Feed, message: Message) -> None:
+        """Add a message."""
+        self._waiting.append((feed, message))
+
+    def take(self) -> Message:
+        """Remove and return the first message; there must be one. Its segment may deliver another one."""
+        feed, message = self._waiting.popleft()
+        feed.seen(message)
+        return message
+
+    def purge(self, feed: Feed) -> frozenset[Position]:
+        """Remove the messages of one segment; return where they stand."""
+        positions = frozenset(message.id.position for owner, message in self._waiting if owner is feed)
+        self._waiting = deque(one for one in self._waiting if one[0] is not feed)
+        return positions
+
+
+class Feed:
+    """
+    A consumer's place at one segment.
+
+    ``changed`` is called whenever there may be something new for the consumer: a message, an end, progress.
+    """
+
+    def __init__(self, place: Place, inbox: Inbox, changed: Callable[[], None]) -> None:
+        self.place = place
+        self.attached: Attached | None = None
+        self.finished = False
+        """All of the segment is acknowledged; there will never be more."""
+        self.error: Exception | None = None
+        self.last_seen: Position | None = None
+        self._inbox = inbox
+        self._changed = changed
+
+    @property
+    def drained(self) -> bool:
+        """Whether everything of the segment was delivered; what descends from it may follow."""
+        return self.finished or (self.attached is not None and self.attached.dispatch.drained)
+
+    @property
+    def done(self) -> bool:
+        """Whether everything of the segment is acknowledged."""
+        return self.finished or (self.attached is not None and self.attached.dispatch.done)
+
+    def listener(self) -> Listener:
+        """Return what the dispatch calls."""
+        return Listener(self._deliver, self._reset, self._changed, self._ended)
+
+    def seen(self, message: Message) -> None:
+        """The user has the message; another one may come."""
+        self.last_seen = message.id.position
+        if self.attached is not None:
+            self.attached.dispatch.permit(self.attached.consumer_id, 1)
+
+    def withdraw(self) -> frozenset[Position]:
+        """Take back what the user did not see; others may come instead. Return where it stands."""
+        positions = self._inbox.purge(self)
+        if self.attached is not None:
+            self.attached.dispatch.permit(self.attached.consumer_id, len(positions))
+        return positions
+
+    def _deliver(self, delivery: Delivery) -> None:
+        place = self.place
+        message = received(place.topic, place.segment, delivery.held, delivery.redelivery_count, delivery.incarnation)
+        self._inbox.put(self, message)
+        self._changed()
+
+    def _reset(self) -> None:
+        self.withdraw()
+        self.last_seen = None
+        self._changed()
+
+    def _ended(self, error: Exception) -> None:
+        self.error = error
+        self._changed()
+
+
+def by_segment(messages: Iterable[Message]) -> dict[str, list[Message]]:
+    """Return messages by the segment that they stand in."""
+    found: dict[str, list[Message]] = {}
+    for message in messages:
+        found.setdefault(message.id.segment, []).append(message)
+    return found

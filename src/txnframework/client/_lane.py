@@ -1,0 +1,190 @@
+"""One producer's way into one segment: entries one after the other, each confirmed before the next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from txnframework.broker import Host, OpenSegment
+from txnframework.client._messages import MessageID
+from txnframework.client._outgoing import Outgoing, claimed, divide, take_batch
+from txnframework.client._retrying import Retrying
+from txnframework.config import ClientSection
+from txnframework.errors import Conflict, LedgerSealed, NotFound, OutcomeUnknown, TransactionConflict
+from txnframework.model.entries import EntryView, encode_entry
+from txnframework.model.layout import Segment
+from txnframework.model.ledger import Append, Appended
+from txnframework.model.positions import Limit, Position
+from txnframework.model.reading import Isolation, ReadRequest, Visibility
+
+ONE_ENTRY = Limit(1)
+
+
+class Lane:
+    """
+    Sends what is put into it, in order.
+
+    When the segment turns out to be sealed the lane stops, keeps what was not sent, and calls ``sealed``; with
+    ``sealed`` None the senders are told instead. ``ancestors`` are the segments that this one descends from.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        retrying: Retrying,
+        producer: str,
+        segment: str,
+        ancestors: tuple[tuple[str, Segment], ...],
+        sealed: Callable[[], None] | None,
+    ) -> None:
+        self.waiting: deque[Outgoing] = deque()
+        self.stopped = False
+        self._host = host
+        self._bounds: ClientSection = host.config.client
+        self._retrying = retrying
+        self._producer = producer
+        self._segment = segment
+        self._ancestors = ancestors
+        self._sealed = sealed
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way."""
+        return self._task is not None
+
+    def put(self, outgoing: Outgoing) -> None:
+        """Send it after what was put before."""
+        self.waiting.append(outgoing)
+        if self._task is None and not self.stopped:
+            self._task = asyncio.ensure_future(self._run())
+
+    async def idle(self) -> None:
+        """Wait until nothing is under way: all is sent, or the lane is stopped."""
+        while self._task is not None:
+            await asyncio.wait({self._task})
+
+    def fail(self, error: Exception) -> None:
+        """Give up what waits, and go on with what comes."""
+        while self.waiting:
+            self.waiting.popleft().fail(error)
+        self.stopped = False
+
+    async def _run(self) -> None:
+        try:
+            if self._bounds.linger_ms:
+                await self._host.environment.sleep_until(self._host.environment.now_ms() + self._bounds.linger_ms)
+            while self.waiting and not self.stopped:
+                batch = take_batch(self.waiting, self._bounds.entry_messages_max, self._bounds.entry_bytes_max)
+                await self._send(batch)
+        finally:
+            self._task = None
+
+    async def _send(self, batch: list[Outgoing]) -> None:
+        def unsure(error: Exception) -> None:
+            for one in batch:
+                one.uncertain = one.uncertain or isinstance(error, OutcomeUnknown)
+
+        try:
+            await self._retrying.run(lambda: self._attempt(batch), unsure)
+        except LedgerSealed as error:
+            if self._sealed is None:
+                _fail(batch, error)
+                return
+            self.waiting.extendleft(one for one in reversed(batch) if not one.sent.done())
+            self.stopped = True
+            self._sealed()
+        except Exception as error:  # whatever a store raises, the sender is to know
+            _fail(batch, error)
+
+    async def _attempt(self, batch: list[Outgoing]) -> None:
+        """Send a batch once; what was confirmed in an earlier attempt is left out."""
+        opened = await self._host.segment(self._segment)
+        for one in batch:
+            if one.may_stand_elsewhere and not one.sent.done():
+                await self._confirm_in_ancestors(one)
+        left = [one for one in batch if not one.sent.done()]
+        # Confirming some of a batch may leave gaps that the rest must not claim: then it goes on in pieces.
+        queue = deque(left)
+        while queue:
+            piece = take_batch(queue, self._bounds.entry_messages_max, self._bounds.entry_bytes_max)
+            queue.extendleft(reversed(await self._append(opened, piece)))
+
+    async def _append(self, opened: OpenSegment, piece: list[Outgoing]) -> list[Outgoing]:
+        """Append one entry; return what is still to be sent because an earlier copy held only the others."""
+        branch = piece[0].branch
+        data = encode_entry([one.message for one in piece], self._producer, branch)
+        claim = claimed(piece, self._producer)
+        (appended,) = await opened.buffer.append((Append(data, len(piece), branch, claim),))
+        if not appended.duplicate:
+            for index, one in enumerate(piece):
+                one.succeed(MessageID(self._segment, _at(appended.position, index)))
+            return []
+        earlier, rest = divide(piece, appended.sequence or claim)
+        if not earlier:
+            raise Conflict(f"{self._segment} names a copy at {appended.position} that holds nothing of what was sent")
+        await self._confirm(self._segment, opened, appended, earlier)
+        return rest
+
+    async def _confirm_in_ancestors(self, one: Outgoing) -> None:
+        """
+        Confirm a message that stands in a segment this one descends from: sent before a split, its reply lost.
+
+        :raises TransactionConflict: the copy belongs to another open transaction or branch.
+        """
+        for name, ancestor in self._ancestors:
+            # Only the ancestor that covers the hash can have been sent this message: what an entry claims of others
+            # was never meant for it.
+            if not ancestor.start <= one.hash_value <= ancestor.end:
+                continue
+            opened = await self._host.segment(name)
+            found = await opened.ledger.find_sequence(self._producer, one.sequence_id)
+            if found is None:
+                continue
+            if found.branch is not None and found.branch != one.branch:
+                visibility = await opened.buffer.resolve(found.branch)
+                if visibility is Visibility.ABORTED:
+                    continue
+                if visibility is Visibility.OPEN:
+                    raise TransactionConflict(
+                        one.branch.txn_id if one.branch else None,
+                        f"message {one.sequence_id} of producer {self._producer} stands in another open branch",
+                        found.branch.txn_id,
+                    )
+            await self._confirm(name, opened, found, [one])
+            return
+
+    async def _confirm(self, segment: str, opened: OpenSegment, copy: Appended, ones: list[Outgoing]) -> None:
+        """Tell the senders where their messages stand: in an entry that was there before."""
+        at = copy.position
+        before = Position(at.ledger_id, at.entry_id - 1)
+        try:
+            page = await opened.buffer.read(ReadRequest(before, ONE_ENTRY, Isolation.READ_UNCOMMITTED))
+        except NotFound:  # trimmed since: that it stood there is known, where in its entry is not
+            page = None
+        indexes: dict[int, int] | None = None
+        if page is not None and page.entries and page.entries[0].position == at:
+            view = EntryView(page.entries[0].data, at)
+            indexes = {sequence: index for index, sequence in enumerate(view.sequence_ids)}
+        for one in ones:
+            if indexes is None:
+                one.succeed(MessageID(segment, at))
+            elif one.sequence_id in indexes:
+                one.succeed(MessageID(segment, _at(at, indexes[one.sequence_id])))
+            else:
+                one.fail(
+                    Conflict(
+                        f"sequence id {one.sequence_id} of producer {self._producer} lies between two that were sent "
+                        f"before it in the entry {at}; sequence ids have to grow"
+                    )
+                )
+
+
+def _fail(batch: list[Outgoing], error: Exception) -> None:
+    for one in batch:
+        one.fail(error)
+
+
+def _at(entry: Position, index: int) -> Position:
+    return Position(entry.ledger_id, entry.entry_id, index)

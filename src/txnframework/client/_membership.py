@@ -1,0 +1,220 @@
+"""Which segments a consumer is attached to: all of its topics', those that come by split or merge included."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from txnframework.broker import Host, Place, dispatching_lease, segment_of
+from txnframework.client._feed import Feed, Inbox
+from txnframework.errors import OutcomeUnknown, SubscriptionOwnedElsewhere, Unavailable
+from txnframework.interfaces import IWatch
+from txnframework.model import paths
+from txnframework.model.layout import Layout, Segment
+from txnframework.model.names import SegmentName, TopicName
+
+RETRY_DELAY_MS = 100
+
+
+class Membership:
+    """
+    Attaches a consumer to segments as they come, and detaches it from those that are done.
+
+    Ordered: children follow when everything of their parents was delivered. Otherwise all at once, and a segment
+    that another process dispatches is taken over when that one's lease ends.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        targets: tuple[TopicName | SegmentName, ...],
+        subscription: str,
+        subscription_type: str,
+        ordered: bool,
+        consumer: str,
+        inbox: Inbox,
+        wake: Callable[[], None],
+    ) -> None:
+        self.feeds: dict[str, Feed] = {}
+        self.layouts: dict[TopicName, Layout] = {}
+        self.error: Exception | None = None
+        self._host = host
+        self._targets = targets
+        self._subscription = subscription
+        self._type = subscription_type
+        self._ordered = ordered
+        self._consumer = consumer
+        self._inbox = inbox
+        self._wake_consumer = wake
+        self._changed = asyncio.Event()
+        self._watches: list[IWatch] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._elsewhere: set[str] = set()
+
+    async def join(self) -> None:
+        """
+        Attach to what is there, and follow what comes.
+
+        :raises SubscriptionOwnedElsewhere: another process has a segment, or for an unordered type all of them.
+        :raises ConsumerBusy: the subscription takes one consumer only, and has one.
+        """
+        for topic in dict.fromkeys(_topic_of(target) for target in self._targets):
+            watch = await self._host.topics.watch(topic)
+            self._watches.append(watch)
+            self._follow(partial(self._at_layout_changes, topic, watch))
+        await self._load_layouts()
+        try:
+            await self._attach_all(first=True)
+        except BaseException:
+            await self.leave()
+            raise
+        self._follow(self._keep_up)
+
+    async def leave(self) -> None:
+        """Detach from everything; what was not acknowledged goes to others."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for watch in self._watches:
+            await watch.close()
+        for feed in self.feeds.values():
+            await self._detach(feed)
+
+    def ancestors(self, segment: str) -> tuple[Feed, ...]:
+        """Return the feeds of the segments that one descends from, oldest first."""
+        name = SegmentName.parse(segment)
+        layout = self.layouts[name.topic]
+        names = (str(layout.name_of(one.id)) for one in reversed(layout.ancestors(name.segment_id)))
+        return tuple(self.feeds[one] for one in names if one in self.feeds)
+
+    async def reopen(self) -> None:
+        """Attach again to segments that were done: someone sought."""
+        for name, feed in tuple(self.feeds.items()):
+            if feed.finished:
+                del self.feeds[name]
+        await self._attach_all(first=False)
+
+    def wanted(self) -> tuple[str, ...]:
+        """Return the names of all segments, parents before children."""
+        return tuple(name for name, _, _ in self._wanted())
+
+    def poke(self) -> None:
+        """Something changed that may let segments come or go."""
+        self._changed.set()
+        self._wake_consumer()
+
+    async def _load_layouts(self) -> None:
+        for target in self._targets:
+            topic = _topic_of(target)
+            self.layouts[topic] = await self._host.topics.finish_changes(topic)
+            if isinstance(target, SegmentName):
+                segment_of(target, self.layouts[topic])
+
+    async def _at_layout_changes(self, topic: TopicName, watch: IWatch) -> None:
+        while True:
+            await watch.changed()
+            self.layouts[topic] = await self._host.topics.layout(topic)
+            self._changed.set()
+
+    async def _keep_up(self) -> None:
+        while True:
+            self._changed.clear()
+            for feed in tuple(self.feeds.values()):
+                if feed.error is not None and feed.attached is not None:
+                    raise feed.error
+                if feed.done and not feed.finished:
+                    feed.finished = True
+                    await self._detach(feed)
+            await self._attach_all(first=False)
+            await self._changed.wait()
+
+    async def _attach_all(self, first: bool) -> None:
+        refused: SubscriptionOwnedElsewhere | None = None
+        for segment_name, topic, segment in self._wanted():
+            if segment_name in self.feeds or segment_name in self._elsewhere or not self._may_follow(topic, segment):
+                continue
+            try:
+                await self._attach(str(topic), segment_name)
+            except SubscriptionOwnedElsewhere as error:
+                if first and self._ordered:
+                    raise
+                refused = error
+                self._elsewhere.add(segment_name)
+                self._follow(partial(self._until_free, segment_name))
+        if first and refused is not None and not self.feeds:
+            raise refused
+
+    def _wanted(self) -> list[tuple[str, TopicName, Segment]]:
+        """All segments of the targets, parents before children."""
+        wanted: list[tuple[str, TopicName, Segment]] = []
+        for target in self._targets:
+            topic = _topic_of(target)
+            layout = self.layouts[topic]
+            for segment in layout.in_order():
+                name = layout.name_of(segment.id)
+                if isinstance(target, TopicName) or name == target:
+                    wanted.append((str(name), topic, segment))
+        return wanted
+
+    def _may_follow(self, topic: TopicName, segment: Segment) -> bool:
+        if not self._ordered or topic not in self._targets:
+            return True
+        layout = self.layouts[topic]
+        feeds = [self.feeds.get(str(layout.name_of(parent))) for parent in segment.parents]
+        return all(feed is not None and feed.drained for feed in feeds)
+
+    async def _attach(self, topic: str, segment: str) -> None:
+        place = Place(topic, self._subscription, segment, self._type)
+        feed = Feed(place, self._inbox, self.poke)
+        permits = self._host.config.client.receive_messages_max
+        self.feeds[segment] = feed
+        try:
+            feed.attached = await self._host.dispatches.attach(place, self._consumer, permits, feed.listener())
+        except BaseException:
+            del self.feeds[segment]
+            raise
+
+    async def _detach(self, feed: Feed) -> None:
+        attached, feed.attached = feed.attached, None
+        if attached is not None:
+            await self._host.dispatches.detach(attached, self._inbox.purge(feed))
+
+    async def _until_free(self, segment: str) -> None:
+        """Try again when the lease of whoever dispatches a segment has ended."""
+        key = paths.lease_key(dispatching_lease(segment, self._subscription))
+        watch = await self._host.metadata.watch(key)
+        try:
+            while await self._host.metadata.get(key) is not None:
+                await watch.changed()
+        finally:
+            await watch.close()
+        self._elsewhere.discard(segment)
+        self._changed.set()
+
+    def _follow(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = asyncio.ensure_future(self._guarded(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run ``work``, again after what may pass; the consumer is told of anything else."""
+        environment = self._host.environment
+        while True:
+            try:
+                await work()
+            except (Unavailable, OutcomeUnknown):
+                await environment.sleep_until(environment.now_ms() + RETRY_DELAY_MS)
+            except Exception as error:
+                if self.error is None:
+                    self.error = error
+                self._wake_consumer()
+                return
+            else:
+                return
+
+
+def _topic_of(target: TopicName | SegmentName) -> TopicName:
+    return target.topic if isinstance(target, SegmentName) else target

@@ -1,0 +1,99 @@
+"""What a consumer or reader hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from txnframework.broker import HeldMessage
+from txnframework.model.entries import EntryMessage
+from txnframework.model.ids import Branch, TxnID
+from txnframework.model.positions import Position
+
+
+@dataclass(frozen=True, slots=True)
+class MessageID:
+    """Where a message stands: ``position`` in ``segment`` (its full name); compares within one segment only."""
+
+    segment: str
+    position: Position
+
+    def __str__(self) -> str:
+        """Return the segment and the position, as they are written elsewhere."""
+        return f"{self.segment}@{self.position}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """
+    A received message.
+
+    ``published_ms`` is the sender's clock, in ms since 1970. ``sequence_id`` counts the messages of ``producer``.
+    ``redelivery_count``: how often it was delivered to this subscription before. ``txn_id`` None: it was sent outside
+    transactions. ``committed`` is False only under ``read_uncommitted``.
+    """
+
+    topic: str
+    id: MessageID
+    key: bytes | None
+    value: bytes
+    headers: Mapping[str, bytes]
+    published_ms: int
+    producer: str
+    sequence_id: int
+    redelivery_count: int = 0
+    txn_id: TxnID | None = None
+    committed: bool = True
+    # What acknowledging needs: the size of the batch that it stands in, and the life of the cursor it was read in.
+    _batch_size: int = field(default=1, repr=False, compare=False)
+    _incarnation: int = field(default=0, repr=False, compare=False)
+
+    @property
+    def batch_size(self) -> int:
+        """How many messages stand in the same entry."""
+        return self._batch_size
+
+    @property
+    def incarnation(self) -> int:
+        """Under which life of the cursor it was received; 0: by a reader."""
+        return self._incarnation
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where messages come from: what all messages of one entry have in common."""
+
+    topic: str
+    segment: str
+    producer: str
+    branch: Branch | None
+    batch_size: int
+    committed: bool = True
+
+
+def message_of(
+    origin: Origin, position: Position, content: EntryMessage, redelivery_count: int = 0, incarnation: int = 0
+) -> Message:
+    """Return a stored message as it is handed out; ``position`` names its batch index."""
+    return Message(
+        topic=origin.topic,
+        id=MessageID(origin.segment, position),
+        key=content.key,
+        value=content.value,
+        headers=MappingProxyType(dict(content.headers)),
+        published_ms=content.published_ms,
+        producer=origin.producer,
+        sequence_id=content.sequence_id,
+        redelivery_count=redelivery_count,
+        txn_id=None if origin.branch is None else origin.branch.txn_id,
+        committed=origin.committed,
+        _batch_size=origin.batch_size,
+        _incarnation=incarnation,
+    )
+
+
+def received(topic: str, segment: str, held: HeldMessage, redelivery_count: int, incarnation: int) -> Message:
+    """Return a message that a subscription delivers."""
+    origin = Origin(topic, segment, held.producer, held.branch, held.batch_size)
+    return message_of(origin, held.position, held.message, redelivery_count, incarnation)

@@ -1,0 +1,106 @@
+"""Messages on their way out, and the pure decisions about which of them share an entry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from txnframework.client._messages import MessageID
+from txnframework.model.entries import EntryMessage
+from txnframework.model.hashing import key_hash, keyless_hash
+from txnframework.model.ids import Branch
+from txnframework.model.ledger import ProducerSequence
+
+MESSAGE_OVERHEAD_BYTES = 64
+"""What a message takes in an entry besides its own bytes, generously."""
+
+
+@dataclass(slots=True, eq=False)
+class Outgoing:
+    """
+    A message to be sent, and who waits for it.
+
+    ``chosen``: the caller chose its sequence id, so it may have been sent before, by another process. ``uncertain``:
+    it was sent and nobody knows whether it arrived.
+    """
+
+    message: EntryMessage
+    branch: Branch | None
+    hash_value: int
+    chosen: bool
+    sent: asyncio.Future[MessageID]
+    uncertain: bool = False
+
+    @property
+    def sequence_id(self) -> int:
+        """The producer's number of this message."""
+        return self.message.sequence_id
+
+    @property
+    def may_stand_elsewhere(self) -> bool:
+        """Whether an earlier copy may stand in a segment that this one's segment descends from."""
+        return self.chosen or self.uncertain
+
+    def succeed(self, message_id: MessageID) -> None:
+        """Tell whoever waits where it stands."""
+        if not self.sent.done():
+            self.sent.set_result(message_id)
+
+    def fail(self, error: Exception) -> None:
+        """Tell whoever waits why it could not be sent."""
+        if not self.sent.done():
+            self.sent.set_exception(error)
+
+
+def hash_of(message: EntryMessage, producer: str) -> int:
+    """Return the hash value that routes a message: of its key, or of producer and sequence so that a retry meets it."""
+    if message.key is None:
+        return keyless_hash(producer, message.sequence_id)
+    return key_hash(message.key)
+
+
+def size_of(message: EntryMessage) -> int:
+    """Return about how many bytes a message takes in an entry."""
+    headers = sum(len(name.encode()) + len(value) for name, value in message.headers)
+    return len(message.value) + len(message.key or b"") + headers + MESSAGE_OVERHEAD_BYTES
+
+
+def take_batch(waiting: deque[Outgoing], messages_max: int, bytes_max: int) -> list[Outgoing]:
+    """
+    Remove and return the messages that share the next entry: neighbours, of one branch, their sequence ids growing.
+
+    An entry claims every sequence id between its first and its last one. Ids that this producer counted may leave
+    gaps: what belongs into them went to other segments. Ids that the caller chose must follow each other, because
+    what belongs into a gap may still come.
+    """
+    batch = [waiting.popleft()]
+    size = size_of(batch[0].message)
+    while waiting and len(batch) < messages_max:
+        last, following = batch[-1], waiting[0]
+        size += size_of(following.message)
+        if following.branch != last.branch or size > bytes_max or not _may_follow(last, following):
+            break
+        batch.append(waiting.popleft())
+    return batch
+
+
+def _may_follow(last: Outgoing, following: Outgoing) -> bool:
+    if last.chosen or following.chosen:
+        return following.sequence_id == last.sequence_id + 1
+    return following.sequence_id > last.sequence_id
+
+
+def claimed(batch: Sequence[Outgoing], producer: str) -> ProducerSequence:
+    """Return the sequence ids that an entry of this batch claims."""
+    return ProducerSequence(producer, batch[0].sequence_id, batch[-1].sequence_id)
+
+
+def divide(batch: Iterable[Outgoing], stored: ProducerSequence) -> tuple[list[Outgoing], list[Outgoing]]:
+    """Divide a batch into what an earlier copy claims, and the rest, which is still to be sent."""
+    earlier: list[Outgoing] = []
+    rest: list[Outgoing] = []
+    for one in batch:
+        (earlier if stored.first <= one.sequence_id <= stored.last else rest).append(one)
+    return earlier, rest

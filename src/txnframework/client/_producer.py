@@ -1,0 +1,197 @@
+"""Producers: idempotent, batching, routing by hash, and following splits inside a transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from txnframework.broker import Host, is_of_log_family
+from txnframework.client._lane import Lane
+from txnframework.client._messages import MessageID
+from txnframework.client._outgoing import Outgoing, hash_of, size_of
+from txnframework.client._retrying import Retrying
+from txnframework.client._transaction import TransactionPart
+from txnframework.errors import Closed, InvalidInput, LedgerSealed, TransactionDomainMismatch
+from txnframework.model.entries import EntryMessage
+from txnframework.model.ids import Branch
+from txnframework.model.layout import Layout, SegmentState
+from txnframework.model.names import SegmentName, TopicName
+
+CLOCK_SHIFT_BITS = 20
+"""Room for a million messages in each millisecond before sequence ids of two lives of a name could meet."""
+SEQUENCE_ID_MAX = 2**63 - 1
+
+
+class Producer:
+    """
+    Writes to one topic, or to one segment of it; made by ``Client.producer``.
+
+    Sending the same sequence id again, from whatever process uses the same name, stores the message once. Concurrent
+    sends share entries. Messages with one key keep their order, as long as one send is awaited before the next one
+    with that key is begun or all go through one producer.
+    """
+
+    def __init__(
+        self, host: Host, retrying: Retrying, target: TopicName | SegmentName, layout: Layout, name: str | None
+    ) -> None:
+        environment = host.environment
+        self.topic = str(target)
+        self.name = name or f"producer-{environment.random_bits(64):016x}"
+        # A new name begins at 0. One that was used before must not meet the ids of its earlier lives, or new messages
+        # would be taken for old ones.
+        fresh = environment.now_ms() << CLOCK_SHIFT_BITS | environment.random_bits(CLOCK_SHIFT_BITS)
+        self._next_sequence = fresh if name else 0
+        self._host = host
+        self._retrying = retrying
+        self._bounds = host.config.client
+        self._layout = layout
+        self._only = target if isinstance(target, SegmentName) else None
+        self._lanes: dict[int, Lane] = {}
+        self._slots = asyncio.Semaphore(self._bounds.sends_in_flight_max)
+        self._rerouting: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def send(
+        self,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        sequence_id: int | None = None,
+        txn: TransactionPart | None = None,
+    ) -> MessageID:
+        """
+        Return where the message stands, once it is durable.
+
+        ``sequence_id`` may be chosen by the caller, who then lets it grow from message to message and sends a message
+        again under the same one; without it the producer counts.
+
+        :raises InvalidInput: the message is too large, or the sequence id is out of range.
+        :raises TransactionConflict: the transaction has ended, or another open one holds a copy of this message.
+        :raises OutcomeUnknown: as for a cancelled call, it may stand there; send it again with the same sequence id.
+        """
+        if txn is None:
+            return await self._send(value, key, headers, sequence_id, None)
+        with txn.operation() as branch:
+            if is_of_log_family(branch.txn_id):
+                raise TransactionDomainMismatch(branch.txn_id, "log", self.topic)
+            return await self._send(value, key, headers, sequence_id, branch)
+
+    async def send_many(self, values: Iterable[bytes], *, txn: TransactionPart | None = None) -> tuple[MessageID, ...]:
+        """Send in order, in as few entries as fit; raises as ``send`` does, after all of them have come to an end."""
+        sends = [asyncio.ensure_future(self.send(value, txn=txn)) for value in values]
+        try:
+            if sends:
+                await asyncio.wait(sends)
+        except asyncio.CancelledError:
+            for send in sends:
+                send.cancel()
+            await asyncio.gather(*sends, return_exceptions=True)
+            raise
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return tuple(result for result in results if isinstance(result, MessageID))
+
+    async def close(self) -> None:
+        """Wait for sends in flight, then let go; may be repeated."""
+        self._closed = True
+        while self._rerouting is not None or any(lane.waiting or lane.busy for lane in self._lanes.values()):
+            if self._rerouting is not None:
+                await asyncio.wait({self._rerouting})
+            for lane in tuple(self._lanes.values()):
+                await lane.idle()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _send(
+        self,
+        value: bytes,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        sequence_id: int | None,
+        branch: Branch | None,
+    ) -> MessageID:
+        if self._closed:
+            raise Closed(f"producer {self.name} was closed")
+        if sequence_id is not None and not 0 <= sequence_id <= SEQUENCE_ID_MAX:
+            raise InvalidInput(f"sequence id {sequence_id} is not between 0 and 2**63 - 1")
+        pairs = tuple((headers or {}).items())
+        size = size_of(EntryMessage(key, value, pairs, 0, 0))
+        if size > self._bounds.message_bytes_max:
+            raise InvalidInput(
+                f"a message of {size} bytes is larger than client.message_bytes_max ({self._bounds.message_bytes_max})"
+            )
+        async with self._slots:
+            # Counted here and not before: the ids of messages that go to one segment grow in the order they are put.
+            number = self._next_sequence if sequence_id is None else sequence_id
+            self._next_sequence = max(self._next_sequence, number + 1)
+            message = EntryMessage(key, bytes(value), pairs, number, self._host.environment.now_ms())
+            sent: asyncio.Future[MessageID] = asyncio.get_running_loop().create_future()
+            self._put(Outgoing(message, branch, hash_of(message, self.name), sequence_id is not None, sent))
+            return await sent
+
+    # -- routing --------------------------------------------------------------------------------------
+
+    def _put(self, outgoing: Outgoing) -> None:
+        only = self._only
+        segment_id = self._layout.route(outgoing.hash_value).id if only is None else only.segment_id
+        lane = self._lanes.get(segment_id)
+        if lane is None:
+            lane = self._lanes[segment_id] = self._lane(segment_id)
+        lane.put(outgoing)
+
+    def _lane(self, segment_id: int) -> Lane:
+        layout = self._layout
+        ancestors = tuple((str(layout.name_of(one.id)), one) for one in layout.ancestors(segment_id))
+        name = str(layout.name_of(segment_id))
+        sealed = self._reroute_soon if self._only is None else None
+        return Lane(self._host, self._retrying, self.name, name, ancestors, sealed)
+
+    def _reroute_soon(self) -> None:
+        if self._rerouting is None:
+            self._rerouting = asyncio.ensure_future(self._reroute())
+
+    async def _reroute(self) -> None:
+        """Finish the change that sealed a segment, then send what stopped there to the children, in order."""
+        try:
+            while stopped := {number: lane for number, lane in self._lanes.items() if lane.stopped}:
+                try:
+                    layout = await self._retrying.run(lambda: self._host.topics.finish_changes(self._layout.topic))
+                except Exception as error:  # whoever sends is to know; later sends try again
+                    for lane in stopped.values():
+                        lane.fail(error)
+                    continue
+                await self._move_to(layout)
+                for number, lane in stopped.items():
+                    if number in self._lanes:  # sealed, but not by a change of the layout: there are no children
+                        lane.fail(LedgerSealed(str(layout.name_of(number))))
+        finally:
+            self._rerouting = None
+
+    async def _move_to(self, layout: Layout) -> None:
+        stale = {
+            number: lane
+            for number, lane in self._lanes.items()
+            if layout.segments[number].state is SegmentState.REPLACED
+        }
+        for lane in stale.values():
+            lane.stopped = True
+        # What is under way in a merged segment's other parent comes to an end before later messages go to the child:
+        # otherwise one key's messages could overtake each other.
+        for lane in stale.values():
+            await lane.idle()
+        self._layout = layout
+        for number, lane in stale.items():
+            del self._lanes[number]
+            for outgoing in lane.waiting:
+                self._put(outgoing)

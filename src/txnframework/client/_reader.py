@@ -1,0 +1,200 @@
+"""Readers: a topic's messages without a subscription."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from txnframework.broker import Host, OpenSegment, first_of, segment_of
+from txnframework.client._messages import Message, MessageID, Origin, message_of
+from txnframework.errors import Closed, InvalidInput
+from txnframework.interfaces import IWatch
+from txnframework.model.entries import EntryView
+from txnframework.model.layout import Layout, Segment
+from txnframework.model.names import SegmentName, TopicName
+from txnframework.model.positions import EARLIEST, Limit, Position
+from txnframework.model.reading import Isolation, ReadRequest, Visibility
+
+EARLIEST_START = "earliest"
+LATEST_START = "latest"
+
+
+@dataclass(slots=True)
+class _Track:
+    """How far one segment was read; ``end`` None: until it is sealed and read to its end."""
+
+    segment: Segment
+    opened: OpenSegment
+    upto: Position
+    end: Position | None
+    tail: IWatch | None = None
+    """Under ``read_uncommitted``: what wakes is a new entry, not the announcement that it may be read."""
+    ended: bool = False
+    messages: deque[Message] = field(default_factory=deque)
+
+
+class Reader:
+    """
+    Reads a topic, or one segment of it, and leaves no trace in the stores; made by ``Client.reader``.
+
+    Parents are read before the segments that they became. Without ``follow`` it ends where each segment ended when
+    the reader was opened; with it, it goes on until it is closed.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        target: TopicName | SegmentName,
+        start: MessageID | str,
+        follow: bool,
+        isolation: Isolation,
+    ) -> None:
+        if isinstance(start, str) and start not in (EARLIEST_START, LATEST_START):
+            raise InvalidInput(f"a reader starts at a message, at {EARLIEST_START!r} or at {LATEST_START!r}")
+        self._host = host
+        self._topic = target.topic if isinstance(target, SegmentName) else target
+        self._only = target if isinstance(target, SegmentName) else None
+        self._start = start
+        self._follow = follow
+        self._isolation = isolation
+        self._limit = Limit(host.config.subscriptions.read_entries_max)
+        self._tracks: dict[int, _Track] = {}
+        self._watch: IWatch | None = None
+        self._closed = False
+
+    async def open(self) -> None:
+        """Find where to begin and, without ``follow``, where to end; ``Client.reader`` does."""
+        if self._follow:
+            self._watch = await self._host.topics.watch(self._topic)
+        # Whoever meets a planned change carries it out: before that, its children may have no ledgers.
+        layout = await self._host.topics.finish_changes(self._topic)
+        for segment in self._wanted(layout):
+            track = await self._track(layout, segment, self._first(layout, segment), not self._follow)
+            if self._start == LATEST_START:
+                track.upto = await self._readable(track.opened)
+            self._tracks[segment.id] = track
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        while not self._closed:
+            moved = False
+            for track in self._readable_tracks():
+                moved = await self._read(track) or moved
+                while track.messages and not self._closed:
+                    yield track.messages.popleft()
+            if moved:
+                continue
+            if self._watch is None:
+                return
+            try:
+                await self._until_something_happens()
+            except Closed:
+                if not self._closed:
+                    raise
+
+    async def close(self) -> None:
+        """Let go; iterating ends. May be repeated."""
+        self._closed = True
+        watches = [self._watch, *(track.tail for track in self._tracks.values())]
+        for watch in watches:
+            if watch is not None:
+                await watch.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- where to read --------------------------------------------------------------------------------
+
+    def _wanted(self, layout: Layout) -> tuple[Segment, ...]:
+        """Return the segments to read, parents before children."""
+        if self._only is not None:
+            return (segment_of(self._only, layout),)
+        return layout.in_order()
+
+    def _first(self, layout: Layout, segment: Segment) -> Position:
+        """Return the position after which a segment is read, for a start at a message or at the first one."""
+        start = self._start
+        if isinstance(start, MessageID) and str(layout.name_of(segment.id)) == start.segment:
+            return start.position
+        return EARLIEST
+
+    def _readable_tracks(self) -> list[_Track]:
+        """Return the segments whose parents were read to their ends."""
+        return [
+            track
+            for _, track in sorted(self._tracks.items())
+            if not track.ended and all(self._tracks[one].ended for one in track.segment.parents if one in self._tracks)
+        ]
+
+    async def _track(self, layout: Layout, segment: Segment, upto: Position, until_now: bool) -> _Track:
+        opened = await self._host.segment(str(layout.name_of(segment.id)))
+        end = await self._readable(opened) if until_now else None
+        watch = None
+        if self._follow and self._isolation is Isolation.READ_UNCOMMITTED:
+            watch = await opened.ledger.watch()
+        return _Track(segment, opened, upto, end, watch)
+
+    async def _readable(self, opened: OpenSegment) -> Position:
+        if self._isolation is Isolation.READ_UNCOMMITTED:
+            return (await opened.ledger.tail()).last_confirmed
+        return await opened.buffer.max_read_position()
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    async def _read(self, track: _Track) -> bool:
+        """Read a page of a segment; return whether that led anywhere."""
+        if track.end is not None and track.upto.entry >= track.end.entry and not _within(track.upto):
+            track.ended = True
+            return True
+        after = track.upto if track.upto.batch_index < 0 else _before(track.upto)
+        page = await track.opened.buffer.read(ReadRequest(after, self._limit, self._isolation))
+        for entry in page.entries:
+            if track.end is not None and entry.position > track.end:
+                track.upto = track.end
+                return True
+            view = EntryView(entry.data, entry.position)
+            committed = entry.visibility is Visibility.COMMITTED
+            origin = Origin(str(self._topic), track.opened.name, view.producer, entry.branch, view.count, committed)
+            for index, content in enumerate(view.messages()):
+                position = Position(entry.position.ledger_id, entry.position.entry_id, index)
+                if position > track.upto:
+                    track.messages.append(message_of(origin, position, content))
+        last = page.entries[-1].position if page.entries else page.upto
+        upto = max(page.upto, last)
+        if upto > after:
+            track.upto = upto
+            return True
+        if track.end is not None or await track.opened.buffer.finished(after):
+            track.ended = True
+            return True
+        return False
+
+    async def _until_something_happens(self) -> None:
+        waits = [
+            track.opened.buffer.advanced(track.upto) if track.tail is None else track.tail.changed()
+            for track in self._readable_tracks()
+        ]
+        if self._watch is not None and await first_of(self._watch.changed(), *waits) != 0:
+            return
+        await self._take_new_segments()
+
+    async def _take_new_segments(self) -> None:
+        layout = await self._host.topics.finish_changes(self._topic)
+        for segment in self._wanted(layout):
+            if segment.id not in self._tracks:
+                self._tracks[segment.id] = await self._track(layout, segment, EARLIEST, until_now=False)
+
+
+def _within(position: Position) -> bool:
+    return position.batch_index >= 0
+
+
+def _before(position: Position) -> Position:
+    return Position(position.ledger_id, position.entry_id - 1)

@@ -1,0 +1,36 @@
+"""Trying again, a bounded number of times, what may be tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from txnframework.config import ClientSection
+from txnframework.environment import Environment
+from txnframework.errors import OutcomeUnknown, Unavailable
+
+T = TypeVar("T")
+
+
+def delay_ms(attempt: int, bounds: ClientSection) -> int:
+    """Return the wait before the retry after failed attempt ``attempt`` (from 0): doubling, bounded."""
+    return min(bounds.retry_delay_ms << min(attempt, 32), bounds.retry_delay_ms_max)
+
+
+class Retrying:
+    """For operations that may be repeated after Unavailable and after OutcomeUnknown."""
+
+    def __init__(self, environment: Environment, bounds: ClientSection) -> None:
+        self._environment = environment
+        self._bounds = bounds
+
+    async def run(self, operation: Callable[[], Awaitable[T]], again: Callable[[Exception], None] | None = None) -> T:
+        """Return what ``operation`` returns; ``again`` is told of each error after which it is tried again."""
+        for attempt in range(self._bounds.retries_max):
+            try:
+                return await operation()
+            except (Unavailable, OutcomeUnknown) as error:
+                if again is not None:
+                    again(error)
+            await self._environment.sleep_until(self._environment.now_ms() + delay_ms(attempt, self._bounds))
+        return await operation()

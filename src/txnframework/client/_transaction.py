@@ -1,0 +1,212 @@
+"""Transactions: the one who ends it, and those who take part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from txnframework.broker import Host
+from txnframework.client._retrying import Retrying
+from txnframework.errors import (
+    InvalidInput,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    TransactionConflict,
+    TransactionHasFailedOperations,
+    TxnFrameworkError,
+)
+from txnframework.model.ids import Branch, TxnID
+from txnframework.model.transactions import Action, Begin, End, State
+
+
+class TransactionPart:
+    """
+    One process's part of a transaction: what it sends and acknowledges, under a branch of its own.
+
+    A send or acknowledgment in it that fails or is cancelled poisons the part: it cannot count any more.
+    """
+
+    def __init__(self, branch: Branch | None) -> None:
+        self._branch = branch
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._poisoned = False
+        self._closed_by: str | None = None
+
+    @property
+    def id(self) -> TxnID:
+        """Its id; another process takes part with ``Client.join``."""
+        return self._begun().txn_id
+
+    @property
+    def branch(self) -> int:
+        """The number of this part's branch; 0 is that of the process that ends the transaction."""
+        return self._begun().number
+
+    @contextmanager
+    def operation(self) -> Iterator[Branch]:
+        """
+        Send or acknowledge within; leaving by an exception, a cancellation included, poisons the part.
+
+        :raises TransactionConflict: the part has ended here.
+        """
+        branch = self._begun()
+        if self._closed_by is not None:
+            raise TransactionConflict(branch.txn_id, self._closed_by)
+        self._in_flight += 1
+        self._idle.clear()
+        try:
+            yield branch
+        except BaseException:
+            self._poisoned = True
+            raise
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._idle.set()
+
+    async def _until_idle(self, closed_by: str) -> None:
+        """Refuse further operations and wait for those in flight."""
+        self._closed_by = closed_by
+        await self._idle.wait()
+
+    def _begun(self) -> Branch:
+        if self._branch is None:
+            raise InvalidInput("the transaction has not begun; use it inside 'async with client.transaction()'")
+        return self._branch
+
+
+class Transaction(TransactionPart):
+    """
+    A transaction that this process ends; made by ``Client.transaction``.
+
+    ``async with`` begins it, commits on success, aborts on an exception and raises that again. Its outcome takes
+    effect everywhere without this process: one compare-and-set decides.
+    """
+
+    def __init__(self, host: Host, retrying: Retrying, timeout_ms: int, principal: str = "") -> None:
+        super().__init__(None)
+        self._host = host
+        self._retrying = retrying
+        self._timeout_ms = timeout_ms
+        self._principal = principal
+        self._state = State.OPEN
+
+    @property
+    def state(self) -> State:
+        """OPEN, COMMITTED or ABORTED, as last seen here."""
+        return self._state
+
+    async def begin(self) -> None:
+        """
+        Begin it; ``async with`` does.
+
+        :raises OutcomeUnknown: one may have begun that nobody knows, it times out; this one has not begun.
+        """
+        if self._branch is not None:
+            raise InvalidInput(f"transaction {self.id} has begun already; make another one")
+        coordinator = await self._host.coordinator()
+        request = Begin(self._timeout_ms, self._principal)
+        begun = await self._retrying.run(lambda: coordinator.begin(request))
+        self._branch = Branch(begun.txn_id)
+        self._host.sweeps.wake_by(begun.deadline_ms)
+
+    async def commit(self, branches: Iterable[int] = ()) -> None:
+        """
+        Wait for this process's sends and acknowledgments, then decide that its branch and ``branches`` count.
+
+        The same commit again succeeds.
+
+        :raises TransactionHasFailedOperations: a send or acknowledgment had failed; it was aborted.
+        :raises InvalidTransactionState: it has ended otherwise, by its timeout for instance; names the outcome.
+        :raises OutcomeUnknown: also when cancelled while it is decided; ``Client.outcome`` tells.
+        """
+        counting = frozenset({self._begun().number, *branches})
+        try:
+            await self._until_idle("it is being committed")
+        except asyncio.CancelledError:
+            # Nothing is decided. What is in flight may come to stand there, so this part must not be committed later.
+            self._poisoned = True
+            raise
+        if self._poisoned and self._state is State.OPEN:
+            await self.abort()
+            raise TransactionHasFailedOperations(self.id)
+        await self._end(End(self.id, Action.COMMIT, self._principal, counting))
+
+    async def abort(self) -> None:
+        """
+        Abort it, without waiting for what is in flight; repeating it succeeds.
+
+        :raises InvalidTransactionState: it was committed.
+        :raises OutcomeUnknown: ``Client.outcome`` tells.
+        """
+        self._begun()
+        self._closed_by = "it was aborted"
+        await self._end(End(self.id, Action.ABORT, self._principal))
+
+    async def _end(self, end: End) -> None:
+        coordinator = await self._host.coordinator()
+        try:
+            ended = await self._retrying.run(lambda: coordinator.end(end))
+        except InvalidTransactionState as error:
+            self._state = error.actual
+            self._host.settle_soon(self.id)
+            raise
+        except asyncio.CancelledError as error:
+            raise OutcomeUnknown(
+                f"the {end.action.value} of transaction {self.id} was cancelled; ask for its outcome"
+            ) from error
+        self._state = ended.state
+        self._host.settle_soon(self.id)
+
+    async def __aenter__(self) -> Self:
+        await self.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._state is not State.OPEN:
+            return
+        if error is None:
+            await self.commit()
+            return
+        try:
+            await self.abort()
+        except TxnFrameworkError as failed:
+            error.add_note(f"transaction {self.id} could not be aborted ({failed}); it times out")
+
+
+class JoinedTransaction(TransactionPart):
+    """
+    A part in a transaction that another process ends; made by ``Client.join``.
+
+    Report ``branch`` to that process after ``finish`` (leaving ``async with`` does it) has returned, never before.
+    """
+
+    async def finish(self) -> int:
+        """
+        Wait for what is in flight; return the branch to report.
+
+        :raises TransactionHasFailedOperations: a send or acknowledgment failed: do not report the branch.
+        """
+        await self._until_idle("this part of it was finished")
+        if self._poisoned:
+            raise TransactionHasFailedOperations(self.id)
+        return self.branch
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.finish()
+        else:
+            self._poisoned = True
+            self._closed_by = "this part of it was given up"

@@ -1,0 +1,86 @@
+"""An event loop in a thread of its own, for programs that are not asynchronous."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, ClassVar, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """
+    Runs coroutines of any thread in one loop.
+
+    ``shared`` returns the one of this process: made on first use, and made anew after a fork, because threads do not
+    survive one. What was opened in the loop of the parent belongs to the parent; a child opens its own.
+    """
+
+    _shared: ClassVar[LoopThread | None] = None
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="txnframework", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def shared(cls) -> LoopThread:
+        """Return this process's loop thread."""
+        with cls._lock:
+            if cls._shared is None or not cls._shared.alive:
+                cls._shared = LoopThread()
+            return cls._shared
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, in this process."""
+        return self._pid == os.getpid() and self._thread.is_alive()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """
+        Run a coroutine to its end and return its result, or raise what it raises.
+
+        An interrupt of the waiting thread cancels the coroutine and waits for it to end: nothing goes on behind the
+        caller's back.
+
+        :raises RuntimeError: called from within the loop itself, which would wait for ever, or after a fork.
+        """
+        if not self.alive or threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("a loop thread cannot be used from its own loop, nor in a process that was forked off")
+        running: list[asyncio.Task[T]] = []
+
+        async def outer() -> T:
+            running.append(asyncio.ensure_future(coroutine))
+            return await running[0]
+
+        future = asyncio.run_coroutine_threadsafe(outer(), self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            if not future.done():
+                self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in running])
+                concurrent.futures.wait((future,))
+            raise
+
+    def stop(self) -> None:
+        """End the loop and the thread; for tests and for programs that made one of their own."""
+        if self.alive:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+def _forget_shared() -> None:
+    # The parent may have been forked while another of its threads held the lock.
+    LoopThread._lock = threading.Lock()
+    LoopThread._shared = None
+
+
+os.register_at_fork(after_in_child=_forget_shared)
