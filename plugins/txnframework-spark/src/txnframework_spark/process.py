@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
-from txnframework.client.loop_thread import LoopThread
 
 from txnframework.broker import Host, open_host
+from txnframework.client.loop_thread import LoopThread
 from txnframework.config import load_config
 from txnframework_spark.options import StoreOptions
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run ``work`` on this process's loop and return its result; blocks the calling thread."""
-    return _loop(os.getpid()).run(work)
+    return LoopThread.shared().run(work)
 
 
 def host(stores: StoreOptions, sweep: bool = False) -> Host:
@@ -34,12 +34,7 @@ def host(stores: StoreOptions, sweep: bool = False) -> Host:
 
 
 @cache
-def _loop(pid: int) -> LoopThread:  # noqa: ARG001 - the key: a forked process begins anew
-    return LoopThread()
-
-
-@cache
-def _host(stores: StoreOptions, sweep: bool, pid: int) -> Host:  # noqa: ARG001
+def _host(stores: StoreOptions, sweep: bool, pid: int) -> Host:  # noqa: ARG001 - the key: a forked process begins anew
     config = load_config(stores.source())
     if not sweep:
         quiet = msgspec.structs.replace(config.transactions, sweep=False)
