@@ -238,9 +238,7 @@ class Process:
         self.settled: list[Participant] = []
         self.unavailable: set[str] = set()
         self.coordinator = MetadataCoordinator(
-            CoordinatorContext(
-                wire, ledgers, self, world.environment, world.coordinator_options, world.transactions
-            )
+            CoordinatorContext(wire, ledgers, self, world.environment, world.coordinator_options, world.transactions)
         )
 
     async def settle(self, participant: Participant, ended: Transaction) -> None:
@@ -309,9 +307,7 @@ class Process:
         await self.pending_acks().add(AckRequest(Branch(txn.txn_id, branch), acks, incarnation))
 
     async def commit(self, txn: Transaction, *branches: int) -> Transaction:
-        return await self.coordinator.end(
-            End(txn.txn_id, Action.COMMIT, branches=frozenset(branches or (0,)))
-        )
+        return await self.coordinator.end(End(txn.txn_id, Action.COMMIT, branches=frozenset(branches or (0,))))
 
     async def abort(self, txn: Transaction) -> Transaction:
         return await self.coordinator.end(End(txn.txn_id, Action.ABORT))
@@ -389,5 +385,3 @@ async def waiting(awaitable: Awaitable[T]) -> asyncio.Future[T]:
     task = asyncio.ensure_future(awaitable)
     await run_ready()
     return task
-
-

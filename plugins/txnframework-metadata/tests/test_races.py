@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from dataclasses import dataclass, field
 
 import pytest
-from metadata_world import SEGMENT, SUBSCRIPTION, Process, World, branch_of, entry, value_of
-from txnframework.errors import Conflict, LedgerSealed, NotFound, TxnFrameworkError
+from metadata_world import Process, World, branch_of, entry, value_of
+from txnframework.errors import Conflict, NotFound
 from txnframework.model import (
     EARLIEST,
     Ack,
     Action,
+    Batch,
     Begin,
+    Branch,
     End,
     Limit,
     Position,
     ReadRequest,
+    Record,
     State,
+    TxnID,
 )
+from txnframework.model.paths import txn_id_of
+from txnframework.model.records import TransactionHeader, decode
 
 
 class Racing:
@@ -35,59 +42,74 @@ class Racing:
 
 @dataclass
 class History:
-    """What was done, and what came of it."""
+    """What was done, what was decided (noted where it is decided: headers are collected meanwhile), what was seen."""
 
-    confirmed: dict[str, tuple[object, int]] = field(default_factory=dict)
-    outcomes: dict[object, tuple[State, frozenset[int]]] = field(default_factory=dict)
     plain: set[str] = field(default_factory=set)
-    acked: dict[Position, list[tuple[object, int]]] = field(default_factory=dict)
+    confirmed: dict[str, Branch] = field(default_factory=dict)
+    acknowledged: list[tuple[Position, Branch]] = field(default_factory=list)
+    decided: dict[TxnID, tuple[State, frozenset[int]]] = field(default_factory=dict)
     delivered: dict[str, list[str]] = field(default_factory=dict)
+
+    def counts(self, branch: Branch) -> bool:
+        state, branches = self.decided[branch.txn_id]
+        return state is State.COMMITTED and branch.number in branches
+
+    def note_decisions(self, world: World) -> None:
+        """Note every header that ends from now on."""
+        apply = world.space.records.apply
+
+        def noting(batch: Batch) -> tuple[Record, ...]:
+            written = apply(batch)
+            for record in written:
+                if record.key.path.startswith("/txn/"):
+                    header = decode(TransactionHeader, record)
+                    txn_id = txn_id_of(record.key.path)
+                    assert txn_id not in self.decided, "an ended transaction was written again"
+                    if header.finalized_ms is not None:
+                        self.decided[txn_id] = (State(header.state), frozenset(header.branches or ()))
+            return written
+
+        world.space.records.apply = noting  # type: ignore[method-assign]
 
 
 async def racing_process(world: World, pause: Racing) -> Process:
+    """Start a process whose every step takes a random time."""
     process = await world.process()
-    process.wire.inner.link._pause = pause
-    process.ledgers.link._pause = pause
-    process.ledgers._pause = pause
+    process.wire.inner = await world.space.open_metadata(pause)
+    process.ledgers = await world.space.open_ledgers(None, pause)
     return process
 
 
-async def write(process: Process, pause: Racing, history: History, name: str) -> None:
-    """Begin a transaction, write under two branches, acknowledge, end it somehow."""
-    try:
+async def transact(process: Process, pause: Racing, history: History, name: str) -> None:
+    """Begin a transaction, write under two branches, acknowledge, end it somehow; others may end it before."""
+    with contextlib.suppress(Conflict, NotFound):
         txn = await process.coordinator.begin(Begin(1_000))
         for number in (0, 7):
             for at in range(pause.random.randint(0, 2)):
                 value = f"{name}-{number}-{at}"
-                buffer = await process.buffer()
-                await buffer.append((entry(value, branch_of(txn, number)),))
-                history.confirmed[value] = (txn.txn_id, number)
+                await (await process.buffer()).append((entry(value, branch_of(txn, number)),))
+                history.confirmed[value] = branch_of(txn, number)
         position = Position(1, pause.random.randint(0, 2))
         await process.acknowledge(txn, Ack(position))
-        history.acked.setdefault(position, []).append((txn.txn_id, 0))
-    except (Conflict, NotFound):
-        pass
-    else:
+        history.acknowledged.append((position, branch_of(txn)))
         branches = pause.random.choice((frozenset({0}), frozenset({0, 7})))
-        try:
-            action = pause.random.choice((Action.COMMIT, Action.COMMIT, Action.ABORT))
-            await process.coordinator.end(End(txn.txn_id, action, branches=branches))
-            if pause.random.random() < 0.5:
-                await process.coordinator.settle(txn.txn_id)
-        except Conflict:
-            pass
+        action = pause.random.choice((Action.COMMIT, Action.COMMIT, Action.ABORT))
+        await process.coordinator.end(End(txn.txn_id, action, branches=branches))
+        if pause.random.random() < 0.5:
+            await process.coordinator.settle(txn.txn_id)
 
 
-async def timeout(process: Process, pause: Racing) -> None:
-    """Sweep: abort somebody early, collect at once."""
+async def sweep(process: Process, pause: Racing) -> None:
+    """Abort somebody early, collect without waiting."""
     for _ in range(6):
         await pause()
-        await process.coordinator.expire(process.world.environment.now_ms() + pause.random.choice((0, 10_000)))
-        await process.coordinator.collect(process.world.environment.now_ms() + 10_000_000)
+        now_ms = process.world.environment.now_ms()
+        await process.coordinator.expire(now_ms + pause.random.choice((0, 10_000)))
+        await process.coordinator.collect(now_ms + 10_000_000)
 
 
-async def plain(process: Process, pause: Racing, history: History) -> None:
-    """Write outside transactions, close ledgers now and then."""
+async def publish(process: Process, pause: Racing, history: History) -> None:
+    """Write outside transactions, close the ledger now and then."""
     for at in range(3):
         await process.send(f"plain-{at}")
         history.plain.add(f"plain-{at}")
@@ -95,8 +117,8 @@ async def plain(process: Process, pause: Racing, history: History) -> None:
             await (await process.ledger()).roll()
 
 
-async def read(process: Process, history: History, name: str) -> None:
-    """Follow the segment to its sealed end, as a dispatcher does."""
+async def follow(process: Process, history: History, name: str) -> None:
+    """Read the segment to its sealed end, as a dispatcher does."""
     buffer = await process.buffer()
     after = EARLIEST
     found = history.delivered.setdefault(name, [])
@@ -109,93 +131,44 @@ async def read(process: Process, history: History, name: str) -> None:
             await buffer.advanced(after)
 
 
-async def race(seed: int, atomic: bool) -> tuple[World, History]:
-    world = World(atomic=atomic)
+async def race(world: World, seed: int) -> History:
+    """Let four processes at it, then end what is open, read once more, collect everything, read once more."""
     pause = Racing(seed)
     history = History()
+    history.note_decisions(world)
     processes = [await racing_process(world, pause) for _ in range(4)]
-    readers = [asyncio.ensure_future(read(process, history, f"r{at}")) for at, process in enumerate(processes[:2])]
-    work = [write(processes[at % 3], pause, history, f"t{at}") for at in range(5)]
-    work.append(timeout(processes[3], pause))
-    work.append(plain(processes[2], pause, history))
-    await asyncio.gather(*work)
-    # Whoever is still open is past its deadline now.
+    readers = [asyncio.ensure_future(follow(processes[at], history, f"reader {at}")) for at in range(2)]
+    work = [transact(processes[at % 3], pause, history, f"t{at}") for at in range(5)]
+    await asyncio.gather(*work, sweep(processes[3], pause), publish(processes[2], pause, history))
     await world.environment.advance(100_000)
     await processes[3].coordinator.expire(world.environment.now_ms())
-    for record in world.paths("/txn/"):
-        header = await processes[3].coordinator.describe(_txn_of(record))
-        history.outcomes[header.txn_id] = (header.state, header.branches or frozenset())
     await (await processes[3].ledger()).seal()
     await asyncio.wait_for(asyncio.gather(*readers), 20)
-    late = await world.process()
-    history.delivered["late"] = await late.values()
+    history.delivered["a late reader"] = await (await world.process()).values()
     for _ in range(30):
         await processes[3].coordinator.collect(world.environment.now_ms() + 10_000_000)
-    history.delivered["after collection"] = await (await world.process()).values()
+    history.delivered["a reader after collection"] = await (await world.process()).values()
     for process in processes:
         for buffer in process.buffers.values():
             await buffer.close()
-    return world, history
-
-
-def _txn_of(path: str) -> object:
-    from txnframework.model.paths import txn_id_of
-
-    return txn_id_of(path)
+    return history
 
 
 @pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "recheck"])
 @pytest.mark.parametrize("seed", range(25))
 def test_no_order_of_events_breaks_the_protocol(seed: int, atomic: bool) -> None:
-    """Every reader delivers the same: all that counts, once, nothing that does not; and everything can be collected."""
-    outcomes: dict[object, tuple[State, frozenset[int]]] = {}
-    ended = End.__call__ if False else None
-    assert ended is None
-    world, history = asyncio.run(race_noting(seed, atomic, outcomes))
-    expected = set(history.plain)
-    for value, (txn_id, number) in history.confirmed.items():
-        state, branches = outcomes[txn_id]
-        if state is State.COMMITTED and number in branches:
-            expected.add(value)
+    """Every reader sees the same: what counts, once, and nothing else; no message is consumed twice; nothing stays."""
+    world = World(atomic=atomic)
+    history = asyncio.run(race(world, seed))
+    expected = history.plain | {value for value, branch in history.confirmed.items() if history.counts(branch)}
     for name, values in history.delivered.items():
-        assert len(values) == len(set(values)), f"{name}: delivered twice"
+        assert len(values) == len(set(values)), f"{name} was given something twice"
         assert set(values) == expected, name
-    orders = {tuple(values) for values in history.delivered.values()}
-    assert len(orders) == 1, "readers disagree on the order"
+    assert len({tuple(values) for values in history.delivered.values()}) == 1, "readers disagree on the order"
+    applied = {ack.position for ack in world.cursor().applied}
+    for position in {position for position, _ in history.acknowledged}:
+        takers = [branch for taken, branch in history.acknowledged if taken == position and history.counts(branch)]
+        assert len(takers) <= 1, f"{position} was consumed by {takers}"
+        assert (position in applied) == bool(takers)
     assert world.paths("/txn/") == []
     assert world.operations() == 0
-    for position, takers in history.acked.items():
-        counted = [txn for txn, number in takers if outcomes[txn][0] is State.COMMITTED and number in outcomes[txn][1]]
-        assert len(counted) <= 1, f"{position} consumed by {counted}"
-        applied = position in [ack.position for ack in world.cursor(SEGMENT, SUBSCRIPTION).applied]
-        assert applied == bool(counted)
-
-
-async def race_noting(
-    seed: int, atomic: bool, outcomes: dict[object, tuple[State, frozenset[int]]]
-) -> tuple[World, History]:
-    """Race, with every decision noted where it is made: headers are collected meanwhile."""
-    from txnframework.model.paths import txn_id_of
-    from txnframework.model.records import TransactionHeader, decode
-    from txnframework_memory._records import Records
-
-    put = Records._put
-
-    def noting(self: Records, write: object, changes: object) -> object:
-        record = put(self, write, changes)  # type: ignore[arg-type]
-        if record.key.path.startswith("/txn/"):
-            header = decode(TransactionHeader, record)
-            txn_id = txn_id_of(record.key.path)
-            if header.state != "OPEN":
-                assert txn_id not in outcomes, "decided twice"
-                outcomes[txn_id] = (State(header.state), frozenset(header.branches or ()))
-        return record
-
-    Records._put = noting  # type: ignore[method-assign,assignment]
-    try:
-        return await race(seed, atomic)
-    finally:
-        Records._put = put  # type: ignore[method-assign]
-
-
-_UNUSED = (LedgerSealed, TxnFrameworkError)

@@ -1,0 +1,224 @@
+"""Settling, timing out, collecting."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from metadata_world import OTHER_SEGMENT, SEGMENT, SUBSCRIPTION, Process, World, branch_of, step
+from txnframework.config import TransactionsSection
+from txnframework.errors import InvalidTransactionState
+from txnframework.model import Ack, Begin, Participant, PutSequential, State, Swept, TxnID
+from txnframework.model.paths import operations_prefix
+from txnframework.model.records import AckDocument, AckOperation, encode
+from txnframework_metadata._views import operation_indexes
+
+RETENTION = TransactionsSection(retention_ms=10_000, max_clock_skew_ms=500)
+
+
+async def collect_all(process: Process) -> int:
+    """Collect until nothing is left to do now; return how much was done."""
+    done = 0
+    for _ in range(20):
+        swept = await process.coordinator.collect(process.world.environment.now_ms())
+        done += swept.done
+        if not swept.left:
+            break
+    return done
+
+
+def test_deadlines_are_kept_with_the_clock_skew_to_spare() -> None:
+    """A transaction is aborted once it is overdue on every host's clock; the sweep says when the next one is due."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        short, long = await process.begin(1_000), await process.begin(5_000)
+        start_ms = world.environment.now_ms()
+        assert await process.coordinator.expire(start_ms + 1_499) == Swept(0, 0, start_ms + 1_500)
+        assert await process.coordinator.expire(start_ms + 1_500) == Swept(1, 0, start_ms + 5_500)
+        assert (await process.coordinator.describe(short.txn_id)).state is State.ABORTED
+        assert (await process.coordinator.describe(long.txn_id)).state is State.OPEN
+        await process.commit(long)
+        assert await process.coordinator.expire(start_ms + 99_999) == Swept(0, 0, None)
+
+    asyncio.run(main())
+
+
+def test_a_sweep_aborts_whoever_owns_it_and_a_bounded_number() -> None:
+    """What is left is said, so that the next sweep comes soon."""
+
+    async def main() -> None:
+        world = World(transactions=TransactionsSection(sweep_transactions_max=2, max_clock_skew_ms=0))
+        process = await world.process()
+        for _ in range(3):
+            await process.coordinator.begin(Begin(1_000, "ada"))
+        now_ms = world.environment.now_ms() + 1_000
+        assert await process.coordinator.expire(now_ms) == Swept(2, 1, now_ms)
+        assert await process.coordinator.expire(now_ms) == Swept(1, 0, None)
+
+    asyncio.run(main())
+
+
+def test_a_commit_that_was_faster_than_the_sweep_stands() -> None:
+    """The sweep's compare-and-set loses, and that is not an error."""
+
+    async def main() -> None:
+        world = World()
+        process, other = await world.process(), await world.process()
+        txn = await process.begin(1_000)
+        stop = process.wire.stop(step("put", "/txn/"))
+        sweeping = asyncio.ensure_future(process.coordinator.expire(world.environment.now_ms() + 9_999))
+        await stop.reached.wait()
+        await other.commit(txn)
+        stop.go.set()
+        await sweeping
+        assert (await process.coordinator.describe(txn.txn_id)).state is State.COMMITTED
+
+    asyncio.run(main())
+
+
+def test_settling_reaches_every_participant_once() -> None:
+    """From any process, as often as one likes; an open transaction cannot be settled."""
+
+    async def main() -> None:
+        world = World()
+        writer, settler = await world.process(), await world.process()
+        txn = await writer.begin()
+        await writer.send("a", branch_of(txn))
+        await writer.send("b", branch_of(txn, 7), OTHER_SEGMENT)
+        await writer.acknowledge(txn, Ack(await writer.send("c")))
+        with pytest.raises(InvalidTransactionState):
+            await settler.coordinator.settle(txn.txn_id)
+        await writer.commit(txn)
+        assert await settler.coordinator.settle(txn.txn_id) == Swept(3, 0)
+        assert settler.settled == [
+            Participant(OTHER_SEGMENT),
+            Participant(SEGMENT),
+            Participant(SEGMENT, SUBSCRIPTION),
+        ]
+        assert world.operations() == 0
+        assert await settler.coordinator.settle(txn.txn_id) == Swept(0, 0)
+        assert await settler.coordinator.settle(TxnID(0, 999)) == Swept(0, 0)
+
+    asyncio.run(main())
+
+
+def test_a_participant_that_is_away_does_not_hold_up_the_others() -> None:
+    """Its operations stay, are counted, and are found again."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        await process.send("b", branch_of(txn), OTHER_SEGMENT)
+        await process.commit(txn)
+        process.unavailable.add(OTHER_SEGMENT)
+        assert await process.coordinator.settle(txn.txn_id) == Swept(1, 1)
+        process.unavailable.clear()
+        assert await process.coordinator.settle(txn.txn_id) == Swept(1, 0)
+
+    asyncio.run(main())
+
+
+def test_an_outcome_is_kept_for_the_retention_and_then_forgotten() -> None:
+    """The clock skew is added; the sweep says when the next outcome is due."""
+
+    async def main() -> None:
+        world = World(transactions=RETENTION)
+        process = await world.process()
+        txn = await process.begin()
+        await process.commit(txn)
+        now_ms = world.environment.now_ms()
+        assert await process.coordinator.collect(now_ms + 10_499) == Swept(0, 0, now_ms + 10_500)
+        assert (await process.coordinator.describe(txn.txn_id)).state is State.COMMITTED
+        assert await process.coordinator.collect(now_ms + 10_500) == Swept(1, 0, None)
+        assert world.paths("/txn/") == []
+
+    asyncio.run(main())
+
+
+def test_collecting_never_deletes_on_behalf_of_a_slow_participant() -> None:
+    """The header stays as long as an operation does, however old it is; then it goes."""
+
+    async def main() -> None:
+        world = World(transactions=RETENTION)
+        process = await world.process()
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        await process.acknowledge(txn, Ack(await process.send("b")))
+        await process.commit(txn)
+        await world.environment.advance(1_000_000)
+        process.unavailable.add(SEGMENT)
+        assert await collect_all(process) == 0
+        assert world.operations() == 2
+        assert len(world.paths("/txn/")) == 1
+        process.unavailable.clear()
+        assert await collect_all(process) > 0
+        assert world.paths("/txn/") == []
+        assert [ack.position for ack in world.cursor().applied] == [Ack(await _last(process)).position]
+        assert await process.values() == ["a", "b"]
+
+    asyncio.run(main())
+
+
+async def _last(process: Process) -> object:
+    return (await (await process.ledger()).tail()).last_confirmed
+
+
+def test_what_a_dead_process_left_is_finished_long_before_the_retention_has_passed() -> None:
+    """After a moment's grace for the process that ended the transaction."""
+
+    async def main() -> None:
+        world = World(transactions=RETENTION)
+        dead, process = await world.process(), await world.process()
+        for at in range(4):
+            txn = await dead.begin()
+            await dead.send(f"{at}", branch_of(txn))
+            await (dead.commit(txn) if at % 2 else dead.abort(txn))
+        assert await collect_all(process) == 0
+        await world.environment.advance(5_000)
+        assert await collect_all(process) == 4
+        assert world.operations() == 0
+        assert len(world.paths("/txn/")) == 4
+        assert await process.values() == ["1", "3"]
+
+    asyncio.run(main())
+
+
+def test_an_operation_whose_header_is_gone_is_deleted_without_effect() -> None:
+    """It was never admitted: its process died between putting it and looking again."""
+
+    async def main() -> None:
+        world = World(atomic=False)
+        process = await world.process()
+        orphan = AckOperation(
+            branch=0,
+            segment=SEGMENT,
+            subscription=SUBSCRIPTION,
+            incarnation=1,
+            acks=[AckDocument(position="1:0")],
+        )
+        prefix = operations_prefix(TxnID(0, 77))
+        await process.wire.put_sequential(PutSequential(prefix, encode(orphan), operation_indexes(orphan)))
+        assert await collect_all(process) == 1
+        assert world.operations() == 0
+        assert world.cursor().applied == []
+
+    asyncio.run(main())
+
+
+def test_open_transactions_are_left_alone() -> None:
+    """Collecting looks at their operations and touches nothing."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.begin()
+        for at in range(5):
+            await process.send(f"{at}", branch_of(txn, at))
+        assert await collect_all(process) == 0
+        assert world.operations() == 5
+
+    asyncio.run(main())
