@@ -46,10 +46,10 @@ def test_suites_name_no_backend() -> None:
 
 
 def test_plugin_of_pytest_is_light() -> None:
-    """The module that every run of pytest imports brings neither a suite nor a role with it."""
+    """The module that every run of pytest imports brings no suite with it, whose asserts are then to be rewritten."""
     code = (
         "import sys, txnframework.testing.pytest_plugin as _; "
-        "print([name for name in sys.modules if name.startswith(('txnframework.testing._suites', 'zope', 'msgspec'))])"
+        "print(sorted(name for name in sys.modules if name.startswith('txnframework.testing.')))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[]"
+    assert result.stdout.strip() == "['txnframework.testing.pytest_plugin']"
