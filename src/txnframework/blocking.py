@@ -303,9 +303,9 @@ class Client:
         opening = self._client.reader(topic, start=start, follow=follow, isolation=isolation)
         return Reader(self._loop, self._loop.run(opening))
 
-    def create_topic(self, topic: str, *, segments: int = 1) -> None:
-        """Make a topic of so many segments."""
-        self._loop.run(self._client.create_topic(topic, segments=segments))
+    def create_topic(self, topic: str, *, segments: int = 1, exist_ok: bool = False) -> None:
+        """Make a topic of so many segments; with ``exist_ok`` one that is there stays as it is."""
+        self._loop.run(self._client.create_topic(topic, segments=segments, exist_ok=exist_ok))
 
     def split(self, topic: str, segment_id: int) -> tuple[int, int]:
         """Split an active segment; return the children's ids."""

@@ -16,7 +16,7 @@ from txnframework.client._retrying import Retrying
 from txnframework.client._transaction import JoinedTransaction, Transaction
 from txnframework.config import check_config, load_config
 from txnframework.environment import Environment
-from txnframework.errors import InvalidInput, TransactionDomainMismatch
+from txnframework.errors import InvalidInput, TopicExists, TransactionDomainMismatch
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
 from txnframework.model.names import PERSISTENT, SegmentName, TopicName, parse_name
 from txnframework.model.reading import Isolation
@@ -162,9 +162,17 @@ class Client:
 
     # -- topics ---------------------------------------------------------------------------------------
 
-    async def create_topic(self, topic: str, *, segments: int = 1) -> None:
-        """Make a topic of so many segments, or raise TopicExists."""
-        await self.host.topics.create(self._topic(topic), segments)
+    async def create_topic(self, topic: str, *, segments: int = 1, exist_ok: bool = False) -> None:
+        """
+        Make a topic of so many segments.
+
+        :raises TopicExists: it is there already, unless ``exist_ok``; it then stays as it is.
+        """
+        try:
+            await self.host.topics.create(self._topic(topic), segments)
+        except TopicExists:
+            if not exist_ok:
+                raise
 
     async def split(self, topic: str, segment_id: int) -> tuple[int, int]:
         """

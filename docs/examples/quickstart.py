@@ -1,0 +1,26 @@
+"""An order becomes an invoice: the invoice is sent and the order acknowledged together, or neither is."""
+
+import asyncio
+
+import txnframework
+
+
+async def main() -> None:
+    async with txnframework.open() as client:
+        await client.create_topic("orders", segments=2, exist_ok=True)
+        await client.create_topic("invoices", exist_ok=True)
+        async with await client.producer("orders") as orders:
+            await orders.send(b"three apples", key=b"ada")
+        async with (
+            await client.consumer("orders", "billing", start="earliest") as todo,
+            await client.producer("invoices") as invoices,
+        ):
+            order = await todo.receive()
+            async with client.transaction() as txn:
+                await invoices.send(b"invoice for " + order.value, txn=txn)
+                await todo.ack(order, txn=txn)
+        async for invoice in await client.reader("invoices"):
+            print(invoice.value.decode())
+
+
+asyncio.run(main())
