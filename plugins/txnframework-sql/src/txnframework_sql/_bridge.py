@@ -143,6 +143,7 @@ class Bridge:
         self._is_closed = True
         if self._process == os.getpid() and _open_threads.give_back(self._thread):
             await asyncio.wrap_future(self._thread.stopped)
+            self._thread.join()
 
     def require_open(self) -> None:
         """Raise Closed if this cannot be used any more."""

@@ -63,7 +63,11 @@ class Database(ABC):
         return found[0] if found else None
 
     def stream(self, statement: Executable, **parameters: object) -> Generator[Row, None, None]:
-        """Yield rows as the database finds them; to be closed or used up before the transaction ends."""
+        """
+        Yield rows as the database finds them.
+
+        One that is not used up is closed before the transaction ends, or what it would still find is lost.
+        """
         prepared = self._prepare(statement)
         cursor = self.connection.connection.cursor()
         try:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from sqlalchemy import bindparam, select
 
 from txnframework.errors import CorruptEntry, EntryTrimmed
 from txnframework.model import Counted, EntryRange, LedgerEntry, Limit, Position
-from txnframework_sql._database import Database
+from txnframework_sql._database import Database, Row
 from txnframework_sql._ledger_rows import Managed, end_of
 from txnframework_sql.schema import entries, entry_id_of, ledger_segments, managed_ledgers, place_of
 
 _SEGMENT = ledger_segments.c
+_ANY_NUMBER = 1 << 31
 _SEGMENTS = (
     select(_SEGMENT.ledger_id, _SEGMENT.entries, _SEGMENT.messages)
     .where(
@@ -24,6 +25,7 @@ _SEGMENTS = (
         _SEGMENT.entries > 0,
     )
     .order_by(_SEGMENT.ledger_id)
+    .limit(bindparam("items"))
 )
 _ENTRIES = (
     select(entries.c.place, entries.c.data)
@@ -64,23 +66,15 @@ def read(database: Database, managed: Managed, range_: EntryRange, limit: Limit)
     _require_untrimmed(database, managed, range_)
     found: list[LedgerEntry] = []
     room = limit.bytes
-    for stretch in _stretches(database, managed, range_):
-        rows = database.stream(
-            _ENTRIES,
-            first=place_of(stretch.ledger_id, stretch.first),
-            last=place_of(stretch.ledger_id, stretch.last),
-            items=max(limit.items, 1) - len(found),
-        )
+    for stretch in _stretches(database, managed, range_, limit.items):
         expected = stretch.first
-        for place, data in rows:
-            position = Position(stretch.ledger_id, entry_id_of(place))
-            if position.entry_id != expected:
+        for place, data in _entries_of(database, stretch, max(limit.items, 1) - len(found)):
+            if entry_id_of(place) != expected:
                 raise CorruptEntry(Position(stretch.ledger_id, expected), f"it is missing from {managed.name}")
             room -= len(data)
             if found and room < 0:
-                rows.close()
                 return tuple(found)
-            found.append(LedgerEntry(position, data))
+            found.append(LedgerEntry(Position(stretch.ledger_id, expected), data))
             expected += 1
         if len(found) >= limit.items:
             break
@@ -125,13 +119,20 @@ def find_time(database: Database, managed: Managed, published_ms: int) -> Positi
     return Position(ledger_id, _last_with(is_before, 0, size - 1))
 
 
-def _stretches(database: Database, managed: Managed, range_: EntryRange) -> list[_Stretch]:
+def _stretches(
+    database: Database, managed: Managed, range_: EntryRange, ledgers_max: int = _ANY_NUMBER
+) -> list[_Stretch]:
     """Return what a range covers of each of its ledgers that are left."""
     after, upto = range_.after, range_.upto
     if after >= upto:
         return []
     rows = database.rows(
-        _SEGMENTS, of_managed_id=managed.id, from_ledger_id=after.ledger_id, to_ledger_id=upto.ledger_id
+        _SEGMENTS,
+        of_managed_id=managed.id,
+        from_ledger_id=after.ledger_id,
+        to_ledger_id=upto.ledger_id,
+        # The range may begin behind the last entry of its first ledger.
+        items=ledgers_max + 1,
     )
     stretches = []
     for ledger_id, size, messages in rows:
@@ -140,6 +141,12 @@ def _stretches(database: Database, managed: Managed, range_: EntryRange) -> list
         if first <= last:
             stretches.append(_Stretch(ledger_id, first, last, messages if last == size - 1 else None))
     return stretches
+
+
+def _entries_of(database: Database, stretch: _Stretch, items_max: int) -> Generator[Row, None, None]:
+    """Yield the first entries of a stretch, one by one, so that no more data is fetched than is wanted."""
+    first, last = place_of(stretch.ledger_id, stretch.first), place_of(stretch.ledger_id, stretch.last)
+    return database.stream(_ENTRIES, first=first, last=last, items=items_max)
 
 
 def _require_untrimmed(database: Database, managed: Managed, range_: EntryRange) -> None:
@@ -151,7 +158,7 @@ def _require_untrimmed(database: Database, managed: Managed, range_: EntryRange)
     if range_.after < gone and range_.upto >= first_ever and range_.after < range_.upto:
         missing = max(first_ever, Position(range_.after.ledger_id, range_.after.entry_id + 1))
         rest = EntryRange(gone, end_of(database, managed).last)
-        left = next(iter(_stretches(database, managed, rest)), None)
+        left = next(iter(_stretches(database, managed, rest, 1)), None)
         raise EntryTrimmed(managed.name, missing, None if left is None else Position(left.ledger_id, left.first))
 
 

@@ -37,7 +37,7 @@ class SqlManagedLedger:
         self._watches = watches
         self._environment = environment
         self._options = options
-        self._managed = managed
+        self.managed = managed
         self._armed: set[Watch] = set()
         self._idle_after = ""
         self._is_closed = False
@@ -48,36 +48,36 @@ class SqlManagedLedger:
             raise ValueError("an entry with a branch is appended to the ledger that its intent names")
         now_ms = self._environment.now_ms()
         return await self._write(
-            lambda database: _append.append(database, self._managed, entries, ledger_id, now_ms, self._options)
+            lambda database: _append.append(database, self.managed, entries, ledger_id, now_ms, self._options)
         )
 
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the copy of this sequence that counts, or None."""
-        return await self._read(lambda database: _append.find_sequence(database, self._managed, producer, sequence))
+        return await self._read(lambda database: _append.find_sequence(database, self.managed, producer, sequence))
 
     async def tail(self) -> Tail:
         """Return last confirmed position, open ledger and sealed flag, as one consistent fact."""
-        return await self._read(lambda database: _ledger_rows.end_of(database, self._managed).tail)
+        return await self._read(lambda database: _ledger_rows.end_of(database, self.managed).tail)
 
     async def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
         """Return the first entries of the range in order."""
-        return await self._read(lambda database: _entry_rows.read(database, self._managed, entries, limit))
+        return await self._read(lambda database: _entry_rows.read(database, self.managed, entries, limit))
 
     async def count(self, entries: EntryRange, messages_max: int) -> Counted:
         """Return how far ``messages_max`` messages reach into the range."""
-        return await self._read(lambda database: _entry_rows.count(database, self._managed, entries, messages_max))
+        return await self._read(lambda database: _entry_rows.count(database, self.managed, entries, messages_max))
 
     async def find_time(self, published_ms: int) -> Position:
         """Return the position before the first entry that was appended at or after ``published_ms``."""
-        return await self._read(lambda database: _entry_rows.find_time(database, self._managed, published_ms))
+        return await self._read(lambda database: _entry_rows.find_time(database, self.managed, published_ms))
 
     async def roll(self) -> Tail:
         """Close the open ledger for ever and open the next, unless it is sealed or empty."""
-        return await self._write(lambda database: _ledger_rows.roll(database, self._managed))
+        return await self._write(lambda database: _ledger_rows.roll(database, self.managed))
 
     async def seal(self) -> Tail:
         """Refuse appends for ever; may be repeated, with the same answer."""
-        return await self._write(lambda database: _ledger_rows.seal(database, self._managed))
+        return await self._write(lambda database: _ledger_rows.seal(database, self.managed))
 
     async def trim(self, ledger_id: int) -> int:
         """Drop closed ledgers below ``ledger_id``, in a bounded step; return the first ledger that is left."""
@@ -85,7 +85,7 @@ class SqlManagedLedger:
         await self._remove_hidden()
         removed = 0
         while removed < self._options.trim_entries_max:
-            hidden = await self._write(lambda database: _trim.hide_oldest(database, self._managed, ledger_id))
+            hidden = await self._write(lambda database: _trim.hide_oldest(database, self.managed, ledger_id))
             if not hidden:
                 break
             removed += hidden
@@ -93,15 +93,15 @@ class SqlManagedLedger:
         silent_since_ms = self._environment.now_ms() - self._options.producer_idle_ms
         self._idle_after = await self._write(
             lambda database: _trim.forget_idle_producers(
-                database, self._managed, self._idle_after, silent_since_ms, _PRODUCERS_A_TRIM
+                database, self.managed, self._idle_after, silent_since_ms, _PRODUCERS_A_TRIM
             )
         )
-        return await self._read(lambda database: _trim.first_ledger(database, self._managed))
+        return await self._read(lambda database: _trim.first_ledger(database, self.managed))
 
     async def watch(self) -> IWatch:
         """Return an armed watch on the tail."""
         self._require_open()
-        watch = await self._watches.arm(LedgerChange(self._managed.id))
+        watch = await self._watches.arm(LedgerChange(self.managed.id))
         self._armed = {armed for armed in self._armed if not armed.is_closed} | {watch}
         return watch
 
@@ -113,7 +113,7 @@ class SqlManagedLedger:
         self._armed.clear()
 
     async def _remove_hidden(self) -> None:
-        while await self._write(lambda database: _trim.remove_hidden(database, self._managed.id)):
+        while await self._write(lambda database: _trim.remove_hidden(database, self.managed.id)):
             pass
 
     async def _read(self, work: Callable[[Database], T]) -> T:

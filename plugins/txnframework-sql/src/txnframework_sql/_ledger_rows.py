@@ -130,6 +130,12 @@ def end_of(database: Database, managed: Managed) -> End:
     return End(bool(sealed), ledger_id, before, entries, size, messages, appended_ms)
 
 
+def end_state(database: Database, managed_id: int) -> tuple[int, ...] | None:
+    """Return what differs after every change of a managed ledger's tail; None: it was deleted."""
+    found = database.row(_END, of_managed_id=managed_id)
+    return None if found is None else tuple(found[:5])
+
+
 def roll(database: Database, managed: Managed) -> Tail:
     """Close the open ledger and open the next, unless it is sealed or empty."""
     end = end_of(database, managed)

@@ -78,6 +78,10 @@ class DatabaseThread:
         """Close the database after the jobs that were put before; ``stopped`` is then done."""
         self._jobs.put(None)
 
+    def join(self) -> None:
+        """Wait for the end of the thread, which comes at once after ``stopped``."""
+        self._thread.join()
+
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` after every commit of this connection."""
         with self._observers_lock:
@@ -111,8 +115,8 @@ class DatabaseThread:
             try:
                 database.close()
             finally:
-                self.stopped.set_result(None)
                 self._fail_rest(database.shown_url)
+                self.stopped.set_result(None)
 
     def _fail_rest(self, shown_url: str) -> None:
         """Answer what nobody will execute any more, which is something only if this thread broke down."""

@@ -3,19 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
 
 from zope.interface import implementer
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.interfaces import IWatch
+from txnframework.model import Key
 from txnframework_sql._bridge import Bridge
-from txnframework_sql._changes import Change, Target, concerns
+from txnframework_sql._changes import Change, LedgerChange, Target, concerns
 from txnframework_sql._database import Database
+from txnframework_sql._ledger_rows import end_state
+from txnframework_sql._records import get_record
 
 
-def _foreign_version(database: Database) -> int:
-    return database.foreign_version()
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a look at the database found: whether others have committed since, and the state of some targets."""
+
+    version: int
+    states: dict[Target, Hashable | None]
+
+
+def _look(database: Database, targets: Collection[Target]) -> _Look:
+    return _Look(database.foreign_version(), {target: _state(database, target) for target in targets})
+
+
+def _state(database: Database, target: Target) -> Hashable | None:
+    """Return what differs after every change of a target; None where only a scan would show a change."""
+    if isinstance(target, Key):
+        record = get_record(database, target)
+        # An absent record may have come and gone.
+        return None if record is None else record.version
+    if isinstance(target, LedgerChange):
+        return end_state(database, target.managed_id)
+    return None
 
 
 @implementer(IWatch)
@@ -25,6 +49,7 @@ class Watch:
     def __init__(self, watches: Watches, target: Target) -> None:
         self.target = target
         self.seen_version: int | None = None
+        self.state: Hashable | None = None
         self._watches = watches
         self._woken = asyncio.Event()
         self.is_closed = False
@@ -89,10 +114,11 @@ class Watches:
         # First the commits of this connection, then those of others: what comes in between wakes once too often.
         self._armed[watch] = None
         try:
-            watch.seen_version = await self._bridge.read(_foreign_version)
+            look = await self._bridge.read(lambda database: _look(database, (target,)))
         except BaseException:
             watch.end()
             raise
+        watch.seen_version, watch.state = look.version, look.states[target]
         return watch
 
     def polling(self) -> _Polling:
@@ -123,17 +149,27 @@ class Watches:
         """Ask again and again whether another connection has committed, as long as somebody waits."""
         while self.waiting:
             try:
-                version = await self._bridge.read(_foreign_version)
+                await self._wake_by_others()
             except Closed:
                 return
             except TxnFrameworkError:
                 # Whatever was in the way may have hidden a change.
-                version = None
-            for watch in tuple(self._armed):
-                if version is None or watch.seen_version != version:
-                    watch.seen_version = version
+                for watch in tuple(self._armed):
                     watch.wake()
             await self._environment.sleep_until(self._environment.now_ms() + self._poll_ms)
+
+    async def _wake_by_others(self) -> None:
+        """Look whether others have committed; if so, wake whom it may concern."""
+        version = (await self._bridge.read(lambda database: _look(database, ()))).version
+        unsure = [watch for watch in self._armed if watch.seen_version != version]
+        if not unsure:
+            return
+        look = await self._bridge.read(lambda database: _look(database, {watch.target for watch in unsure}))
+        for watch in unsure:
+            state = look.states[watch.target]
+            if state is None or state != watch.state:
+                watch.wake()
+            watch.seen_version, watch.state = look.version, state
 
     def _observe(self, changes: tuple[Change, ...]) -> None:
         # On the database's thread: only a glance here, the rest in the loop of the store.

@@ -1,0 +1,41 @@
+"""Files, and other processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A database that is not there yet."""
+    return f"sqlite:///{tmp_path / 'data' / 'txn.db'}"
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start ``worker.py`` in another process, which is killed at the end."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("worker.py")), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()

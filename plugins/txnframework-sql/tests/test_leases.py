@@ -1,0 +1,130 @@
+"""Leases under a clock that moves only when a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from txnframework.errors import LeaseHeld
+from txnframework.interfaces import IMetadataStore
+from txnframework.model import KeyRange
+from txnframework_sql import SqlMetadataStore
+from txnframework_sql.schema import leases, sessions
+from txnframework_sql.testing import SESSION_TTL_MS, SqlMetadataHarness
+
+STEP_MS = 200
+
+
+async def pass_time(harness: SqlMetadataHarness, by_ms: int) -> None:
+    """Let time pass in steps that are short beside a session's life, with everything done that falls due."""
+    for _ in range(by_ms // STEP_MS):
+        await harness.pass_time(STEP_MS)
+        await harness.settle()
+
+
+def sql(store: IMetadataStore) -> SqlMetadataStore:
+    """Return the store as what it is."""
+    assert isinstance(store, SqlMetadataStore)
+    return store
+
+
+def test_heartbeat_keeps_a_lease(tmp_path: Path) -> None:
+    """A lease outlives many times its session's life while its holder runs."""
+
+    async def main() -> None:
+        harness = SqlMetadataHarness(tmp_path)
+        async with harness.open() as one, harness.open() as two:
+            lease = await one.acquire_lease("name", "one")
+            lost = asyncio.create_task(lease.lost())
+            await pass_time(harness, 5 * SESSION_TTL_MS)
+            assert not lost.done()
+            with pytest.raises(LeaseHeld):
+                await two.acquire_lease("name", "two")
+            lost.cancel()
+
+    asyncio.run(main())
+
+
+def test_expired_lease_goes_to_another(tmp_path: Path) -> None:
+    """Without heartbeats a lease can be taken once its session's life is over, not before, with a higher fencing."""
+
+    async def main() -> None:
+        harness = SqlMetadataHarness(tmp_path)
+        async with harness.open() as one, harness.open() as two:
+            lease = await one.acquire_lease("name", "one")
+            await sql(one).abandon()
+            await harness.environment.advance(SESSION_TTL_MS - 1)
+            with pytest.raises(LeaseHeld):
+                await two.acquire_lease("name", "two")
+            await harness.environment.advance(1)
+            following = await two.acquire_lease("name", "two")
+            assert following.fencing > lease.fencing
+
+    asyncio.run(main())
+
+
+def test_lost_before_it_is_granted_to_another(tmp_path: Path) -> None:
+    """A holder whose heartbeats do not get through learns of its loss before another session can have the lease."""
+
+    async def main() -> None:
+        harness = SqlMetadataHarness(tmp_path)
+        async with harness.open() as one, harness.open() as two:
+            lease = await one.acquire_lease("name", "one")
+            lost = asyncio.create_task(lease.lost())
+            await harness.cut(one)
+            while not lost.done():
+                with pytest.raises(LeaseHeld):
+                    await two.acquire_lease("name", "two")
+                await harness.pass_time(STEP_MS)
+                await harness.settle()
+            await harness.restore(one)
+            await pass_time(harness, SESSION_TTL_MS)
+            assert (await two.acquire_lease("name", "two")).fencing > lease.fencing
+
+    asyncio.run(main())
+
+
+def test_lapsed_lease_does_not_come_back(tmp_path: Path) -> None:
+    """A session that goes on after it has lapsed does not keep the leases that it gave up."""
+
+    async def main() -> None:
+        harness = SqlMetadataHarness(tmp_path)
+        async with harness.open() as one, harness.open() as two:
+            lease = await one.acquire_lease("name", "one")
+            await harness.cut(one)
+            # Long enough to lapse here, not long enough to expire in the database after the last heartbeat.
+            lost = asyncio.create_task(lease.lost())
+            while not lost.done():
+                await harness.pass_time(STEP_MS)
+                await harness.settle()
+            await harness.restore(one)
+            await one.acquire_lease("other", "one")
+            assert (await two.acquire_lease("name", "two")).fencing > lease.fencing
+            with pytest.raises(LeaseHeld):
+                await two.acquire_lease("other", "two")
+
+    asyncio.run(main())
+
+
+def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
+    """Neither a record nor a row stays behind when sessions end, by a close or by expiry."""
+
+    async def main() -> None:
+        harness = SqlMetadataHarness(tmp_path)
+        async with harness.open() as two:
+            async with harness.open() as one:
+                await one.acquire_lease("a", "one")
+                lease = await one.acquire_lease("b", "one")
+                await lease.release()
+                await harness.crash(one)
+            await two.acquire_lease("a", "two")
+        async with harness.open() as store:
+            page = await store.scan(KeyRange("/", "0"), 10)
+            assert page.records == ()
+            assert await sql(store).bridge.read(lambda database: database.rows(select(leases))) == []
+            assert await sql(store).bridge.read(lambda database: database.rows(select(sessions))) == []
+
+    asyncio.run(main())

@@ -1,0 +1,125 @@
+"""Event loops, threads and forks around one file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+
+import pytest
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import Closed
+from txnframework.model import Expect, Key, Put
+from txnframework_sql import LedgerOptions, MetadataOptions, SqlMetadataStore, open_ledger_store, open_metadata_store
+
+
+async def opened(url: str, options: MetadataOptions | None = None) -> SqlMetadataStore:
+    """Open the records."""
+    return await open_metadata_store(url, SystemEnvironment(), options or MetadataOptions())
+
+
+async def put(store: SqlMetadataStore, path: str) -> None:
+    """Make a record."""
+    await store.put(Put(Key(path), b"", Expect.ABSENT))
+
+
+def threads() -> int:
+    """Return how many database threads run."""
+    return sum(thread.name == "txnframework-sql" for thread in threading.enumerate())
+
+
+def test_stores_of_one_file_share_a_thread(url: str) -> None:
+    """Stores of a process on one file share a connection until the last one is closed, unless told otherwise."""
+
+    async def main() -> None:
+        first = await opened(url)
+        ledgers = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(), None)
+        assert threads() == 1
+        alone = await opened(url, MetadataOptions(share_connection=False))
+        assert threads() == 2
+        await alone.close()
+        await first.close()
+        assert threads() == 1
+        await ledgers.create("a")
+        await ledgers.close()
+        assert threads() == 0
+        again = await opened(url)
+        await again.close()
+
+    asyncio.run(main())
+
+
+def test_loops_in_several_threads(url: str) -> None:
+    """Loops in several threads use one file at once, each through an opening of its own."""
+
+    async def main(name: str) -> None:
+        store = await opened(url)
+        await asyncio.gather(*(put(store, f"/{name}/{number}") for number in range(50)))
+        await store.close()
+
+    running = [threading.Thread(target=asyncio.run, args=(main(str(number)),)) for number in range(3)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+
+    async def check() -> None:
+        store = await opened(url)
+        for number in range(150):
+            assert await store.get(Key(f"/{number // 50}/{number % 50}")) is not None
+        await store.close()
+
+    asyncio.run(check())
+
+
+def test_closing_answers_what_is_under_way(url: str) -> None:
+    """Operations under way when a store is closed get their true answer; later ones are refused."""
+
+    async def main() -> None:
+        store = await opened(url)
+        writes = [asyncio.create_task(put(store, f"/{number}")) for number in range(20)]
+        await asyncio.sleep(0)
+        await store.close()
+        await asyncio.gather(*writes)
+        with pytest.raises(Closed):
+            await store.get(Key("/0"))
+        store = await opened(url)
+        assert await store.get(Key("/19")) is not None
+        await store.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_fork(url: str) -> None:
+    """A child process is told to open again, can, and leaves the parent's connection alone, also when it ends."""
+    loop = asyncio.new_event_loop()
+    store = loop.run_until_complete(opened(url))
+    loop.run_until_complete(put(store, "/parent"))
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(asyncio.run(in_child(store, url)))
+        except BaseException as error:
+            sys.stderr.write(repr(error))
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert loop.run_until_complete(store.get(Key("/child"))) is not None
+    loop.run_until_complete(put(store, "/after"))
+    loop.run_until_complete(store.close())
+    loop.close()
+
+
+async def in_child(inherited: SqlMetadataStore, url: str) -> int:
+    """Use the file in a forked process; return an exit code."""
+    with pytest.raises(Closed, match="forked"):
+        await inherited.get(Key("/parent"))
+    await inherited.close()
+    store = await opened(url)
+    found = await store.get(Key("/parent"))
+    await put(store, "/child")
+    await store.close()
+    return 0 if found is not None else 1

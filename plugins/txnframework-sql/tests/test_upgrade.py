@@ -1,0 +1,139 @@
+"""How a database is made, recognized and refused."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import InvalidInput, StoreMismatch, UnknownFormat
+from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
+from txnframework_sql.schema import REVISION, VERSION_TABLE, metadata
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+def path_of(url: str) -> Path:
+    """Return the file of a URL."""
+    return Path(url.removeprefix("sqlite:///"))
+
+
+async def make(url: str) -> str:
+    """Open and close a metadata store; return its identity."""
+    store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
+    await store.close()
+    return store.identity
+
+
+def test_several_creators(url: str, start: Start) -> None:
+    """Processes that make one store at once all succeed, and agree on its identity."""
+    processes = [start("create", url) for _ in range(4)]
+    said = [process.communicate(timeout=60)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4
+    assert len(set(said)) == 1
+
+
+def test_opening_a_current_store_needs_no_alembic(url: str, start: Start) -> None:
+    """Alembic is imported only to make or upgrade a database."""
+    asyncio.run(make(url))
+    said, _ = start("imports", url).communicate(timeout=60)
+    assert said.splitlines()[-1] == "False"
+
+
+def test_migrations_make_the_schema(url: str) -> None:
+    """The migrations lead to the tables that the code uses, and to the revision that it names."""
+    asyncio.run(make(url))
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+        assert compare_metadata(context, metadata) == []
+        assert context.get_current_revision() == REVISION
+    engine.dispose()
+
+
+def test_later_format_is_refused(url: str) -> None:
+    """A database of a later release is refused and left alone."""
+    asyncio.run(make(url))
+    connection = sqlite3.connect(path_of(url))
+    connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(UnknownFormat) as caught:
+        asyncio.run(make(url))
+    assert caught.value.version == "9999"
+
+
+def test_database_of_another_program_is_refused(url: str) -> None:
+    """A database with other tables is refused and left as it was."""
+    path = path_of(url)
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE songs (title TEXT)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(InvalidInput, match="another program"):
+        asyncio.run(make(url))
+    assert path.read_bytes() == before
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
+
+
+def test_file_that_is_no_database_is_refused(url: str) -> None:
+    """A file of another kind is refused and left as it was."""
+    path = path_of(url)
+    path.parent.mkdir()
+    path.write_bytes(b"a letter to a friend, and nothing else" * 100)
+    with pytest.raises(InvalidInput, match="not a SQLite database"):
+        asyncio.run(make(url))
+    assert path.read_bytes().startswith(b"a letter")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ("sqlite://", "names no file"),
+        ("sqlite:///:memory:", "names no file"),
+        ("sqlite:///a.db?mode=ro", "names no file"),
+        ("postgresql://user:secret@host/db", "SQLite only"),
+        ("no url", "not a database URL"),
+    ],
+)
+def test_url_that_names_no_file(wrong: str, reason: str) -> None:
+    """What cannot be opened is refused in one sentence, without the password."""
+    with pytest.raises(InvalidInput, match=reason) as caught:
+        asyncio.run(make(wrong))
+    assert "secret" not in str(caught.value)
+
+
+def test_ledgers_belong_to_one_metadata_store(url: str) -> None:
+    """Ledgers take on the identity they are first opened with; another one is refused, with both in the error."""
+
+    async def main() -> None:
+        environment = SystemEnvironment()
+        first = await open_ledger_store(url, environment, LedgerOptions(), "one")
+        with pytest.raises(StoreMismatch, match=r"one.*two"):
+            await open_ledger_store(url, environment, LedgerOptions(), "two")
+        store = await open_ledger_store(url, environment, LedgerOptions(), None)
+        assert first.identity == store.identity == "one"
+        await first.close()
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_ledgers_take_on_the_identity_of_their_file(url: str) -> None:
+    """Opened without an identity, ledgers belong to the records in the same file."""
+
+    async def main() -> None:
+        ledgers = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(), None)
+        await ledgers.close()
+        assert ledgers.identity == await make(url)
+
+    asyncio.run(main())

@@ -1,0 +1,93 @@
+"""What the tests run in other processes: ``python worker.py <what> <url> <argument>...``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import VersionMismatch
+from txnframework.model import Append, Expect, IndexEntry, Key, ProducerSequence, Put, PutSequential
+from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
+
+COUNTER = Key("/counter")
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+async def count(url: str, times: str) -> None:
+    """Add one to the counter, by compare and set, so many times; put a numbered record each time."""
+    store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
+    for _ in range(int(times)):
+        while True:
+            record = await store.get(COUNTER)
+            value = int(record.value) if record else 0
+            expected = record.version if record else Expect.ABSENT
+            try:
+                await store.put(
+                    Put(COUNTER, str(value + 1).encode(), expected, (IndexEntry("by-value", b"%d" % value),))
+                )
+            except VersionMismatch:
+                continue
+            break
+        say((await store.put_sequential(PutSequential(Key("/numbered"), b""))).path)
+    await store.close()
+
+
+async def append(url: str, producer: str, times: str) -> None:
+    """Append so many entries, 16 at a time, and name each position once it is confirmed; 0: without end."""
+    store = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(ledger_entries_max=100), None)
+    ledger = await store.create("shared")
+    following = iter(range(int(times) or sys.maxsize))
+
+    async def write() -> None:
+        for number in following:
+            data = f"{producer}:{number}"
+            entry = Append(data.encode(), sequence=ProducerSequence(producer, number, number))
+            (appended,) = await ledger.append((entry,), None)
+            say(f"{appended.position} {data}")
+
+    await asyncio.gather(*(write() for _ in range(16)))
+    await store.close()
+
+
+async def put(url: str, path: str) -> None:
+    """Write a record when told to."""
+    store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
+    say("ready")
+    sys.stdin.readline()
+    await store.put(Put(Key(path), b"", Expect.ANY, (IndexEntry("kind", b"k"),)))
+    await store.close()
+
+
+async def hold(url: str, name: str) -> None:
+    """Take a lease with a short life, and keep it."""
+    store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions(session_ttl_ms=600))
+    lease = await store.acquire_lease(name, "the other process")
+    say(str(lease.fencing))
+    await lease.lost()
+
+
+async def create(url: str) -> None:
+    """Make the store, and name its identity."""
+    store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
+    say(store.identity)
+    await store.close()
+
+
+async def imports(url: str) -> None:
+    """Say whether opening a store that is current needs Alembic."""
+    await create(url)
+    say(str("alembic" in sys.modules))
+
+
+COMMANDS: dict[str, Callable[..., Awaitable[None]]] = {
+    command.__name__: command for command in (count, append, put, hold, create, imports)
+}
+
+if __name__ == "__main__":
+    asyncio.run(COMMANDS[sys.argv[1]](*sys.argv[2:]))  # type: ignore[arg-type]
