@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from zope.interface import implementer
+
 from txnframework.config import TransactionsSection
 from txnframework.errors import OutcomeUnknown, SubscriptionNotFound, Unavailable
 from txnframework.interfaces import (
@@ -55,7 +57,6 @@ from txnframework_metadata._buffer import MetadataBuffer
 from txnframework_metadata._coordinator import MetadataCoordinator
 from txnframework_metadata._options import BufferOptions, CoordinatorOptions, PendingAckOptions
 from txnframework_metadata._pending_ack import MetadataPendingAcks
-from zope.interface import implementer
 
 SEGMENT = "segment://public/default/orders/0000-ffff-0"
 OTHER_SEGMENT = "segment://public/default/audit/0000-ffff-0"
@@ -170,7 +171,8 @@ def path_of(argument: Any) -> str:
         return argument.start
     if isinstance(argument, IndexRange):
         return argument.index
-    return getattr(argument, "key", argument).path
+    key: Key = getattr(argument, "key", argument)
+    return key.path
 
 
 def step(names: str, prefix: str) -> Match:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from metadata_world import Process, World, step, waiting
+
 from txnframework.config import TransactionsSection
 from txnframework.errors import Fenced, TransactionConflict
 from txnframework.model import BatchID, CommittedBatch, Position, SourceRange, State, TxnID
@@ -220,7 +221,7 @@ def test_a_lost_reply_anywhere_leaves_one_open_transaction(lost: str, atomic: bo
 
 
 def test_committed_batches_are_known_with_their_ranges_settled_or_not() -> None:
-    """The effect of a transaction that has ended is included before and after it is settled, and after it is collected."""
+    """The effect of a transaction that has ended is included before it is settled and after it is collected."""
 
     async def main() -> None:
         world = World(transactions=TransactionsSection(retention_ms=0, max_clock_skew_ms=0))

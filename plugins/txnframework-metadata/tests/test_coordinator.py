@@ -15,6 +15,7 @@ from metadata_world import (
     step,
     waiting,
 )
+
 from txnframework.errors import (
     Closed,
     InvalidInput,
@@ -109,7 +110,7 @@ def test_ending_again_with_the_same_action_and_branches_succeeds() -> None:
         txn = await process.begin()
         await process.commit(txn, 0, 7)
         again = await other.commit(txn, 7, 0)
-        assert again.branches == {0, 7}
+        assert again.branches == frozenset({0, 7})
         assert again.finalized_ms == world.environment.now_ms()
         for asked in ((Action.ABORT, {0}), (Action.COMMIT, {0})):
             with pytest.raises(InvalidTransactionState) as raised:

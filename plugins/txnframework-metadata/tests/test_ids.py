@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from metadata_world import World, step
+
 from txnframework.errors import Unavailable
 from txnframework.model import TxnID
 from txnframework.model.paths import ids_key

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from metadata_world import Process, World, branch_of, entry, value_of
+
 from txnframework.errors import Conflict, NotFound
 from txnframework.model import (
     EARLIEST,

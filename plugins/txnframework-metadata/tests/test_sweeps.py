@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 from metadata_world import OTHER_SEGMENT, SEGMENT, SUBSCRIPTION, Process, World, branch_of, step
+
 from txnframework.config import TransactionsSection
 from txnframework.errors import InvalidTransactionState
-from txnframework.model import Ack, Begin, Participant, PutSequential, State, Swept, TxnID
+from txnframework.model import Ack, Begin, Participant, Position, PutSequential, State, Swept, TxnID
 from txnframework.model.paths import operations_prefix
 from txnframework.model.records import AckDocument, AckOperation, encode
 from txnframework_metadata._views import operation_indexes
@@ -163,7 +164,7 @@ def test_collecting_never_deletes_on_behalf_of_a_slow_participant() -> None:
     asyncio.run(main())
 
 
-async def _last(process: Process) -> object:
+async def _last(process: Process) -> Position:
     return (await (await process.ledger()).tail()).last_confirmed
 
 

@@ -1,0 +1,201 @@
+"""The pure decisions: what overlaps, what may be read, which branches are aborted where."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from txnframework.errors import CorruptRecord
+from txnframework.model import Ack, Branch, Key, Position, Record, State, Transaction, TxnID
+from txnframework.model.acks import AckState
+from txnframework.model.cursor import Cursor, state_of, unite
+from txnframework.model.records import TransactionHeader, encode
+from txnframework_metadata._aborted import AbortedBranches
+from txnframework_metadata._overlap import Surroundings, Verdict, judge, overlap
+from txnframework_metadata._views import header_of
+from txnframework_metadata._visibility import Intent, seen, undecided
+
+T1, T2, T3 = TxnID(0, 1), TxnID(0, 2), TxnID(0, 3)
+START = Cursor(1, Position(1, -1))
+
+
+def at(entry_id: int, index: int = -1) -> Position:
+    return Position(1, entry_id, index)
+
+
+def upto(entry_id: int, index: int = -1, size: int = 1) -> Ack:
+    return Ack(at(entry_id, index), size, cumulative=True)
+
+
+def part(entry_id: int, *indexes: int) -> Ack:
+    return Ack(at(entry_id), 4, frozenset(indexes))
+
+
+def around(
+    own: tuple[Ack, ...] = (), pending: tuple[Ack, ...] = (), committed: tuple[Ack, ...] = (), cursor: Cursor = START
+) -> Surroundings:
+    return Surroundings(own, tuple((T2, ack) for ack in pending), committed, cursor)
+
+
+# -- overlaps -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (Ack(at(3)), Ack(at(3)), True),
+        (Ack(at(3)), Ack(at(4)), False),
+        (Ack(at(3), 4), part(3, 1), True),
+        (part(3, 0, 1), part(3, 1, 2), True),
+        (part(3, 0, 1), part(3, 2, 3), False),
+        (Ack(at(3, 1), 4), part(3, 1), True),
+        (Ack(at(3, 1), 4), part(3, 2), False),
+        (upto(3), Ack(at(2)), True),
+        (upto(3), Ack(at(3)), True),
+        (upto(3), Ack(at(4)), False),
+        (upto(3, 1, 4), part(3, 1), True),
+        (upto(3, 1, 4), part(3, 2), False),
+        (upto(3, 1, 4), Ack(at(3), 4), True),
+        (upto(3, 3, 4), part(3, 3), True),
+        (upto(3), upto(9), True),
+    ],
+)
+def test_what_two_transactions_cannot_both_hold(one: Ack, other: Ack, expected: bool) -> None:
+    """A message in both, counted by batch index; or two cumulative acks, wherever they stand."""
+    assert overlap(one, other) is expected
+    assert overlap(other, one) is expected
+
+
+def test_individual_acks_conflict_with_what_is_done_and_what_is_pending() -> None:
+    """On the cursor, committed and not settled, or held by an open transaction."""
+    assert judge([Ack(at(3))], around()) == Verdict()
+    assert judge([Ack(at(3))], around(pending=(Ack(at(3)),))).other == T2
+    assert judge([Ack(at(3))], around(committed=(Ack(at(3)),))).conflict
+    assert judge([Ack(at(3))], around(committed=(upto(5),))).conflict
+    done = unite(START, (upto(2), Ack(at(5)), part(6, 0)))
+    for taken in (Ack(at(1)), Ack(at(5)), part(6, 0, 1), Ack(at(6), 4)):
+        assert judge([taken], around(cursor=done)).conflict
+    assert judge([Ack(at(4)), part(6, 1)], around(cursor=done)) == Verdict()
+
+
+def test_cumulative_acks_conflict_with_less() -> None:
+    """With pending ones at or below, another cumulative one, and what moves nothing; single ones done are passed."""
+    assert judge([upto(5)], around(pending=(Ack(at(5)),))).conflict
+    assert judge([upto(5)], around(pending=(Ack(at(6)),))) == Verdict()
+    assert judge([upto(5)], around(pending=(upto(9),))).conflict
+    assert judge([upto(5)], around(committed=(Ack(at(3)),))) == Verdict()
+    assert judge([upto(5)], around(cursor=unite(START, (Ack(at(5)),)))) == Verdict()
+    for reached in (upto(5), upto(7)):
+        assert judge([upto(5)], around(committed=(reached,))).conflict
+        assert judge([upto(5)], around(cursor=unite(START, (reached,)))).conflict
+    assert judge([upto(5)], around(committed=(upto(4),))) == Verdict()
+    assert judge([upto(5, 1, 4)], around(cursor=unite(START, (upto(5, 1, 4),)))).conflict
+    assert judge([upto(5, 2, 4)], around(cursor=unite(START, (upto(5, 1, 4),)))) == Verdict()
+
+
+def test_within_one_branch_cumulative_acks_only_move_forward_and_repeating_succeeds() -> None:
+    """An equal one is a retry; a lower one is a mistake."""
+    own = (upto(5), Ack(at(7)), part(8, 0), part(8, 1))
+    assert judge([upto(4)], around(own)).conflict
+    assert judge([upto(6)], around(own)) == Verdict()
+    for repeated in (upto(5), Ack(at(7)), Ack(at(2)), part(8, 0, 1)):
+        assert judge([repeated], around(own)).repeated
+    assert judge([upto(5), part(8, 2)], around(own)) == Verdict()
+    assert judge([upto(3, 2, 4)], around((upto(3, 1, 4),))) == Verdict()
+    assert judge([upto(3, 0, 4)], around((upto(3, 1, 4),))).conflict
+    passed = unite(START, (upto(9),))
+    assert judge([Ack(at(7))], around(own, cursor=passed)).repeated
+
+
+def test_no_two_accepted_acks_ever_share_a_message() -> None:
+    """Whatever is accepted beside a pending ack, uniting either one leaves every message of the other undone."""
+    singles = [
+        Ack(at(0), 2),
+        Ack(at(1), 2),
+        *(Ack(at(entry_id), 2, frozenset({i})) for entry_id, i in product((0, 1), (0, 1))),
+    ]
+    cumulatives = [upto(entry_id, i, 2) for entry_id, i in product((0, 1), (-1, 0, 1))]
+    messages = [at(entry_id, i) for entry_id, i in product((0, 1), (0, 1))]
+    for one, other in product([*singles, *cumulatives], repeat=2):
+        if judge([one], around(pending=(other,))).conflict:
+            continue
+        done = [{m for m in messages if state_of(unite(START, (ack,)), m) is AckState.DELETED} for ack in (one, other)]
+        if one.cumulative is other.cumulative or one.cumulative:
+            assert not done[0] & done[1]
+
+
+# -- visibility ---------------------------------------------------------------------------------------
+
+
+def transaction(txn_id: TxnID, state: State, *branches: int) -> Transaction:
+    return Transaction(txn_id, state, 0, 0, branches=frozenset(branches))
+
+
+def test_the_lowest_open_intent_decides_how_far_may_be_read() -> None:
+    """Ended ones, unknown ones and those whose header is gone hold nobody back."""
+    intents = [
+        Intent(Branch(T1), 1, at(2)),
+        Intent(Branch(T2), 1, at(4)),
+        Intent(Branch(T2, 7), 1, at(5)),
+        Intent(Branch(T3), 1, at(6)),
+    ]
+    headers = {T1: None, T2: transaction(T2, State.COMMITTED, 0), T3: transaction(T3, State.OPEN)}
+    result = seen(at(9), intents, headers)
+    assert (result.max_read, result.pin) == (at(6), T3)
+    assert result.aborted == {1: frozenset({Branch(T2, 7)})}
+    assert seen(at(3), intents, headers).max_read == at(3)
+    headers[T3] = transaction(T3, State.ABORTED)
+    result = seen(at(9), intents, headers)
+    assert (result.max_read, result.pin) == (at(9), None)
+    assert result.aborted == {1: frozenset({Branch(T2, 7), Branch(T3)})}
+
+
+def test_headers_are_asked_for_as_far_as_they_matter() -> None:
+    """Up to the first open one; further if more was announced, because everything announced needs its outcome."""
+    intents = [Intent(Branch(txn_id), 1, at(where)) for txn_id, where in ((T1, 1), (T2, 2), (T3, 3))]
+    assert undecided(intents, {}, None, 2) == [T1, T2]
+    assert undecided(intents, {T1: None}, None, 9) == [T2, T3]
+    pinned: dict[TxnID, Transaction | None] = {T1: transaction(T1, State.OPEN)}
+    assert undecided(intents, pinned, None, 9) == []
+    assert undecided(intents, pinned, at(2), 9) == []
+    assert undecided(intents, pinned, at(3), 9) == [T2]
+    assert undecided(intents, {**pinned, T2: None}, at(3), 9) == []
+
+
+def test_aborted_branches_survive_their_settling_between_two_readings() -> None:
+    """What operations said is added to every ledger that is known, and to those that are loaded later."""
+    one, two, three = Branch(T1), Branch(T2), Branch(T3)
+    known = AbortedBranches(8)
+    known.observe(3, {1: frozenset({one}), 3: frozenset({two})}, [(3, three)])
+    assert known.knows(3)
+    assert known.knows(9)
+    assert not known.knows(1)
+    known.add_ledger(1, [two])
+    assert known.of_ledger(1) == {one, two}
+    known.observe(5, {1: frozenset({three})}, [(4, three)])
+    assert known.of_ledger(1) == {one, two, three}
+    assert known.of_ledger(3) == {two, three}
+    assert known.of_ledger(4) == frozenset(), "before the base: to be loaded"
+    assert not known.knows(4)
+    assert known.between(1, 3) == {one, two, three}
+    known.drop_below(3)
+    assert known.of_ledger(1) == {three}
+
+
+def test_the_number_of_older_ledgers_is_bounded() -> None:
+    """The least recently used one is loaded again when it is needed."""
+    known = AbortedBranches(2)
+    known.observe(9, {}, [])
+    for ledger_id in (1, 2):
+        known.add_ledger(ledger_id, [Branch(T1)])
+    known.of_ledger(1)
+    known.add_ledger(3, [])
+    assert [known.knows(ledger_id) for ledger_id in (1, 2, 3)] == [True, False, True]
+
+
+def test_a_header_of_no_known_state_is_reported() -> None:
+    """With its key; never guessed at."""
+    document = TransactionHeader(state="MAYBE", timeout_ms=1, created_ms=0)
+    with pytest.raises(CorruptRecord, match="state"):
+        header_of(Record(Key(f"/txn/{T1}"), encode(document), 1))

@@ -1,0 +1,173 @@
+"""Producers are idempotent: a sequence is stored once, judged by the outcome of the copy that stands."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from metadata_world import World, branch_of, entry, step, waiting
+
+from txnframework.errors import TransactionConflict
+from txnframework.model import Position, ProducerSequence
+
+
+def test_the_same_send_again_in_the_same_branch_is_confirmed_and_stored_once() -> None:
+    """Also by another process that goes on with the same branch."""
+
+    async def main() -> None:
+        world = World()
+        process, other = await world.process(), await world.process()
+        txn = await process.begin()
+        first = await process.send_once("a", 1, branch_of(txn))
+        again = await other.send_once("a", 1, branch_of(txn))
+        assert again.duplicate
+        assert again.position == first.position
+        await process.commit(txn)
+        assert await process.values() == ["a"]
+
+    asyncio.run(main())
+
+
+def test_a_copy_outside_transactions_and_a_committed_one_count() -> None:
+    """The send is confirmed by them, also once the header of the committed one is gone."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        plain = await process.send_once("a", 1)
+        txn = await process.begin()
+        committed = await process.send_once("b", 2, branch_of(txn))
+        await process.commit(txn)
+        for _ in range(2):
+            later = await process.begin()
+            for sequence, position in ((1, plain.position), (2, committed.position)):
+                for branch in (None, branch_of(later)):
+                    again = await process.send_once("x", sequence, branch)
+                    assert (again.duplicate, again.position) == (True, position)
+            await process.abort(later)
+            await process.coordinator.collect(world.environment.now_ms() + 10**9)
+        assert world.paths("/txn/") == []
+        assert await process.values() == ["a", "b"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("collected", [False, True])
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_copy_that_does_not_count_is_replaced(collected: bool, listed: bool) -> None:
+    """Aborted, or in a branch that the commit did not list; also once only its abort record is left."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.begin()
+        await process.send_once("a", 1, branch_of(txn, 7))
+        if listed:
+            await process.abort(txn)
+        else:
+            await process.commit(txn, 0)
+        if collected:
+            await process.coordinator.collect(world.environment.now_ms() + 10**9)
+            assert world.paths("/txn/") == []
+        later = await process.begin()
+        replaced = await process.send_once("b", 1, branch_of(later))
+        assert not replaced.duplicate
+        assert (await process.send_once("b", 1, branch_of(later))).position == replaced.position
+        await process.commit(later)
+        assert await process.values() == ["b"]
+
+    asyncio.run(main())
+
+
+def test_a_copy_in_another_open_transaction_or_branch_is_a_conflict() -> None:
+    """Nobody can tell yet whether it counts; a conflict names the transaction in the way."""
+
+    async def main() -> None:
+        process = await World().process()
+        txn, other = await process.begin(), await process.begin()
+        await process.send_once("a", 1, branch_of(txn))
+        for branch in (branch_of(other), branch_of(txn, 7), None):
+            with pytest.raises(TransactionConflict) as raised:
+                await process.send_once("a", 1, branch)
+            assert raised.value.other == txn.txn_id
+        await process.abort(txn)
+        await process.send_once("a", 1, branch_of(other))
+        await process.commit(other)
+        assert await process.values() == ["a"]
+
+    asyncio.run(main())
+
+
+def test_a_batch_that_is_partly_stored_is_reported_with_what_stands() -> None:
+    """The caller sends the rest."""
+
+    async def main() -> None:
+        process = await World().process()
+        buffer = await process.buffer()
+        await buffer.append((entry("a", None, 1, 2, 3),))
+        (answer,) = await buffer.append((entry("a", None, 2, 3, 4),))
+        assert answer.duplicate
+        assert answer.sequence == ProducerSequence("p", 1, 3)
+        (rest,) = await buffer.append((entry("b", None, 4),))
+        assert not rest.duplicate
+
+    asyncio.run(main())
+
+
+def test_aborted_batches_of_other_sizes_are_refused_clearly() -> None:
+    """One entry cannot replace several copies; message by message it works."""
+
+    async def main() -> None:
+        process = await World().process()
+        txn = await process.begin()
+        buffer = await process.buffer()
+        await buffer.append((entry("a", branch_of(txn), 1, 2), entry("b", branch_of(txn), 3, 4)))
+        await process.abort(txn)
+        with pytest.raises(TransactionConflict, match="one by one"):
+            await buffer.append((entry("x", None, 2, 3),))
+        for sequence in (2, 3):
+            assert not (await process.send_once("x", sequence)).duplicate
+
+    asyncio.run(main())
+
+
+def test_a_repeated_call_keeps_the_order_of_its_entries() -> None:
+    """Some of them stand in an aborted branch and are appended again, before those that were never sent."""
+
+    async def main() -> None:
+        process = await World().process()
+        txn, later = await process.begin(), await process.begin()
+        buffer = await process.buffer()
+        await buffer.append((entry("1", branch_of(txn), 1), entry("2", branch_of(txn), 2)))
+        await process.abort(txn)
+        entries = tuple(entry(f"{at}", branch_of(later), at) for at in range(1, 5))
+        appended = await buffer.append(entries)
+        assert [answer.position for answer in appended] == [Position(1, at) for at in range(2, 6)]
+        again = await buffer.append(entries)
+        assert [answer.position for answer in again] == [answer.position for answer in appended]
+        await process.commit(later)
+        assert await process.values() == ["1", "2", "3", "4"]
+
+    asyncio.run(main())
+
+
+def test_a_replacement_that_meets_a_closed_ledger_goes_to_the_next_one() -> None:
+    """What the same call had done before is not done again."""
+
+    async def main() -> None:
+        world = World()
+        process, other = await world.process(), await world.process()
+        txn, later = await process.begin(), await process.begin()
+        await process.send_once("1", 1, branch_of(txn))
+        await process.abort(txn)
+        await process.send("x", branch_of(later))
+        stop = process.wire.stop(step("get", f"/txn/{txn.txn_id}"))
+        sending = await waiting(process.send_once("1", 1, branch_of(later)))
+        assert stop.reached.is_set()
+        await (await other.ledger()).roll()
+        stop.go.set()
+        assert (await sending).position == Position(2, 0)
+        await process.commit(later)
+        assert await process.values() == ["x", "1"]
+
+    asyncio.run(main())

@@ -1,0 +1,198 @@
+"""Waiting for announcements: woken by what matters, reading nothing meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from metadata_world import World, branch_of, step, waiting
+
+from txnframework.errors import Closed, Unavailable
+from txnframework.model import EARLIEST, Position
+from txnframework.testing.clock import run_ready
+
+
+def test_who_waits_is_woken_by_the_growth_of_the_ledger() -> None:
+    """Also when another process appends."""
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        buffer = await reader.buffer()
+        waits = await waiting(buffer.advanced(EARLIEST))
+        before = await waiting(buffer.advanced(Position(1, -1)))
+        assert await waits == Position(1, -1)
+        await process.send("a")
+        assert await before == Position(1, 0)
+        await buffer.close()
+
+    asyncio.run(main())
+
+
+def test_who_waits_behind_an_open_transaction_reads_nothing_until_it_ends() -> None:
+    """Not even when others append meanwhile: nothing can move before that end."""
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        buffer = await reader.buffer()
+        waits = await waiting(buffer.advanced(Position(1, -1)))
+        steps = len(reader.wire.steps)
+        for at in range(10):
+            await process.send(f"{at}")
+        await run_ready(500)
+        assert len(reader.wire.steps) == steps
+        await process.commit(txn)
+        assert await waits == Position(1, 10)
+        await buffer.close()
+
+    asyncio.run(main())
+
+
+def test_an_end_between_the_reading_and_the_watch_is_not_missed() -> None:
+    """The segment is read again after the watch on the open transaction is armed."""
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        buffer = await reader.buffer()
+        await buffer.recover()
+        stop = reader.wire.stop(step("watch", "/txn/"))
+        waits = await waiting(buffer.advanced(Position(1, -1)))
+        assert stop.reached.is_set()
+        await process.abort(txn)
+        stop.go.set()
+        assert await waits == Position(1, 0)
+        await buffer.close()
+
+    asyncio.run(main())
+
+
+def test_one_transaction_after_the_other_is_waited_for() -> None:
+    """The position advances to the next open one, whoever waits further goes on waiting."""
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        one, two = await process.begin(), await process.begin()
+        await process.send("a", branch_of(one))
+        await process.send("b", branch_of(two))
+        await process.send("c")
+        buffer = await reader.buffer()
+        near = await waiting(buffer.advanced(Position(1, -1)))
+        far = await waiting(buffer.advanced(Position(1, 0)))
+        await process.commit(one)
+        assert await near == Position(1, 0)
+        await run_ready()
+        assert not far.done()
+        await process.abort(two)
+        assert await far == Position(1, 2)
+        assert await reader.values() == ["a", "c"]
+        await buffer.close()
+
+    asyncio.run(main())
+
+
+def test_a_sealed_segment_ends_the_waiting_once_it_is_decided() -> None:
+    """The answer is not beyond: there will never be more."""
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        buffer = await reader.buffer()
+        waits = await waiting(buffer.advanced(Position(1, 0)))
+        await (await process.ledger()).seal()
+        await run_ready()
+        assert not waits.done()
+        assert not await buffer.finished(Position(1, -1))
+        await process.commit(txn)
+        assert await waits == Position(1, 0)
+        assert await buffer.finished(Position(1, 0))
+        assert await buffer.advanced(Position(1, 0)) == Position(1, 0)
+        await buffer.close()
+
+    asyncio.run(main())
+
+
+def test_an_outcome_settled_in_the_same_process_is_visible_at_once() -> None:
+    """Before its operations are gone, without waiting for a watch to come round."""
+
+    async def main() -> None:
+        world = World()
+        process, other = await world.process(), await world.process()
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        buffer = await process.buffer()
+        waits = await waiting(buffer.advanced(Position(1, -1)))
+        process.wire.inner.cut()
+        ended = await other.commit(txn)
+        process.wire.inner.link.restore()
+        await run_ready()
+        assert not waits.done()
+        stop = process.wire.stop(step("scan", "/txn-op/"))
+        settling = await waiting(buffer.settle(ended))
+        assert stop.reached.is_set()
+        assert await waits == Position(1, 0)
+        stop.go.set()
+        await settling
+        await buffer.close()
+
+    asyncio.run(main())
+
+
+def test_a_failed_reading_is_told_to_who_waits_and_the_next_one_starts_afresh() -> None:
+    """Nothing spins, nobody hangs."""
+
+    async def main() -> None:
+        process = await World().process()
+        buffer = await process.buffer()
+        await buffer.recover()
+        process.wire.refuse(step("scan_index", "writes-by-segment"))
+        with pytest.raises(Unavailable):
+            await buffer.advanced(Position(1, -1))
+        waits = await waiting(buffer.advanced(Position(1, -1)))
+        await process.send("a")
+        assert await waits == Position(1, 0)
+        await buffer.close()
+
+    asyncio.run(main())
+
+
+def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
+    """Cancelling one does not disturb the others; closing fails those who still wait."""
+
+    async def main() -> None:
+        process = await World().process()
+        buffer = await process.buffer()
+        one = await waiting(buffer.advanced(Position(1, -1)))
+        two = await waiting(buffer.advanced(Position(1, -1)))
+        three = await waiting(buffer.advanced(Position(1, 0)))
+        one.cancel()
+        await asyncio.gather(one, return_exceptions=True)
+        await process.send("a")
+        assert await two == Position(1, 0)
+        await buffer.close()
+        with pytest.raises(Closed):
+            await three
+
+    asyncio.run(main())
+
+
+def test_readings_wanted_at_the_same_time_are_shared() -> None:
+    """One that began before somebody asked is not good enough; one that begins after it serves all who asked."""
+
+    async def main() -> None:
+        process = await World().process()
+        buffer = await process.buffer()
+        await buffer.recover()
+        process.wire.steps.clear()
+        await asyncio.gather(*(buffer.max_read_position() for _ in range(20)))
+        assert sum(name == "scan_index" for name, _ in process.wire.steps) <= 2
+
+    asyncio.run(main())
