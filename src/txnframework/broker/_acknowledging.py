@@ -50,7 +50,7 @@ class Acknowledging:
             free = tuple(one for one in messages if not self._deliveries.is_held(one[0]))
             begun = self._deliveries.begin_ack((position for position, _ in free), None, cumulative=False)
             upto = passed()
-            whole = len(begun) == len(self._deliveries) and all(one.position <= upto for one in begun)
+            whole = len(begun) == len(self._deliveries) and all(one.position.entry <= upto for one in begun)
             acks = (Ack(upto, cumulative=True),) if whole and begun else acks_of(free)
             await self._write(begun, incarnation, acks)
         else:

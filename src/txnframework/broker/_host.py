@@ -87,13 +87,14 @@ class Host:
         self.metadata = metadata
         self.ledgers = ledgers
         self.topics = Topics(metadata, ledgers, self.segment)
-        self.participants = HostParticipants(self.segment, self._any_subscription)
+        self.participants = HostParticipants(self.segment, self.subscription)
         self.sweeps = Sweeps(lambda: self._coordinators.values(), environment, config.transactions)
         self.dispatches = Dispatches(metadata, self._dispatch_parts)
         self._coordinators: OpenedOnce[ITransactionCoordinator] = OpenedOnce()
         self._segments: OpenedOnce[OpenSegment] = OpenedOnce()
         self._subscriptions: OpenedOnce[SegmentSubscription] = OpenedOnce()
         self._background = Background(SETTLING_AT_ONCE_MAX, SETTLING_WAITING_MAX)
+        self._closing = False
         self._closed = False
 
     async def coordinator(self, domain: str = "segment") -> ITransactionCoordinator:
@@ -127,17 +128,18 @@ class Host:
                 if (coordinator.family == LOG_FAMILY) == is_of_log_family(txn_id):
                     await coordinator.settle(txn_id)
 
-        if not self._closed:
+        if not self._closing:
             self._background.start(settle)
 
     async def close(self) -> None:
         """Wait for settling under way, then let go of everything; may be repeated."""
-        if self._closed:
+        if self._closing:
             return
-        self._closed = True
+        self._closing = True
         await self.sweeps.stop()
         await self.dispatches.close()
-        await self._background.finish()
+        await self._background.finish()  # which may still open what it settles at
+        self._closed = True
         for subscription in await self._subscriptions.drain():
             await subscription.pending_acks.close()
         for segment in await self._segments.drain():
@@ -189,11 +191,6 @@ class Host:
             await ledger.close()
             raise
         return OpenSegment(name, ledger, buffer)
-
-    async def _any_subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
-        # For settling while the host closes: what was started is finished, so it may open what it needs.
-        key = f"{segment} {name}"
-        return await self._subscriptions.get(key, lambda: self._open_subscription(topic, name, segment))
 
     async def _open_subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
         section = self._section(segment)

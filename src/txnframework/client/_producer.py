@@ -123,22 +123,32 @@ class Producer:
     ) -> MessageID:
         if self._closed:
             raise Closed(f"producer {self.name} was closed")
-        if sequence_id is not None and not 0 <= sequence_id <= SEQUENCE_ID_MAX:
-            raise InvalidInput(f"sequence id {sequence_id} is not between 0 and 2**63 - 1")
         pairs = tuple((headers or {}).items())
-        size = size_of(EntryMessage(key, value, pairs, 0, 0))
-        if size > self._bounds.message_bytes_max:
-            raise InvalidInput(
-                f"a message of {size} bytes is larger than client.message_bytes_max ({self._bounds.message_bytes_max})"
-            )
+        self._check(value, key, pairs, sequence_id)
         async with self._slots:
             # Counted here and not before: the ids of messages that go to one segment grow in the order they are put.
             number = self._next_sequence if sequence_id is None else sequence_id
             self._next_sequence = max(self._next_sequence, number + 1)
-            message = EntryMessage(key, bytes(value), pairs, number, self._host.environment.now_ms())
+            message = EntryMessage(key, value, pairs, number, self._host.environment.now_ms())
             sent: asyncio.Future[MessageID] = asyncio.get_running_loop().create_future()
             self._put(Outgoing(message, branch, hash_of(message, self.name), sequence_id is not None, sent))
             return await sent
+
+    def _check(
+        self, value: bytes, key: bytes | None, headers: tuple[tuple[str, bytes], ...], sequence_id: int | None
+    ) -> None:
+        """Refuse what cannot be stored before it shares an entry with what can."""
+        if not isinstance(value, bytes) or not isinstance(key, bytes | None):
+            raise InvalidInput("a message's value and key are bytes")
+        if not all(isinstance(name, str) and isinstance(content, bytes) for name, content in headers):
+            raise InvalidInput("a message's headers have names of text and values of bytes")
+        if sequence_id is not None and not 0 <= sequence_id <= SEQUENCE_ID_MAX:
+            raise InvalidInput(f"sequence id {sequence_id} is not between 0 and 2**63 - 1")
+        size = size_of(EntryMessage(key, value, headers, 0, 0))
+        if size > self._bounds.message_bytes_max:
+            raise InvalidInput(
+                f"a message of {size} bytes is larger than client.message_bytes_max ({self._bounds.message_bytes_max})"
+            )
 
     # -- routing --------------------------------------------------------------------------------------
 

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import txnframework
+from txnframework import Client, Consumer
+from txnframework.environment import Environment
+from txnframework.plugin import PluginRegistry, load_plugins
+
+PATIENCE_S = 30
+SOON_MS = 10_000
+PLUGINS = ("txnframework_memory", "txnframework_metadata", "txnframework_dispatchers", "txnframework_sql")
+BACKENDS = {"memory": "txnframework_memory", "sqlite": "txnframework_sql"}
+_names = count()
+
+
+class Stores:
+    """Where one test's data is; every ``open`` is another client of it, and opening after a close a restart."""
+
+    def __init__(self, url: str, registry: PluginRegistry, environment: Environment | None = None) -> None:
+        self.url = url
+        self.registry = registry
+        self.environment = environment
+
+    def config(self, **sections: dict[str, object]) -> dict[str, object]:
+        subscriptions = {"redelivery_delay_ms": 0} | sections.pop("subscriptions", {})
+        return {"metadata": {"url": self.url}, "subscriptions": subscriptions, **sections}
+
+    def open(self, **sections: dict[str, object]) -> AbstractAsyncContextManager[txnframework.Client]:
+        return txnframework.open(self.config(**sections), registry=self.registry, environment=self.environment)
+
+    def open_blocking(self, **sections: dict[str, object]) -> AbstractContextManager[txnframework.blocking.Client]:
+        return txnframework.blocking.open(self.config(**sections), registry=self.registry, environment=self.environment)
+
+    @staticmethod
+    def run(work: Awaitable[None]) -> None:
+        """Run a test's coroutine; one that hangs fails."""
+
+        async def bounded() -> None:
+            async with asyncio.timeout(PATIENCE_S):
+                await work
+
+        asyncio.run(bounded())
+
+    @staticmethod
+    async def receive(consumer: Consumer, messages: int) -> list[bytes]:
+        """Return the values of the next messages."""
+        return [(await consumer.receive(timeout_ms=SOON_MS)).value for _ in range(messages)]
+
+    @staticmethod
+    async def read(client: Client, topic: str, **options: Any) -> list[bytes]:
+        """Return the values of everything that may be read now."""
+        async with await client.reader(topic, **options) as reader:
+            return [message.value async for message in reader]
+
+
+@pytest.fixture(scope="session")
+def registry() -> PluginRegistry:
+    found = [name for name in PLUGINS if importlib.util.find_spec(name)]
+    return load_plugins([importlib.import_module(f"{name}.plugin") for name in found])
+
+
+@pytest.fixture(params=[name for name in BACKENDS if importlib.util.find_spec(BACKENDS[name])])
+def stores(request: pytest.FixtureRequest, registry: PluginRegistry, tmp_path: Path) -> Stores:
+    """The stores whose plugins are installed, one after the other."""
+    if request.param == "memory":
+        return Stores(f"memory://end-to-end-{next(_names)}", registry)
+    return Stores(f"sqlite:///{tmp_path}/txn.db", registry)
+
+
+@pytest.fixture
+def memory(registry: PluginRegistry) -> Stores:
+    """Stores in memory, for tests of what does not depend on the stores."""
+    return Stores(f"memory://end-to-end-{next(_names)}", registry)

@@ -1,0 +1,84 @@
+"""The blocking facade: the same behaviour without ``await``."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from txnframework import State
+from txnframework.client import LoopThread
+from txnframework.errors import Closed, ReceiveTimeout, TransactionHasFailedOperations
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+
+def test_the_same_names_without_await(stores: Stores) -> None:
+    """Consume, transform, produce in transactions; iteration; another client takes part."""
+    with stores.open_blocking() as client, stores.open_blocking() as elsewhere:
+        client.create_topic("orders")
+        client.create_topic("invoices", segments=2)
+        with (
+            client.producer("orders") as orders,
+            client.producer("invoices") as invoices,
+            client.consumer("orders", "billing", start="earliest") as consumer,
+        ):
+            orders.send_many([b"1", b"2", b"3"])
+            for order in consumer:
+                with client.transaction() as txn:
+                    invoices.send(b"for " + order.value, key=order.value, txn=txn)
+                    consumer.ack(order, txn=txn)
+                if order.value == b"3":
+                    break
+            with pytest.raises(ReceiveTimeout):
+                consumer.receive(timeout_ms=1)
+        with client.transaction() as txn:
+            with elsewhere.join(txn.id) as part, elsewhere.producer("invoices") as far:
+                far.send(b"far", txn=part)
+            txn.commit([part.branch])
+        assert elsewhere.outcome(txn.id) is State.COMMITTED
+        with client.reader("invoices") as reader:
+            assert sorted(message.value for message in reader) == [b"far", b"for 1", b"for 2", b"for 3"]
+        with pytest.raises(TransactionHasFailedOperations), client.transaction() as txn, pytest.raises(Closed):
+            orders.send(b"late", txn=txn)
+        client.split("orders", 0)
+
+
+def test_closing_ends_an_iteration_in_another_thread(memory: Stores) -> None:
+    """A thread that waits for messages is let go."""
+    with memory.open_blocking() as client:
+        client.create_topic("orders")
+        consumer = client.consumer("orders", "billing")
+        found: list[bytes] = []
+        thread = threading.Thread(target=lambda: found.extend(message.value for message in consumer))
+        thread.start()
+        consumer.close()
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+        assert found == []
+
+
+def test_the_loop_thread_is_made_anew_after_a_fork() -> None:
+    """One for each process, the same for all who ask; it refuses to wait for itself."""
+    mine = LoopThread.shared()
+    assert LoopThread.shared() is mine
+
+    async def number() -> int:
+        return 7
+
+    assert mine.run(number()) == 7
+    child = os.fork()
+    if child == 0:
+        fine = LoopThread.shared() is not mine and LoopThread.shared().run(number()) == 7 and not mine.alive
+        os._exit(0 if fine else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+    async def nested() -> int:
+        return LoopThread.shared().run(number())
+
+    with pytest.raises(RuntimeError, match="own loop"):
+        mine.run(nested())
