@@ -96,7 +96,7 @@ def judge(evidence: Evidence) -> Verdict:
     torn = find_torn(evidence)
     rows_out = Counter(row.output for row in evidence.found)
     return Verdict(
-        rows_in=len(evidence.places),
+        rows_in=len(evidence.expected[ENRICHED]),
         rows_out={output: rows_out[output] for output in evidence.expected},
         transactions=len({row.txn for row in evidence.found if row.txn is not None}),
         duplicates=len(duplicates),

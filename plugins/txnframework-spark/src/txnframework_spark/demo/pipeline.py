@@ -179,7 +179,9 @@ def _leave_with_the_parent() -> None:
     """End this process when standard input does: nobody is left who would look at what it does."""
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        # Not through sys.stdin: a thread that holds its lock makes an interpreter that shuts down abort.
+        while os.read(0, 1024):
+            pass
         os._exit(1)
 
     threading.Thread(target=wait, name="leave-with-the-parent", daemon=True).start()

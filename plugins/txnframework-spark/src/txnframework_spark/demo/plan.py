@@ -20,6 +20,15 @@ _SPREAD_BATCHES_MIN: Final = 10
 _FIRST_PART: Final = 0.65
 
 
+POINT_MEANINGS: Final = {
+    PLANNED: "planned by Spark, not yet registered with the subscription",
+    MID_WRITE: "half of its rows durable in an open transaction",
+    ACKS_PUT: "acknowledgments put, the transaction still open",
+    COMMITTED: "the transaction COMMITTED, Spark's commits/N absent",
+}
+"""What is true of a batch at each point, in a few words."""
+
+
 class Deed(Enum):
     """What is done while the pipeline is held."""
 

@@ -1,0 +1,157 @@
+"""What the demo has to say at its end: for a person a table, for a program one JSON object."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from txnframework_spark.demo.check import Verdict
+from txnframework_spark.demo.plan import POINT_MEANINGS
+
+FINDINGS_SHOWN_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class KillOutcome:
+    """One planned kill. ``hit``: the pipeline was held at the point, the records said so, and then it was killed.
+
+    ``reason``: why it missed. ``python`` and ``jvm``: the processes that got SIGKILL.
+    """
+
+    point: str
+    batch: int
+    start: int
+    hit: bool
+    transaction: str | None = None
+    python: int | None = None
+    jvm: tuple[int, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitOutcome:
+    """A segment that was split while ``transaction`` was open; ``written``: it had written to that very segment."""
+
+    segment: str
+    children: tuple[int, ...]
+    transaction: str
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything that was done and what came of it; ``errors``: what kept the demo from being carried out in full."""
+
+    source: str
+    verdict: Verdict
+    expected: dict[str, int]
+    discarded: int
+    starts: int
+    seconds: float
+    kills: tuple[KillOutcome, ...] = ()
+    splits: tuple[SplitOutcome, ...] = ()
+    checkpoint_losses: int = 0
+    errors: tuple[str, ...] = ()
+    directory: str | None = None
+    stores: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was lost, repeated, wrong or torn, and everything was done that was planned."""
+        return self.verdict.exactly_once and not self.errors and all(kill.hit for kill in self.kills)
+
+    def to_json(self) -> str:
+        """Return one line with one JSON object."""
+        verdict = self.verdict
+        document = {
+            "ok": self.ok,
+            "input": self.source,
+            "rows_in": verdict.rows_in,
+            "rows_out": verdict.rows_out.get("enriched", 0),
+            "duplicates": verdict.duplicates,
+            "lost": verdict.lost,
+            "wrong": verdict.wrong,
+            "torn": verdict.torn,
+            "outputs": {
+                output: {"expected": expected, "found": verdict.rows_out.get(output, 0)}
+                for output, expected in self.expected.items()
+            },
+            "discarded": self.discarded,
+            "transactions": verdict.transactions,
+            "starts": self.starts,
+            "kills": [asdict(kill) for kill in self.kills],
+            "splits": len(self.splits),
+            "split_segments": [asdict(split) for split in self.splits],
+            "checkpoint_losses": self.checkpoint_losses,
+            "findings": [asdict(finding) for finding in verdict.findings[:FINDINGS_SHOWN_MAX]],
+            "errors": list(self.errors),
+            "metadata": self.stores.get("metadata"),
+            "ledger": self.stores.get("ledger"),
+            "directory": self.directory,
+            "seconds": round(self.seconds, 1),
+        }
+        return json.dumps(document, ensure_ascii=False)
+
+    def print_to(self, console: Console) -> None:
+        """Print the tables and the verdict in words."""
+        console.print(Group(_done_to_it(self), _came_of_it(self)))
+        for finding in self.verdict.findings[:FINDINGS_SHOWN_MAX]:
+            console.print(Text(f"  {finding.kind}: {finding.text}", style="red"))
+        hidden = len(self.verdict.findings) - FINDINGS_SHOWN_MAX
+        if hidden > 0:
+            console.print(Text(f"  and {hidden:,} more", style="red"))
+        for error in self.errors:
+            console.print(Text(f"  {error}", style="red"))
+        console.print(_summary(self))
+
+
+def _done_to_it(outcome: Outcome) -> Table:
+    table = Table(title="What was done to the pipeline", box=SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table.add_column("start", justify="right")
+    table.add_column("killed at")
+    table.add_column("batch", justify="right")
+    table.add_column("where", overflow="fold")
+    table.add_column("hit")
+    for kill in outcome.kills:
+        hit = Text("yes", style="green") if kill.hit else Text(f"no: {kill.reason}", style="red")
+        table.add_row(str(kill.start), kill.point, str(kill.batch), POINT_MEANINGS[kill.point], hit)
+    return table
+
+
+def _came_of_it(outcome: Outcome) -> Table:
+    verdict = outcome.verdict
+    table = Table(title="What came of it", box=SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table.add_column("")
+    table.add_column("found", justify="right")
+    table.add_column("expected", justify="right")
+    table.add_row("rows of input", f"{verdict.rows_in:,}", "")
+    for output, expected in outcome.expected.items():
+        table.add_row(f"rows in {output}", _against(verdict.rows_out.get(output, 0), expected), f"{expected:,}")
+    for name in ("duplicates", "lost", "wrong", "torn"):
+        label = "torn transactions" if name == "torn" else f"rows {name}" if name != "duplicates" else "duplicate rows"
+        table.add_row(label, _against(getattr(verdict, name), 0), "0")
+    kills = sum(kill.hit for kill in outcome.kills)
+    table.add_row("kills that hit their point", _against(kills, len(outcome.kills)), str(len(outcome.kills)))
+    table.add_row("segments split under an open transaction", str(len(outcome.splits)), "")
+    table.add_row("checkpoints lost", str(outcome.checkpoint_losses), "")
+    table.add_row("transactions visible", f"{verdict.transactions:,}", "")
+    table.add_row("rows written by killed or repeated batches, which nobody sees", f"{outcome.discarded:,}", "")
+    return table
+
+
+def _against(found: int, expected: int) -> Text:
+    return Text(f"{found:,}", style="green" if found == expected else "bold red")
+
+
+def _summary(outcome: Outcome) -> Text:
+    took = f"{outcome.seconds:.0f} s, {outcome.starts} starts of Spark"
+    if outcome.ok:
+        return Text(f"Exactly once: every row came through once and whole ({took}).", style="bold green")
+    if outcome.verdict.exactly_once:
+        return Text(f"The rows are right, but not everything was done as planned ({took}).", style="bold red")
+    return Text(f"Not exactly once ({took}).", style="bold red")

@@ -1,0 +1,298 @@
+"""The demo itself: load, start, hold, look, kill, start again, and at the end judge what came out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from txnframework_spark.demo import sights
+from txnframework_spark.demo.check import Evidence, OutputRow, Place, judge
+from txnframework_spark.demo.errors import DemoFailed, PipelineFailed
+from txnframework_spark.demo.expected import ALERTS, ENRICHED, OUTPUTS, expected_outputs
+from txnframework_spark.demo.fresh import count_discarded, read_output
+from txnframework_spark.demo.input import Input
+from txnframework_spark.demo.outcome import KillOutcome, Outcome, SplitOutcome
+from txnframework_spark.demo.pipeline import FAILURE, Job
+from txnframework_spark.demo.plan import POINT_MEANINGS, Deed, Start, Stop, make_plan, sizes_for
+from txnframework_spark.demo.processes import Driver
+from txnframework_spark.demo.progress import Progress
+from txnframework_spark.demo.sights import Report
+from txnframework_spark.demo.stage import Names, Stage, StoreUrls, write_config
+from txnframework_spark.pause import VARIABLE
+
+STUCK_AFTER_S: Final = 120.0
+_LOOK_EVERY_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What was asked for; ``directory`` is empty and ours. ``plan`` None: the whole one that the input allows."""
+
+    source: Input
+    directory: Path
+    stores: StoreUrls
+    batch: int | None = None
+    plan: tuple[Start, ...] | None = None
+
+
+def run_demo(settings: Settings, console: Console) -> Outcome:
+    """
+    Carry the demo out and return what came of it; no process of the pipeline is left, also after an exception.
+
+    A pipeline that fails by itself ends the killing; the outputs are judged all the same, and the outcome says so.
+    """
+    return _Demo(settings, console).run()
+
+
+class _Demo:
+    """One demo: what stays the same through all starts, and what has been done so far."""
+
+    def __init__(self, settings: Settings, console: Console) -> None:
+        rows = settings.source.rows
+        self._settings = settings
+        self._sizes = sizes_for(len(rows), settings.batch)
+        self._plan = make_plan(self._sizes.batches) if settings.plan is None else settings.plan
+        self._names = Names.make()
+        self._config = write_config(settings.directory / "txnframework.toml", settings.stores, self._sizes.entry)
+        self._checkpoint = settings.directory / "checkpoint"
+        self._progress = Progress(console, self._titles())
+        self._left = list(rows)
+        self._places: dict[int, Place] = {}
+        self._kills: list[KillOutcome] = []
+        self._splits: list[SplitOutcome] = []
+        self._errors: list[str] = []
+        self._losses = 0
+        self._starts = 0
+
+    def run(self) -> Outcome:
+        began = time.monotonic()
+        # The stores first: what is wrong with them is said before there is anything to show.
+        with Stage.open(self._config, self._names) as stage, self._progress:
+            self._load(stage)
+            self._run_starts(stage)
+            self._progress.begin()
+            # A client that was not there before: it knows nothing but what the stores say.
+            with Stage.open(self._config, self._names) as fresh:
+                outcome = self._judged(fresh, began)
+            verdict = outcome.verdict
+            self._progress.end(
+                f"{sum(verdict.rows_out.values()):,} rows, {len(verdict.findings)} findings", ok=verdict.exactly_once
+            )
+        return outcome
+
+    # -- before ---------------------------------------------------------------------------------------
+
+    def _titles(self) -> list[str]:
+        titles = [f"load {self._sizes.first_part:,} of {len(self._settings.source.rows):,} rows"]
+        for number, start in enumerate(self._plan, 1):
+            titles.append(f"start {number}, {_title(start)}")
+        return [*titles, "read both outputs and compare"]
+
+    def _load(self, stage: Stage) -> None:
+        self._progress.begin()
+        stage.make_topics()
+        self._load_part(stage, self._sizes.first_part)
+        self._progress.end(f"entries of {self._sizes.entry} rows, batches of {self._sizes.batch}")
+
+    def _load_part(self, stage: Stage, count: int) -> None:
+        part, self._left = self._left[:count], self._left[count:]
+        self._places.update(stage.load(part))
+
+    # -- starts ---------------------------------------------------------------------------------------
+
+    def _run_starts(self, stage: Stage) -> None:
+        for number, start in enumerate(self._plan, 1):
+            self._progress.begin("starting Spark")
+            self._starts = number
+            if number == len(self._plan):
+                # A plan without a split, or one whose split was missed: the rest of the input still has to come.
+                self._load_part(stage, len(self._left))
+            try:
+                self._run_start(stage, number, start)
+            except DemoFailed as error:
+                self._errors.append(str(error))
+                self._progress.end(str(error), ok=False)
+                self._miss_the_rest(number)
+                return
+            if start.lose_checkpoint:
+                shutil.rmtree(self._checkpoint)
+                self._losses += 1
+
+    def _run_start(self, stage: Stage, number: int, start: Start) -> None:
+        pauses = self._settings.directory / f"pauses-{number}"
+        pauses.mkdir()
+        driver = self._start_driver(number, start, pauses)
+        try:
+            told: list[str] = []
+            for stop in start.stops:
+                report = self._wait_for(driver, pauses, stop)
+                if isinstance(report, Report) and stop.deed is Deed.SPLIT:
+                    told.append(self._split(stage, stop, report))
+                    sights.release(pauses, stop.point, stop.batch)
+                    continue
+                told.append(self._kill(stage, driver, stop, report))
+            if not start.stops:
+                self._wait_for(driver, pauses, None)
+                told.append("it read everything and ended by itself")
+            ok = all(kill.hit for kill in self._kills if kill.start == number)
+            self._progress.end("; ".join(told), ok)
+        finally:
+            driver.kill()
+
+    def _start_driver(self, number: int, start: Start, pauses: Path) -> Driver:
+        scratch = self._settings.directory / "spark"
+        scratch.mkdir(exist_ok=True)
+        environment = {**os.environ, "TMPDIR": str(scratch), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
+        environment.pop(VARIABLE, None)
+        if start.stops:
+            points = ",".join(f"{stop.point}@{stop.batch}" for stop in start.stops)
+            environment[VARIABLE] = f"{points};{pauses}"
+        command = [sys.executable, "-m", "txnframework_spark.demo.pipeline", *self._job().to_arguments()]
+        return Driver(command, environment, self._settings.directory / f"pipeline-{number}.log")
+
+    def _job(self) -> Job:
+        return Job(
+            config=self._config,
+            checkpoint=self._checkpoint,
+            kind=self._settings.source.kind,
+            source=self._names.input,
+            enriched=self._names.output(ENRICHED),
+            alerts=self._names.output(ALERTS),
+            group=self._names.group,
+            application=self._names.application,
+            batch=self._sizes.batch,
+        )
+
+    def _wait_for(self, driver: Driver, pauses: Path, stop: Stop | None) -> Report | str:
+        """Return the report of the point, or why there will be none; without a stop: wait for the end."""
+        since, seen = time.monotonic(), -1
+        while True:
+            if stop is not None and (report := sights.find_report(pauses, stop.point, stop.batch)) is not None:
+                return report
+            if (status := driver.status()) is not None:
+                if status != 0:
+                    raise PipelineFailed(status, _last_words(driver.log), driver.log)
+                return "the pipeline had come to its end before"
+            if (done := self._last_committed()) != seen:
+                since, seen = time.monotonic(), done
+                if done >= 0:
+                    self._progress.note(f"batch {done} done")
+            if time.monotonic() - since > STUCK_AFTER_S:
+                if stop is None:
+                    raise DemoFailed(
+                        f"the pipeline made no progress for {STUCK_AFTER_S:.0f} s (its log is {driver.log})"
+                    )
+                return f"it was not reached within {STUCK_AFTER_S:.0f} s"
+            time.sleep(_LOOK_EVERY_S)
+
+    def _last_committed(self) -> int:
+        """The last batch that Spark knows to be committed, -1 for none."""
+        commits = self._checkpoint / "commits"
+        names = [path.name for path in commits.iterdir()] if commits.is_dir() else []
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+    # -- deeds ----------------------------------------------------------------------------------------
+
+    def _kill(self, stage: Stage, driver: Driver, stop: Stop, report: Report | str) -> str:
+        where = f"{stop.point} of batch {stop.batch}"
+        if isinstance(report, str):
+            self._kills.append(KillOutcome(stop.point, stop.batch, self._starts, hit=False, reason=report))
+            return f"missed {where}: {report}"
+        sight = stage.look(self._checkpoint, report)
+        reason = sights.why_missed(stop.point, sight)
+        killed = driver.kill()
+        if reason is None and not killed.jvm:
+            reason = "its JVM was gone already"
+        self._kills.append(
+            KillOutcome(
+                stop.point,
+                stop.batch,
+                self._starts,
+                hit=reason is None,
+                transaction=report.txn,
+                python=killed.python,
+                jvm=killed.jvm,
+                reason=reason,
+            )
+        )
+        return f"killed at {where}" if reason is None else f"missed {where}: {reason}"
+
+    def _split(self, stage: Stage, stop: Stop, report: Report) -> str:
+        """Split what the held transaction writes to, and the input under it; then the rest of the input arrives."""
+        sight = stage.look(self._checkpoint, report)
+        reason = sights.why_missed(stop.point, sight)
+        if reason is not None or report.txn is None:
+            self._errors.append(f"no split at {stop.point} of batch {stop.batch}: {reason}")
+            return f"missed {stop.point} of batch {stop.batch}: {reason}"
+        splits = stage.split(sight.writes, report.txn)
+        self._splits.extend(splits)
+        self._load_part(stage, len(self._left))
+        if not any(split.written for split in splits):
+            self._errors.append("no segment was split that the open transaction had written to")
+        return f"split {len(splits)} segments under its open batch {stop.batch}"
+
+    def _miss_the_rest(self, failed: int) -> None:
+        done = {(kill.start, kill.point, kill.batch) for kill in self._kills}
+        for number, start in enumerate(self._plan, 1):
+            for stop in start.stops:
+                if number >= failed and stop.deed is Deed.KILL and (number, stop.point, stop.batch) not in done:
+                    self._kills.append(
+                        KillOutcome(stop.point, stop.batch, number, hit=False, reason="the pipeline failed before")
+                    )
+
+    # -- after ----------------------------------------------------------------------------------------
+
+    def _judged(self, stage: Stage, began: float) -> Outcome:
+        source = self._settings.source
+        expected = expected_outputs(source.kind, source.rows)
+        segments = stage.input_segments()
+        found: list[OutputRow] = []
+        for output in OUTPUTS:
+            self._progress.note(output)
+            found += read_output(self._config, self._names.output(output), output, len(expected[output]), segments)
+        evidence = Evidence(
+            expected=expected,
+            found=tuple(found),
+            places=self._places,
+            cursors=stage.cursors(),
+            outcomes=stage.outcomes({row.txn for row in found if row.txn is not None}),
+        )
+        return Outcome(
+            source=str(source.path),
+            verdict=judge(evidence),
+            expected={output: len(expected[output]) for output in OUTPUTS},
+            discarded=sum(count_discarded(self._config, self._names.output(output)) for output in OUTPUTS),
+            starts=self._starts,
+            seconds=time.monotonic() - began,
+            kills=tuple(self._kills),
+            splits=tuple(self._splits),
+            checkpoint_losses=self._losses,
+            errors=tuple(self._errors),
+            directory=str(self._settings.directory),
+            stores=self._settings.stores.shown(),
+        )
+
+
+def _title(start: Start) -> str:
+    parts = []
+    for stop in start.stops:
+        if stop.deed is Deed.SPLIT:
+            parts.append(f"split segments in mid-write of batch {stop.batch}")
+        else:
+            parts.append(f"kill batch {stop.batch}, {POINT_MEANINGS[stop.point]}")
+    if start.lose_checkpoint:
+        parts.append("delete the checkpoint")
+    return "; ".join(parts) or "run to the end"
+
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    said = [line.removeprefix(FAILURE) for line in lines if line.startswith(FAILURE)]
+    return said[-1] if said else next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")

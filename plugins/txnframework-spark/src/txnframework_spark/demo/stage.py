@@ -1,0 +1,209 @@
+"""The demo's own way to the stores: it makes the topics, loads them, looks at records, and splits segments."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+from collections.abc import Collection, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import txnframework
+from txnframework.client import LoopThread
+from txnframework.config import load_config, redact_url, store_name
+from txnframework.errors import TransactionNotFound, UnknownPlugin
+from txnframework.interfaces import ISharedStore
+from txnframework.model.cursor import Cursor
+from txnframework.model.ids import TxnID
+from txnframework.model.layout import Layout
+from txnframework.model.names import TopicName
+from txnframework_spark.demo.check import Place
+from txnframework_spark.demo.errors import UnsharedStore
+from txnframework_spark.demo.expected import ENRICHED, OUTPUTS
+from txnframework_spark.demo.input import InputRow
+from txnframework_spark.demo.outcome import SplitOutcome
+from txnframework_spark.demo.plan import SEGMENTS
+from txnframework_spark.demo.sights import Report, Sight, look
+
+T = TypeVar("T")
+
+_SENDS_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUrls:
+    """Where the stores are."""
+
+    metadata: str
+    ledger: str
+
+    @classmethod
+    def of(cls, metadata: str | None, ledger: str | None, directory: Path) -> StoreUrls:
+        """Return what was asked for; by default one SQLite file in the directory, and the ledger with the metadata."""
+        chosen = metadata if metadata is not None else f"sqlite:///{directory / 'txn.db'}"
+        return cls(chosen, ledger if ledger is not None else chosen)
+
+    def shown(self) -> dict[str, str]:
+        """Return them without their passwords."""
+        return {"metadata": redact_url(self.metadata), "ledger": redact_url(self.ledger)}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names that no other demo on the same stores uses."""
+
+    token: str
+
+    @classmethod
+    def make(cls) -> Names:
+        """Return new ones."""
+        return cls(secrets.token_hex(4))
+
+    @property
+    def input(self) -> str:
+        """The topic that the input is loaded into."""
+        return f"topic://public/demo-{self.token}/input"
+
+    def output(self, output: str) -> str:
+        """Return the topic of an output."""
+        return f"topic://public/demo-{self.token}/{output}"
+
+    @property
+    def group(self) -> str:
+        """The pipeline's subscription."""
+        return f"demo-{self.token}"
+
+    @property
+    def application(self) -> str:
+        """The pipeline's name, through all restarts."""
+        return f"demo-{self.token}"
+
+
+def write_config(path: Path, stores: StoreUrls, entry_messages_max: int) -> Path:
+    """Write the configuration that the demo and the pipeline share; only its owner may read it: URLs have passwords."""
+    path.touch(mode=0o600)
+    path.write_text(
+        "# Written by txnframework demo.\n"
+        f"[metadata]\nurl = {_toml(stores.metadata)}\n\n"
+        f"[ledger]\nurl = {_toml(stores.ledger)}\n\n"
+        f"[client]\nentry_messages_max = {entry_messages_max}\n\n"
+        # Nobody tidies up behind the pipeline's back: what a restart must find is found by the restart itself.
+        "[transactions]\nsweep = false\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def _toml(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+class Stage:
+    """One client of the stores, for a caller that is not asynchronous; made by ``open``."""
+
+    def __init__(self, client: txnframework.Client, loop: LoopThread, names: Names) -> None:
+        self._client = client
+        self._loop = loop
+        self._names = names
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, config: Path, names: Names) -> Iterator[Stage]:
+        """Open the stores that the configuration names; UnsharedStore if other processes could not use them too."""
+        loop = LoopThread.shared()
+        opening = txnframework.open(config)
+        client = loop.run(_enter(opening))
+        try:
+            _require_shared(client, config)
+            yield cls(client, loop, names)
+        finally:
+            loop.run(_leave(opening))
+
+    def make_topics(self) -> None:
+        """Make the input and both outputs, each of as many segments as the plan says."""
+        for topic in (self._names.input, *map(self._names.output, OUTPUTS)):
+            self._run(self._client.create_topic(topic, segments=SEGMENTS))
+
+    def load(self, rows: Sequence[InputRow]) -> dict[int, Place]:
+        """Send rows to the input; return where each line stands."""
+        return self._run(self._load(rows))
+
+    def look(self, checkpoint: Path, report: Report) -> Sight:
+        """Return what is true while the pipeline is held."""
+        subscription = (self._names.input, self._names.group)
+        return self._run(look(self._client.host.metadata, checkpoint, subscription, report))
+
+    def split(self, written: Collection[str], transaction: str) -> tuple[SplitOutcome, ...]:
+        """Split a segment of ``enriched`` that an open transaction has written to, and one of the input it reads."""
+        topics = (self._names.output(ENRICHED), self._names.input)
+        return tuple(self._run(self._split_one(topic, written, transaction)) for topic in topics)
+
+    def input_segments(self) -> dict[int, str]:
+        """Return the full names of the input's segments, by their ids."""
+        layout = self._run(self._layout(self._names.input))
+        return {segment.id: str(layout.name_of(segment.id)) for segment in layout.in_order()}
+
+    def cursors(self) -> dict[str, Cursor]:
+        """Return the pipeline's cursors, by segment of the input."""
+        found = {name: self._run(self._cursor(name)) for name in self.input_segments().values()}
+        return {name: cursor for name, cursor in found.items() if cursor is not None}
+
+    def outcomes(self, transactions: Collection[str]) -> dict[str, str]:
+        """Return what became of each transaction; those that nobody knows are left out."""
+        found = {}
+        for txn in transactions:
+            with contextlib.suppress(TransactionNotFound):
+                found[txn] = self._run(self._client.outcome(TxnID.parse(txn))).value
+        return found
+
+    # -- details --------------------------------------------------------------------------------------
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run(work)
+
+    async def _load(self, rows: Sequence[InputRow]) -> dict[int, Place]:
+        places: dict[int, Place] = {}
+        async with await self._client.producer(self._names.input) as producer:
+            for first in range(0, len(rows), _SENDS_AT_ONCE):
+                part = rows[first : first + _SENDS_AT_ONCE]
+                # Sends in flight at the same time share entries, up to the configured size.
+                ids = await asyncio.gather(*(producer.send(row.to_message(), key=row.key) for row in part))
+                places.update((row.line, Place(at.segment, at.position)) for row, at in zip(part, ids, strict=True))
+        return places
+
+    async def _layout(self, topic: str) -> Layout:
+        return await self._client.host.topics.layout(TopicName.parse(topic))
+
+    async def _cursor(self, segment: str) -> Cursor | None:
+        subscription = await self._client.host.subscription(self._names.input, self._names.group, segment)
+        return await subscription.cursor.load()
+
+    async def _split_one(self, topic: str, written: Collection[str], transaction: str) -> SplitOutcome:
+        """Split an active segment, if possible one of those that were written to."""
+        layout = await self._layout(topic)
+        names = {str(layout.name_of(segment.id)): segment.id for segment in layout.active()}
+        chosen = next((name for name in names if name in written), next(iter(names)))
+        children = await self._client.split(topic, names[chosen])
+        return SplitOutcome(chosen, tuple(children), transaction, chosen in written)
+
+
+def _require_shared(client: txnframework.Client, config: Path) -> None:
+    """Ledger stores declare no such promise; one of a scheme whose metadata store lives in one process does so too."""
+    urls = load_config(config)
+    registry = client.host.registry
+    for option, url in (("--metadata", urls.metadata.url), ("--ledger", urls.ledger.url)):
+        scheme = store_name(url)
+        with contextlib.suppress(UnknownPlugin):
+            if not ISharedStore.implementedBy(registry.metadata_store(scheme).implementation):
+                raise UnsharedStore(option, scheme)
+
+
+async def _enter(opening: contextlib.AbstractAsyncContextManager[txnframework.Client]) -> txnframework.Client:
+    return await opening.__aenter__()
+
+
+async def _leave(opening: contextlib.AbstractAsyncContextManager[txnframework.Client]) -> None:
+    await opening.__aexit__(None, None, None)

@@ -1,0 +1,110 @@
+"""The command as a person meets it: bad input is one sentence and exit status 2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from txnframework.cli import main
+from txnframework_spark.demo import command
+from txnframework_spark.demo.check import Verdict
+from txnframework_spark.demo.outcome import Outcome
+from txnframework_spark.demo.run import Settings
+
+OUTCOME = Outcome("ratings.txt", Verdict(1, {"enriched": 1}, 1, 0, 0, 0, 0, ()), {"enriched": 1}, 0, 1, 1.0)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one sentence with which the command line refuses."""
+    assert main(["demo", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    lines = said.err.splitlines()
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_help_names_every_option() -> None:
+    """And what the exit status means."""
+    text = CliRunner().invoke(command.demo, ["--help"]).output
+    for option in ("--input", "--metadata", "--ledger", "--directory", "--batch-size", "--output"):
+        assert option in text
+    assert "Exit status: 0" in text
+
+
+def test_a_missing_input_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its name."""
+    path = tmp_path / "missing.csv"
+    assert refused(capsys, "--input", str(path)) == f"Error: {path}: it cannot be read: no such file or directory"
+
+
+def test_a_malformed_input_file_is_refused_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is started."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n[]\n', encoding="utf-8")
+    said = refused(capsys, "--input", str(path))
+    assert said == f"Error: {path}, line 2: expected a JSON object, found an array"
+
+
+@pytest.mark.parametrize(
+    ("home", "said"),
+    [
+        ("/nowhere", "Spark needs Java, and the one at JAVA_HOME=/nowhere does not run"),
+        ("old", "Spark needs Java 17 or newer and found 11"),
+    ],
+)
+def test_a_missing_or_old_java_is_refused_before_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: str, said: str
+) -> None:
+    """Also before the input is read."""
+    if home == "old":
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n", encoding="utf-8")
+        java.chmod(0o755)
+        home = str(tmp_path)
+    monkeypatch.setenv("JAVA_HOME", home)
+    assert said in refused(capsys, "--input", "missing.csv")
+
+
+def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is in it might be needed."""
+    (tmp_path / "a").touch()
+    said = refused(capsys, "--directory", str(tmp_path))
+    assert said == f"Error: the demo cannot work in {tmp_path}: it is not empty"
+
+
+def test_an_unknown_store_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """With what is installed."""
+    assert "postgrex" in refused(capsys, "--metadata", "postgrex://user:secret@host/db")
+
+
+def test_a_store_of_one_process_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """The pipeline is other processes."""
+    assert "lives inside one process" in refused(capsys, "--metadata", "memory:")
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_json_is_the_last_line_and_the_status_follows_the_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ok: bool
+) -> None:
+    """A temporary directory stays only if something went wrong."""
+    places: list[Path] = []
+
+    def pretend(settings: Settings, console: object) -> Outcome:
+        places.append(settings.directory)
+        assert settings.directory.is_dir()
+        return OUTCOME if ok else Outcome("x", OUTCOME.verdict, {}, 0, 0, 0.0, errors=("failed",))
+
+    monkeypatch.setattr(command, "run_demo", pretend)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    result = CliRunner().invoke(command.demo, ["--output", "json"])
+    assert result.exit_code == (0 if ok else 1)
+    assert json.loads(result.stdout.splitlines()[-1])["ok"] is ok
+    assert len(result.stdout.splitlines()) == 1
+    assert places[0].exists() is not ok
+    assert ("is kept in" in result.stderr) is not ok
