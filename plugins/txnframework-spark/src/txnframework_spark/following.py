@@ -7,11 +7,12 @@ announcement in the background instead, and answers from memory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 from txnframework.broker import Host
-from txnframework.errors import Closed, TxnFrameworkError
+from txnframework.errors import Closed, OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework.interfaces import IWatch
 from txnframework.model.layout import Layout
 from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
@@ -46,12 +47,7 @@ class Followers:
             watch = await self._host.topics.watch(topic)
             self._layouts[topic] = await self._host.topics.layout(topic)
 
-            async def follow() -> None:
-                while True:
-                    await watch.changed()
-                    self._layouts[topic] = await self._host.topics.layout(topic)
-
-            self._tasks.append(asyncio.create_task(self._guarded(follow())))
+            self._tasks.append(asyncio.create_task(self._run_layout(topic, watch)))
         return self._layouts[topic]
 
     async def refresh(self, topic: TopicName) -> Layout:
@@ -84,15 +80,9 @@ class Followers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, segment: str, known: Follower) -> None:
-        try:
-            if self._uncommitted:
-                await self._follow_tail(segment, known)
-            else:
-                await self._follow_announcements(segment, known)
-        except Closed:
-            return
-        except TxnFrameworkError as error:
-            known.error = error
+        follow = self._follow_tail if self._uncommitted else self._follow_announcements
+        error = await self._keep(lambda: follow(segment, known))
+        known.error = error
 
     async def _follow_announcements(self, segment: str, known: Follower) -> None:
         buffer = (await self._host.segment(segment)).buffer
@@ -107,21 +97,42 @@ class Followers:
     async def _follow_tail(self, segment: str, known: Follower) -> None:
         ledger = (await self._host.segment(segment)).ledger
         watch = await ledger.watch()
-        while True:
-            tail = await ledger.tail()
-            known.announced = max(known.announced, tail.last_confirmed)
-            if tail.sealed:
-                known.ended = True
-                return
-            await watch.changed()
-
-    async def _guarded(self, following: Coroutine[object, object, None]) -> None:
         try:
-            await following
-        except Closed:
-            return
-        except TxnFrameworkError as error:
-            self._error = error
+            while True:
+                tail = await ledger.tail()
+                known.announced = max(known.announced, tail.last_confirmed)
+                if tail.sealed:
+                    known.ended = True
+                    return
+                await watch.changed()
+        finally:
+            await watch.close()
+
+    async def _run_layout(self, topic: TopicName, watch: IWatch) -> None:
+        async def follow() -> None:
+            while True:
+                await watch.changed()
+                self._layouts[topic] = await self._host.topics.layout(topic)
+
+        self._error = await self._keep(follow) or self._error
+
+    async def _keep(self, follow: Callable[[], Coroutine[object, object, None]]) -> TxnFrameworkError | None:
+        """Follow until the end, again after a failure that may pass; return the one that did not."""
+        bounds = self._host.config.client
+        for attempt in range(bounds.retries_max + 1):
+            try:
+                await follow()
+                return None
+            except Closed:
+                return None
+            except (Unavailable, OutcomeUnknown) as error:
+                if attempt == bounds.retries_max:
+                    return error
+                delay_ms = min(bounds.retry_delay_ms << attempt, bounds.retry_delay_ms_max)
+                await self._host.environment.sleep_until(self._host.environment.now_ms() + delay_ms)
+            except TxnFrameworkError as error:
+                return error
+        return None
 
     @staticmethod
     def _raise_failure(error: TxnFrameworkError | None) -> None:

@@ -13,7 +13,7 @@ from txnframework.errors import EntryTrimmed
 from txnframework.interfaces import ILease, IPlannableBuffer
 from txnframework.model.cursor import Cursor
 from txnframework.model.ids import Branch
-from txnframework.model.layout import Layout
+from txnframework.model.layout import Layout, SegmentState
 from txnframework.model.ledger import Counted
 from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
@@ -124,8 +124,9 @@ class InputPlanner:
         follower = await self.followers.follow(name)
         if not follower.ended or at < follower.announced:
             return False
-        if not layout.segments[SegmentName.parse(name).segment_id].children and name not in self.finished_changes:
-            # Sealed without children that we know of: our layout is old, or somebody left a change half way.
+        state = layout.segments[SegmentName.parse(name).segment_id].state
+        if state is not SegmentState.REPLACED and name not in self.finished_changes:
+            # Sealed, and not replaced as far as we know: our layout is old, or somebody left a change half way.
             self.finished_changes.add(name)
             await self.followers.refresh(layout.topic)
         return True

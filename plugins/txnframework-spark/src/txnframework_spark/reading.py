@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -48,23 +48,29 @@ def read_partition(partition: SegmentPartition, task: TaskFacts, schema: pa.Sche
 
 
 def _batches(ledger: IManagedLedger, partition: SegmentPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    segment = SegmentName.parse(partition.segment)
-    partial = dict(partition.partial)
     after = partition.after
     while after < partition.upto:
         page: tuple[LedgerEntry, ...] = process.run(ledger.read(EntryRange(after, partition.upto), PAGE))
         if not page:
             return
         after = page[-1].position
-        found: list[pa.RecordBatch] = []
-        for entry in page:
-            if any(first <= entry.position <= last for first, last in partition.deleted):
-                continue
-            arrays = EntryArrays(entry.data, entry.position, segment)
-            if arrays.view.branch is not None and arrays.view.branch in partition.aborted:
-                continue
-            done = partial.get(entry.position)
-            kept = None if done is None else [i for i in range(arrays.view.count) if i not in done]
-            found.append(arrays.batch(schema, kept))
-        # Spark pays for each batch; entries are often small.
-        yield from pa.Table.from_batches(found, schema).combine_chunks().to_batches()
+        yield from page_batches(page, partition, schema)
+
+
+def page_batches(page: Sequence[LedgerEntry], partition: SegmentPartition, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return what counts of a page: not what was aborted, nor what the subscription had acknowledged one by one."""
+    segment = SegmentName.parse(partition.segment)
+    partial = dict(partition.partial)
+    found: list[pa.RecordBatch] = []
+    for entry in page:
+        if any(first <= entry.position <= last for first, last in partition.deleted):
+            continue
+        arrays = EntryArrays(entry.data, entry.position, segment)
+        if arrays.view.branch is not None and arrays.view.branch in partition.aborted:
+            continue
+        done = partial.get(entry.position)
+        kept = None if done is None else [index for index in range(arrays.view.count) if index not in done]
+        found.append(arrays.batch(schema, kept))
+    # Spark pays for each batch, and entries are often small.
+    batches: list[pa.RecordBatch] = pa.Table.from_batches(found, schema).combine_chunks().to_batches()
+    return batches

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from txnframework.errors import Fenced
+from txnframework.broker import dispatching_lease
+from txnframework.errors import Fenced, SubscriptionOwnedElsewhere
 from txnframework.model.names import TopicName
 from txnframework_spark import committing
 from txnframework_spark.committing import abort_staged
-from txnframework_spark.errors import BatchNotCommitted, Diverged, NotJudgeable, Unsupported
+from txnframework_spark.errors import BatchNotCommitted, DataLost, Diverged, NotJudgeable, Unsupported
 
 Play = Callable[..., None]
 
@@ -341,3 +342,38 @@ def test_every_trigger_keeps_its_bound_and_reads_on_where_it_stopped(play: Play,
         assert sorted(seen) == sorted(values)
 
     play(scenario, segments)
+
+
+# -- what the subscription and retention did ----------------------------------------------------------
+
+
+def test_what_was_trimmed_unread_is_an_error_or_skipped_as_asked(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        run = await world.run(source={**UNGROUPED})
+        await world.publish("a", "b")
+        start, _ = await run.plan(None)
+        topic = TopicName.parse("in")
+        ledger = (await world.host.segment(str((await world.host.topics.layout(topic)).name_of(0)))).ledger
+        await ledger.trim((await ledger.roll()).open_ledger_id)
+        await world.publish("c")
+        start, end = await run.plan(start.to_json())
+        with pytest.raises(DataLost, match="failOnDataLoss"):
+            await run.read(0, start, end)
+        lenient = await world.run(source={**UNGROUPED, "failOnDataLoss": "false"})
+        assert await lenient.read(0, start, end) == ["c"]
+        fresh = await world.run(source=UNGROUPED)
+        assert await fresh.read(0, *(await fresh.plan(None))) == ["c"]
+
+    play(scenario)
+
+
+def test_a_subscription_of_ordinary_consumers_is_waited_for(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        segment = "segment://public/default/in/0000-ffff-0"
+        await world.host.topics.subscribe(TopicName.parse("in"), "g", "earliest")
+        await world.host.metadata.acquire_lease(dispatching_lease(segment, "g"), "a consumer")
+        given = {"subscribe": "in", "groupId": "g", "takeOverTimeoutMs": "1"}
+        with pytest.raises(SubscriptionOwnedElsewhere, match="a consumer"):
+            await world.run(source=given)
+
+    play(scenario)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -86,6 +87,9 @@ class Stores:
         for topic in topics:
             process.run(self.host.topics.create(TopicName.parse(topic), segments))
 
+    def split(self, topic: str, segment_id: int) -> None:
+        process.run(self.host.topics.split(TopicName.parse(topic), segment_id))
+
     def publish(self, values: list[str], topic: str = "in") -> None:
         """Append messages in entries of five, outside of transactions."""
         process.run(self._publish(values, TopicName.parse(topic)))
@@ -167,27 +171,37 @@ class Pipeline:
 
     stores: Stores
 
-    def kill_at(self, point: str) -> dict[str, Any]:
-        """Start it, wait until it arrives at ``point``, and kill every process of it."""
-        import json
+    def kill_at(self, point: str, before: tuple[str, Callable[[], None]] | None = None) -> dict[str, Any]:
+        """Start it, wait until it arrives at ``point``, and kill every process of it; return what it reported.
 
+        ``before``: a point that it arrives at earlier, and what to do there before it is released.
+        """
         pauses = self.stores.directory / f"pauses-{point}"
         pauses.mkdir()
-        environment = {**os.environ, VARIABLE: f"{point};{pauses}"}
+        points = point if before is None else f"{before[0]},{point}"
+        environment = {**os.environ, VARIABLE: f"{points};{pauses}"}
         log = self.stores.directory / f"{point}.log"
         arguments = [sys.executable, str(PIPELINE), self.stores.url, str(self.stores.checkpoint)]
         with log.open("wb") as output:
             started = subprocess.Popen(
                 arguments, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
             )
-        try:
+
+        def arrival(at: str) -> dict[str, Any]:
             deadline = time.monotonic() + WAIT_S
-            while not (reports := list(pauses.glob("*.json"))):
+            while not (reports := list(pauses.glob(f"{at.replace('@', '-')}-*.json"))):
                 assert started.poll() is None, log.read_text()[-4000:]
                 assert time.monotonic() < deadline, log.read_text()[-4000:]
                 time.sleep(0.05)
             found: dict[str, Any] = json.loads(reports[0].read_text())
             return found
+
+        try:
+            if before is not None:
+                arrival(before[0])
+                before[1]()
+                (pauses / f"{before[0].replace('@', '-')}.release").touch()
+            return arrival(point)
         finally:
             # The Python workers' daemon has a group of its own: it ends when the JVM's end of its pipe is closed.
             os.killpg(started.pid, signal.SIGKILL)

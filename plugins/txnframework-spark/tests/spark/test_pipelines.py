@@ -91,18 +91,27 @@ def test_a_row_may_name_its_topic_and_all_topics_are_one_transaction(stores: Any
 
 
 def test_a_killed_pipeline_goes_on_exactly(stores: Any, pipeline: Any, run_available: Run) -> None:
-    """Killed in mid-write, then between the decision and Spark's record of it; then it is left alone."""
+    """Killed in mid-write, then between the decision and Spark's record of it; then it is left alone.
+
+    In the second run an output segment is split under the open transaction, in mid-write, and an input segment as well.
+    """
+
+    def split() -> None:
+        stores.split("out", 0)
+        stores.split("in", 1)
+        stores.publish(values(50, 70))
+
     stores.publish(values(0, 50))
     report = pipeline.kill_at("mid-write@1")
     assert report["rows_written"] > 0
     seen = stores.read()
     assert 0 < sum(seen.values()) <= 20
     assert max(seen.values()) == 1
-    report = pipeline.kill_at("committed@1")
+    report = pipeline.kill_at("committed@1", before=("mid-write@1", split))
     assert report["batch"] == 1
     assert not (stores.checkpoint / "commits" / "1").exists()
     run_available(source={"groupId": "g", "maxOffsetsPerTrigger": "20"})
-    assert stores.read() == once(0, 50)
+    assert stores.read() == once(0, 70)
 
 
 def test_what_cannot_work_is_explained(spark: SparkSession, stores: Any, run_available: Run) -> None:
