@@ -12,7 +12,7 @@ from txnframework.client._feed import Feed, Inbox
 from txnframework.errors import OutcomeUnknown, SubscriptionOwnedElsewhere, Unavailable
 from txnframework.interfaces import IWatch
 from txnframework.model import paths
-from txnframework.model.layout import Layout, Segment
+from txnframework.model.layout import Layout, Segment, SegmentState
 from txnframework.model.names import SegmentName, TopicName
 
 RETRY_DELAY_MS = 100
@@ -148,14 +148,19 @@ class Membership:
             raise refused
 
     def _wanted(self) -> list[tuple[str, TopicName, Segment]]:
-        """All segments of the targets, parents before children."""
+        """
+        All segments of the targets, parents before children.
+
+        A child that is only planned has nothing in it and may have no ledger yet: it comes with the change's end.
+        """
         wanted: list[tuple[str, TopicName, Segment]] = []
         for target in self._targets:
             topic = _topic_of(target)
             layout = self.layouts[topic]
             for segment in layout.in_order():
                 name = layout.name_of(segment.id)
-                if isinstance(target, TopicName) or name == target:
+                made = all(layout.segments[parent].state is SegmentState.REPLACED for parent in segment.parents)
+                if made and (isinstance(target, TopicName) or name == target):
                     wanted.append((str(name), topic, segment))
         return wanted
 

@@ -54,19 +54,21 @@ class LoopThread:
         if not self.alive or threading.current_thread() is self._thread:
             coroutine.close()
             raise RuntimeError("a loop thread cannot be used from its own loop, nor in a process that was forked off")
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
         running: list[asyncio.Task[T]] = []
 
-        async def outer() -> T:
-            running.append(asyncio.ensure_future(coroutine))
-            return await running[0]
+        def begin() -> None:
+            task = self._loop.create_task(coroutine)
+            running.append(task)
+            task.add_done_callback(lambda ended: _hand_over(ended, done))
 
-        future = asyncio.run_coroutine_threadsafe(outer(), self._loop)
+        self._loop.call_soon_threadsafe(begin)
         try:
-            return future.result()
+            return done.result()
         except BaseException:
-            if not future.done():
-                self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in running])
-                concurrent.futures.wait((future,))
+            if not done.done():
+                self._loop.call_soon_threadsafe(lambda: running[0].cancel())
+                concurrent.futures.wait((done,))
             raise
 
     def stop(self) -> None:
@@ -75,6 +77,19 @@ class LoopThread:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
+
+
+def _hand_over(task: asyncio.Task[T], done: concurrent.futures.Future[T]) -> None:
+    """Give what became of a task to the thread that waits for it."""
+    if task.cancelled():
+        done.cancel()
+        done.set_running_or_notify_cancel()  # only this wakes whoever waits
+        return
+    error = task.exception()
+    if error is not None:
+        done.set_exception(error)
+    else:
+        done.set_result(task.result())
 
 
 def _forget_shared() -> None:

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from txnframework.broker._history import HISTORY_BATCHES_MAX, with_processed
+from txnframework.model import Position, ProcessedRange
+from txnframework.model.records import SubscriptionRecord
+
+
+def _range(batch: int, query: str = "q", end: int = 1) -> ProcessedRange:
+    return ProcessedRange(query, batch, Position(1, 0), Position(1, end), 1)
+
+
+def _added(record: SubscriptionRecord, *ranges: ProcessedRange) -> SubscriptionRecord:
+    for one in ranges:
+        record = with_processed(record, "s", one) or record
+    return record
+
+
+def test_the_last_batches_are_remembered() -> None:
+    """A bounded number, the oldest go; several segments of one batch are one batch."""
+    record = _added(SubscriptionRecord(), *(_range(batch) for batch in range(HISTORY_BATCHES_MAX + 5)))
+    last = with_processed(record, "other", _range(HISTORY_BATCHES_MAX + 4))
+    assert last is not None
+    assert [one.batch for one in last.history] == [*range(5, HISTORY_BATCHES_MAX + 5), HISTORY_BATCHES_MAX + 4]
+
+
+def test_repeating_changes_nothing() -> None:
+    """Settling once more writes nothing, also when the batch is so old that it was forgotten."""
+    record = _added(SubscriptionRecord(), *(_range(batch) for batch in range(HISTORY_BATCHES_MAX + 5)))
+    assert with_processed(record, "s", _range(HISTORY_BATCHES_MAX)) is None
+    assert with_processed(record, "s", _range(0)) is None
+
+
+def test_a_newer_query_outlives_an_older_one() -> None:
+    """Batch numbers compare within one query only."""
+    record = _added(SubscriptionRecord(), *(_range(1_000 + batch) for batch in range(HISTORY_BATCHES_MAX)))
+    record = _added(record, _range(0, "newer"))
+    assert (record.history[-1].query, record.history[-1].batch) == ("newer", 0)
+    assert len(record.history) == HISTORY_BATCHES_MAX
+
+
+def test_a_batch_that_was_planned_anew_replaces_what_it_was() -> None:
+    """One range for each batch and segment."""
+    record = _added(SubscriptionRecord(), _range(1), _range(1, end=9))
+    assert [(one.batch, one.end) for one in record.history] == [(1, "1:9")]

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from txnframework.client._messages import MessageID
+from txnframework.client._outgoing import Outgoing, claimed, divide, hash_of, size_of, take_batch
+from txnframework.client._retrying import delay_ms
+from txnframework.config import ClientSection
+from txnframework.model import Branch, Position, ProducerSequence, TxnID
+from txnframework.model.entries import EntryMessage
+
+BRANCH = Branch(TxnID(0, 1))
+
+
+def _batches(
+    *messages: tuple[int, Branch | None, bool], messages_max: int = 99, bytes_max: int = 10_000
+) -> list[list[int]]:
+    async def run() -> list[list[int]]:
+        loop = asyncio.get_running_loop()
+        waiting = deque(
+            Outgoing(EntryMessage(None, b"x" * 100, (), number, 0), branch, 0, chosen, loop.create_future())
+            for number, branch, chosen in messages
+        )
+        found = []
+        while waiting:
+            found.append([one.sequence_id for one in take_batch(waiting, messages_max, bytes_max)])
+        return found
+
+    return asyncio.run(run())
+
+
+def test_neighbours_of_one_branch_share_an_entry() -> None:
+    """What stands between two of a branch belongs to another one, so they cannot be put together around it."""
+    batches = _batches((0, None, False), (1, None, False), (2, BRANCH, False), (3, None, False))
+    assert batches == [[0, 1], [2], [3]]
+
+
+def test_entries_are_bounded() -> None:
+    """By messages and by bytes; one that is too large stands alone."""
+    plain = [(number, None, False) for number in range(5)]
+    assert _batches(*plain, messages_max=2) == [[0, 1], [2, 3], [4]]
+    assert _batches(*plain, bytes_max=400) == [[0, 1], [2, 3], [4]]
+    assert _batches(*plain, bytes_max=1) == [[0], [1], [2], [3], [4]]
+
+
+def test_an_entry_claims_no_sequence_id_that_may_still_come() -> None:
+    """Ids counted by the producer may leave gaps, ids chosen by the caller may not; they always grow."""
+    assert _batches((0, None, False), (3, None, False)) == [[0, 3]]
+    assert _batches((0, None, True), (1, None, True), (3, None, True)) == [[0, 1], [3]]
+    assert _batches((5, None, True), (5, None, True), (4, None, True)) == [[5], [5], [4]]
+
+
+def test_a_batch_that_is_partly_stored_is_divided() -> None:
+    """What the earlier copy claims is confirmed, the rest is sent."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        batch = [
+            Outgoing(EntryMessage(None, b"", (), number, 0), None, 0, False, loop.create_future())
+            for number in range(5)
+        ]
+        assert claimed(batch, "p") == ProducerSequence("p", 0, 4)
+        earlier, rest = divide(batch, ProducerSequence("p", 1, 2))
+        assert [one.sequence_id for one in earlier] == [1, 2]
+        assert [one.sequence_id for one in rest] == [0, 3, 4]
+        batch[0].succeed(MessageID("s", Position(1, 1)))
+        batch[0].fail(ValueError("too late"))
+        assert batch[0].sent.result() == MessageID("s", Position(1, 1))
+
+    asyncio.run(run())
+
+
+def test_a_message_is_routed_by_its_key_or_by_its_number() -> None:
+    """A retry from anywhere gets the same value; an empty key is a key."""
+    keyed = [hash_of(EntryMessage(b"k", b"", (), number, 0), name) for number, name in ((1, "p"), (2, "q"))]
+    assert len(set(keyed)) == 1
+    keyless = [hash_of(EntryMessage(None, b"", (), number, 0), name) for number, name in ((1, "p"), (1, "p"), (2, "p"))]
+    assert keyless[0] == keyless[1] != keyless[2]
+    assert hash_of(EntryMessage(b"", b"", (), 1, 0), "p") != keyless[0]
+
+
+def test_sizes_and_delays() -> None:
+    """A message's size counts all that is stored of it; retries wait longer each time, up to a bound."""
+    small, large = EntryMessage(None, b"", (), 0, 0), EntryMessage(b"kk", b"vvv", (("nn", b"h"),), 0, 0)
+    assert size_of(large) == size_of(small) + 2 + 3 + 2 + 1
+    bounds = ClientSection(retry_delay_ms=10, retry_delay_ms_max=50)
+    assert [delay_ms(attempt, bounds) for attempt in (0, 1, 2, 3, 1_000)] == [10, 20, 40, 50, 50]
