@@ -66,6 +66,8 @@ TOPIC = "topic://public/default/orders"
 T = TypeVar("T")
 Match = Callable[[str, Any], bool]
 
+WRITES = ("put", "delete", "put_sequential", "apply")
+
 
 # -- a store that a test can hold up and cut off ------------------------------------------------------
 
@@ -88,6 +90,7 @@ class Wire:
         self.session: str = store.session
         self.inner = store
         self.steps: list[tuple[str, Any]] = []
+        self.fault: Callable[[], str] = lambda: ""
         self._stops: list[Stop] = []
         self._lost: list[Match] = []
         self._refused: list[Match] = []
@@ -118,7 +121,12 @@ class Wire:
             if refused(name, argument):
                 self._refused.remove(refused)
                 raise Unavailable("refused by the test")
+        fault = self.fault()
+        if fault == "refused":
+            raise Unavailable("refused by chance")
         answer = await call()
+        if fault == "lost" and name in WRITES:
+            raise OutcomeUnknown("the reply was lost by chance")
         for lost in self._lost:
             if lost(name, argument):
                 self._lost.remove(lost)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from metadata_world import Process, World, branch_of, entry, value_of
 
-from txnframework.errors import Conflict, NotFound
+from txnframework.errors import Conflict, NotFound, OutcomeUnknown, Unavailable
 from txnframework.model import (
     EARLIEST,
     Ack,
@@ -28,6 +28,9 @@ from txnframework.model import (
 )
 from txnframework.model.paths import txn_id_of
 from txnframework.model.records import TransactionHeader, decode
+
+
+GIVES_UP = (Conflict, NotFound, Unavailable, OutcomeUnknown)
 
 
 class Racing:
@@ -73,29 +76,42 @@ class History:
         world.space.records.apply = noting  # type: ignore[method-assign]
 
 
-async def racing_process(world: World, pause: Racing) -> Process:
-    """Start a process whose every step takes a random time."""
+async def racing_process(world: World, pause: Racing, faults: float) -> Process:
+    """Start a process whose every step takes a random time; some are refused, and some lose their reply."""
+
+    def fault() -> str:
+        return pause.random.choice(("refused", "lost")) if pause.random.random() < faults else ""
+
     process = await world.process()
+    process.wire.fault = fault
     process.wire.inner = await world.space.open_metadata(pause)
     process.ledgers = await world.space.open_ledgers(None, pause)
     return process
 
 
 async def transact(process: Process, pause: Racing, history: History, name: str) -> None:
-    """Begin a transaction, write under two branches, acknowledge, end it somehow; others may end it before."""
-    with contextlib.suppress(Conflict, NotFound):
+    """
+    Begin a transaction, write under two branches, acknowledge, end it somehow; others may end it before.
+
+    As a client does, it gives up the branch of an operation that failed: what it does not know is not committed.
+    """
+    with contextlib.suppress(*GIVES_UP):
         txn = await process.coordinator.begin(Begin(1_000))
+        branches = {0, 7}
         for number in (0, 7):
-            for at in range(pause.random.randint(0, 2)):
-                value = f"{name}-{number}-{at}"
-                await (await process.buffer()).append((entry(value, branch_of(txn, number)),))
-                history.confirmed[value] = branch_of(txn, number)
+            try:
+                for at in range(pause.random.randint(0, 2)):
+                    value = f"{name}-{number}-{at}"
+                    await (await process.buffer()).append((entry(value, branch_of(txn, number)),))
+                    history.confirmed[value] = branch_of(txn, number)
+            except (Unavailable, OutcomeUnknown):
+                branches.remove(number)
         position = Position(1, pause.random.randint(0, 2))
         await process.acknowledge(txn, Ack(position))
         history.acknowledged.append((position, branch_of(txn)))
-        branches = pause.random.choice((frozenset({0}), frozenset({0, 7})))
-        action = pause.random.choice((Action.COMMIT, Action.COMMIT, Action.ABORT))
-        await process.coordinator.end(End(txn.txn_id, action, branches=branches))
+        action = pause.random.choice((Action.COMMIT, Action.COMMIT, Action.ABORT)) if 0 in branches else Action.ABORT
+        branches &= pause.random.choice(({0}, {0, 7}))
+        await process.coordinator.end(End(txn.txn_id, action, branches=frozenset(branches)))
         if pause.random.random() < 0.5:
             await process.coordinator.settle(txn.txn_id)
 
@@ -105,14 +121,18 @@ async def sweep(process: Process, pause: Racing) -> None:
     for _ in range(6):
         await pause()
         now_ms = process.world.environment.now_ms()
-        await process.coordinator.expire(now_ms + pause.random.choice((0, 10_000)))
-        await process.coordinator.collect(now_ms + 10_000_000)
+        with contextlib.suppress(Unavailable, OutcomeUnknown):
+            await process.coordinator.expire(now_ms + pause.random.choice((0, 10_000)))
+            await process.coordinator.collect(now_ms + 10_000_000)
 
 
 async def publish(process: Process, pause: Racing, history: History) -> None:
     """Write outside transactions, close the ledger now and then."""
     for at in range(3):
-        await process.send(f"plain-{at}")
+        while True:
+            with contextlib.suppress(Unavailable):
+                await process.send(f"plain-{at}")
+                break
         history.plain.add(f"plain-{at}")
         if pause.random.random() < 0.3:
             await (await process.ledger()).roll()
@@ -123,31 +143,35 @@ async def follow(process: Process, history: History, name: str) -> None:
     buffer = await process.buffer()
     after = EARLIEST
     found = history.delivered.setdefault(name, [])
-    while not await buffer.finished(after):
-        page = await buffer.read(ReadRequest(after, Limit(2)))
-        found += [value_of(readable.data) for readable in page.entries]
-        if page.upto > after:
-            after = page.upto
-        else:
-            await buffer.advanced(after)
+    finished = False
+    while not finished:
+        with contextlib.suppress(Unavailable):
+            page = await buffer.read(ReadRequest(after, Limit(2)))
+            found += [value_of(readable.data) for readable in page.entries]
+            if page.upto > after:
+                after = page.upto
+            else:
+                await buffer.advanced(after)
+            finished = await buffer.finished(after)
 
 
-async def race(world: World, seed: int) -> History:
+async def race(world: World, seed: int, faults: float) -> History:
     """Let four processes at it, then end what is open, read once more, collect everything, read once more."""
     pause = Racing(seed)
     history = History()
     history.note_decisions(world)
-    processes = [await racing_process(world, pause) for _ in range(4)]
+    processes = [await racing_process(world, pause, faults) for _ in range(4)]
     readers = [asyncio.ensure_future(follow(processes[at], history, f"reader {at}")) for at in range(2)]
     work = [transact(processes[at % 3], pause, history, f"t{at}") for at in range(5)]
     await asyncio.gather(*work, sweep(processes[3], pause), publish(processes[2], pause, history))
     await world.environment.advance(100_000)
-    await processes[3].coordinator.expire(world.environment.now_ms())
-    await (await processes[3].ledger()).seal()
+    last = await world.process()
+    await last.coordinator.expire(world.environment.now_ms())
+    await (await last.ledger()).seal()
     await asyncio.wait_for(asyncio.gather(*readers), 20)
-    history.delivered["a late reader"] = await (await world.process()).values()
+    history.delivered["a late reader"] = await last.values()
     for _ in range(30):
-        await processes[3].coordinator.collect(world.environment.now_ms() + 10_000_000)
+        await last.coordinator.collect(world.environment.now_ms() + 10_000_000)
     history.delivered["a reader after collection"] = await (await world.process()).values()
     for process in processes:
         for buffer in process.buffers.values():
@@ -155,12 +179,13 @@ async def race(world: World, seed: int) -> History:
     return history
 
 
+@pytest.mark.parametrize("faults", [0, 0.03], ids=["calm", "faulty"])
 @pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "recheck"])
 @pytest.mark.parametrize("seed", range(25))
-def test_no_order_of_events_breaks_the_protocol(seed: int, atomic: bool) -> None:
+def test_no_order_of_events_breaks_the_protocol(seed: int, atomic: bool, faults: float) -> None:
     """Every reader sees the same: what counts, once, and nothing else; no message is consumed twice; nothing stays."""
     world = World(atomic=atomic)
-    history = asyncio.run(race(world, seed))
+    history = asyncio.run(race(world, seed, faults))
     expected = history.plain | {value for value, branch in history.confirmed.items() if history.counts(branch)}
     for name, values in history.delivered.items():
         assert len(values) == len(set(values)), f"{name} was given something twice"

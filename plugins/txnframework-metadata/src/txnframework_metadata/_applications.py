@@ -63,14 +63,11 @@ class Applications:
             if record.txn is None:
                 return pure.application_of(name, record)
             header = await read_header(self._store, TxnID.parse(record.txn))
-            if header is not None:
-                included = await self._with_outcome(record, header.transaction)
-                # Settled between the two reads: its operations are gone, and the record has the outcome by now.
-                if included is not record or header.transaction.state is not State.COMMITTED:
-                    return pure.application_of(name, included)
+            included = record if header is None else await self._with_outcome(record, header.transaction)
+            # Settled between the reads, some of its operations may be gone, and then the record has changed before.
             _, again = await self._load(name)
             if again == version:
-                return pure.application_of(name, record)
+                return pure.application_of(name, included)
         raise Unavailable(f"the record of application {name} changes too often to be read")
 
     async def claim(self, name: str, run: str) -> Application:

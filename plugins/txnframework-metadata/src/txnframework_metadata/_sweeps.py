@@ -200,6 +200,8 @@ class Sweeps:
                 if due_ms > now_ms:
                     tally.due(due_ms)
                     continue
-                swept = await self._settle_ended(header.transaction, operations)
+                # All of them, not only those of this page: what a batch consumed stands in one, that it began in another.
+                whole = await scan_operations(self._store, txn_id, self._options.page_records)
+                swept = await self._settle_ended(header.transaction, whole)
                 tally.done += swept.done
                 tally.left += swept.left
