@@ -29,7 +29,6 @@ from txnframework.model import (
 from txnframework.model.paths import txn_id_of
 from txnframework.model.records import TransactionHeader, decode
 
-
 GIVES_UP = (Conflict, NotFound, Unavailable, OutcomeUnknown)
 
 

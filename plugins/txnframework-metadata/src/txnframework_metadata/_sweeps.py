@@ -200,7 +200,7 @@ class Sweeps:
                 if due_ms > now_ms:
                     tally.due(due_ms)
                     continue
-                # All of them, not only those of this page: what a batch consumed stands in one, that it began in another.
+                # All of them, not only this page: that a batch began and what it consumed stand in different ones.
                 whole = await scan_operations(self._store, txn_id, self._options.page_records)
                 swept = await self._settle_ended(header.transaction, whole)
                 tally.done += swept.done
