@@ -377,3 +377,55 @@ def test_a_subscription_of_ordinary_consumers_is_waited_for(play: Play) -> None:
             await world.run(source=given)
 
     play(scenario)
+
+
+# -- where reading begins and what it shows -----------------------------------------------------------
+
+
+def test_latest_begins_behind_what_is_there_and_a_replay_begins_there_too(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        await world.publish("old")
+        latest = {"subscribe": "in"}
+        first = await world.run(source=latest)
+        start, _ = await first.plan(None)
+        await world.publish("a")
+        _, end = await first.plan(start.to_json())
+        await world.publish("b")
+        # Killed; the initial offset of the next run is behind everything that the batch holds.
+        second = await world.run(source=latest)
+        again, _ = await second.plan(None)
+        assert again.frontier != start.frontier
+        assert await second.read(0, again, end) == ["a"]
+
+    play(scenario)
+
+
+def test_uncommitted_messages_are_shown_where_asked_for_only(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        await world.publish("x", topic="out")
+        writer = await world.run()
+        await writer.stage(0, ["a"])
+        shown = []
+        for level in ("read_committed", "read_uncommitted"):
+            source = {"subscribe": "out", "startingOffsets": "earliest", "isolationLevel": level}
+            run = await world.run(source=source)
+            shown.append(sorted(await run.read(0, *(await run.plan(None)))))
+        assert shown == [["x"], ["a!", "x"]]
+
+    play(scenario)
+
+
+def test_two_topics_are_read_and_acknowledged_together(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        await world.host.topics.create(TopicName.parse("more"), 2)
+        await world.publish("a")
+        await world.publish("b", "c", topic="more")
+        source = {"subscribe": "in,more", "groupId": "g", "startingOffsets": "earliest"}
+        run = await world.run(source=source)
+        await run.batch(0, None)
+        again = await world.run("q2", source=source)
+        start, end = await again.plan(None)
+        assert await again.read(0, start, end) == []
+        assert sorted(await world.read()) == ["a!", "b!", "c!"]
+
+    play(scenario)
