@@ -72,10 +72,13 @@ def _indexes_of(ack: Ack) -> frozenset[int] | None:
 def _mark_of(ack: Ack, partial: dict[Position, frozenset[int]]) -> Position:
     """Where a cumulative ack moves the mark to; in mid-batch: before the entry, whose first indexes become partial."""
     position = ack.position
-    if position.batch_index < 0 or position.batch_index >= ack.batch_size - 1:
-        return position.entry
-    before = frozenset(range(position.batch_index + 1))
-    partial[position.entry] = partial.get(position.entry, frozenset()) | before
+    entry = position.entry
+    if position.batch_index < 0:
+        return entry
+    indexes = frozenset(range(position.batch_index + 1)) | partial.pop(entry, frozenset())
+    if len(indexes) >= ack.batch_size:
+        return entry
+    partial[entry] = indexes
     return Position(position.ledger_id, position.entry_id - 1)
 
 

@@ -91,7 +91,16 @@ def test_it_agrees_with_a_set_of_messages(seed: int) -> None:
         cursor = unite(cursor, [ack])
         for e, i in itertools.product(range(12), range(3)):
             assert (state_of(cursor, at(e, index=i)) is AckState.DELETED) == ((e, i) in done), (e, i)
+        whole = [e for e in range(12) if all((e, i) in done for i in range(3))]
+        assert cursor == unite(START, [Ack(at(e), 3) for e in whole] + [Ack(at(e), 3, frozenset({i})) for e, i in done])
     assert from_record(to_record(cursor)) == cursor
+
+
+def test_a_cumulative_ack_that_completes_a_batch_passes_it() -> None:
+    """Whichever of the two acks comes last, a batch that is done does not hold the mark back."""
+    acks = [Ack(at(0), 3, frozenset({2})), Ack(at(0, index=1), 3, cumulative=True)]
+    assert unite(START, acks).mark_delete == at(0)
+    assert unite(START, reversed(acks)).mark_delete == at(0)
 
 
 def test_advancing_passes_ledgers_and_never_moves_back() -> None:
