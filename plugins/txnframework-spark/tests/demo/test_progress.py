@@ -30,8 +30,8 @@ def test_without_a_terminal_each_finished_step_is_one_line() -> None:
         progress.note("batch 1 done")
         progress.end("missed", ok=False)
     first, second = shown(screen).splitlines()
-    assert first.startswith("[1/2] done: load: 3 rows (")
-    assert second.startswith("[2/2] FAILED: start 1: missed (")
+    assert first.startswith("[1/2] done: load - 3 rows (")
+    assert second.startswith("[2/2] FAILED: start 1 - missed (")
 
 
 def test_on_a_terminal_every_step_is_listed_from_the_beginning() -> None:
@@ -43,8 +43,8 @@ def test_on_a_terminal_every_step_is_listed_from_the_beginning() -> None:
         progress.begin("starting Spark")
         progress.end("killed")
     text = shown(screen)
-    assert "load: 3 rows" in text
-    assert "start 1: killed" in text
+    assert "load - 3 rows" in text
+    assert "start 1 - killed" in text
 
 
 @pytest.mark.parametrize(("error", "word"), [(KeyboardInterrupt(), "interrupted"), (ValueError("x"), "failed")])
@@ -59,4 +59,4 @@ def test_an_exception_ends_the_step_that_it_came_from(error: BaseException, word
 
     with pytest.raises(type(error)):
         work()
-    assert f"FAILED: load: {word}" in shown(screen)
+    assert f"FAILED: load - {word}" in shown(screen)

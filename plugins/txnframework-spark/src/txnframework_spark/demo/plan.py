@@ -26,7 +26,15 @@ POINT_MEANINGS: Final = {
     ACKS_PUT: "acknowledgments put, the transaction still open",
     COMMITTED: "the transaction COMMITTED, Spark's commits/N absent",
 }
-"""What is true of a batch at each point, in a few words."""
+"""What is true of a batch at each point."""
+
+POINT_NAMES: Final = {
+    PLANNED: "planned, not registered",
+    MID_WRITE: "in mid-write",
+    ACKS_PUT: "acks put, still open",
+    COMMITTED: "COMMITTED, Spark unaware",
+}
+"""The same in as few words as a list of steps has room for."""
 
 
 class Deed(Enum):

@@ -15,7 +15,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-_REFRESHES_A_SECOND = 8
+_REFRESHES_A_SECOND = 5
 _BAR_WIDTH = 40
 
 
@@ -73,7 +73,7 @@ class Progress:
             seconds = step.ended - (step.began if step.began is not None else step.ended)
             mark = "done" if ok else "FAILED"
             self._console.print(
-                Text(f"[{self._at + 1}/{len(self._steps)}] {mark}: {step.title}: {detail} ({seconds:.1f} s)"),
+                Text(f"[{self._at + 1}/{len(self._steps)}] {mark}: {step.title} - {detail} ({seconds:.1f} s)"),
                 soft_wrap=True,
             )
 
@@ -107,7 +107,7 @@ class Progress:
 def _words(step: _Step) -> Text:
     words = Text(step.title, style="dim" if step.began is None else "")
     if step.detail:
-        words.append(f": {step.detail}", style="dim" if step.ended is not None else "cyan")
+        words.append(f" - {step.detail}", style="dim" if step.ended is not None else "cyan")
     return words
 
 

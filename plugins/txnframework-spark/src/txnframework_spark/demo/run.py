@@ -8,27 +8,24 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from rich.console import Console
 
 from txnframework_spark.demo import sights
 from txnframework_spark.demo.check import Evidence, OutputRow, Place, judge
-from txnframework_spark.demo.errors import DemoFailed, PipelineFailed
+from txnframework_spark.demo.errors import DemoFailed
 from txnframework_spark.demo.expected import ALERTS, ENRICHED, OUTPUTS, expected_outputs
 from txnframework_spark.demo.fresh import count_discarded, read_output
 from txnframework_spark.demo.input import Input
 from txnframework_spark.demo.outcome import KillOutcome, Outcome, SplitOutcome
-from txnframework_spark.demo.pipeline import FAILURE, Job
-from txnframework_spark.demo.plan import POINT_MEANINGS, Deed, Start, Stop, make_plan, sizes_for
+from txnframework_spark.demo.pipeline import Job
+from txnframework_spark.demo.plan import POINT_NAMES, Deed, Start, Stop, make_plan, sizes_for
 from txnframework_spark.demo.processes import Driver
 from txnframework_spark.demo.progress import Progress
 from txnframework_spark.demo.sights import Report
 from txnframework_spark.demo.stage import Names, Stage, StoreUrls, write_config
+from txnframework_spark.demo.waiting import wait_for_end, wait_for_point
 from txnframework_spark.pause import VARIABLE
-
-STUCK_AFTER_S: Final = 120.0
-_LOOK_EVERY_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,7 @@ class _Demo:
                 outcome = self._judged(fresh, began)
             verdict = outcome.verdict
             self._progress.end(
-                f"{sum(verdict.rows_out.values()):,} rows, {len(verdict.findings)} findings", ok=verdict.exactly_once
+                f"{sum(verdict.rows_out.values()):,} rows, {_defects(len(verdict.findings))}", ok=verdict.exactly_once
             )
         return outcome
 
@@ -92,7 +89,7 @@ class _Demo:
     def _titles(self) -> list[str]:
         titles = [f"load {self._sizes.first_part:,} of {len(self._settings.source.rows):,} rows"]
         for number, start in enumerate(self._plan, 1):
-            titles.append(f"start {number}, {_title(start)}")
+            titles.append(f"start {number}: {_title(start)}")
         return [*titles, "read both outputs and compare"]
 
     def _load(self, stage: Stage) -> None:
@@ -132,17 +129,17 @@ class _Demo:
         try:
             told: list[str] = []
             for stop in start.stops:
-                report = self._wait_for(driver, pauses, stop)
+                report = wait_for_point(driver, pauses, self._checkpoint, stop, self._progress.note)
                 if isinstance(report, Report) and stop.deed is Deed.SPLIT:
                     told.append(self._split(stage, stop, report))
                     sights.release(pauses, stop.point, stop.batch)
                     continue
                 told.append(self._kill(stage, driver, stop, report))
             if not start.stops:
-                self._wait_for(driver, pauses, None)
-                told.append("it read everything and ended by itself")
+                wait_for_end(driver, self._checkpoint, self._progress.note)
+                told.append("everything read")
             ok = all(kill.hit for kill in self._kills if kill.start == number)
-            self._progress.end("; ".join(told), ok)
+            self._progress.end(", ".join(told), ok)
         finally:
             driver.kill()
 
@@ -170,34 +167,6 @@ class _Demo:
             batch=self._sizes.batch,
         )
 
-    def _wait_for(self, driver: Driver, pauses: Path, stop: Stop | None) -> Report | str:
-        """Return the report of the point, or why there will be none; without a stop: wait for the end."""
-        since, seen = time.monotonic(), -1
-        while True:
-            if stop is not None and (report := sights.find_report(pauses, stop.point, stop.batch)) is not None:
-                return report
-            if (status := driver.status()) is not None:
-                if status != 0:
-                    raise PipelineFailed(status, _last_words(driver.log), driver.log)
-                return "the pipeline had come to its end before"
-            if (done := self._last_committed()) != seen:
-                since, seen = time.monotonic(), done
-                if done >= 0:
-                    self._progress.note(f"batch {done} done")
-            if time.monotonic() - since > STUCK_AFTER_S:
-                if stop is None:
-                    raise DemoFailed(
-                        f"the pipeline made no progress for {STUCK_AFTER_S:.0f} s (its log is {driver.log})"
-                    )
-                return f"it was not reached within {STUCK_AFTER_S:.0f} s"
-            time.sleep(_LOOK_EVERY_S)
-
-    def _last_committed(self) -> int:
-        """The last batch that Spark knows to be committed, -1 for none."""
-        commits = self._checkpoint / "commits"
-        names = [path.name for path in commits.iterdir()] if commits.is_dir() else []
-        return max((int(name) for name in names if name.isdecimal()), default=-1)
-
     # -- deeds ----------------------------------------------------------------------------------------
 
     def _kill(self, stage: Stage, driver: Driver, stop: Stop, report: Report | str) -> str:
@@ -222,7 +191,7 @@ class _Demo:
                 reason=reason,
             )
         )
-        return f"killed at {where}" if reason is None else f"missed {where}: {reason}"
+        return "killed" if reason is None else f"missed {where}: {reason}"
 
     def _split(self, stage: Stage, stop: Stop, report: Report) -> str:
         """Split what the held transaction writes to, and the input under it; then the rest of the input arrives."""
@@ -236,7 +205,7 @@ class _Demo:
         self._load_part(stage, len(self._left))
         if not any(split.written for split in splits):
             self._errors.append("no segment was split that the open transaction had written to")
-        return f"split {len(splits)} segments under its open batch {stop.batch}"
+        return f"{len(splits)} segments split"
 
     def _miss_the_rest(self, failed: int) -> None:
         done = {(kill.start, kill.point, kill.batch) for kill in self._kills}
@@ -286,13 +255,11 @@ def _title(start: Start) -> str:
         if stop.deed is Deed.SPLIT:
             parts.append(f"split segments in mid-write of batch {stop.batch}")
         else:
-            parts.append(f"kill batch {stop.batch}, {POINT_MEANINGS[stop.point]}")
+            parts.append(f"kill batch {stop.batch} ({POINT_NAMES[stop.point]})")
     if start.lose_checkpoint:
         parts.append("delete the checkpoint")
-    return "; ".join(parts) or "run to the end"
+    return ", ".join(parts) or "run to the end"
 
 
-def _last_words(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    said = [line.removeprefix(FAILURE) for line in lines if line.startswith(FAILURE)]
-    return said[-1] if said else next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+def _defects(count: int) -> str:
+    return f"{count:,} defects" if count else "no defect"
