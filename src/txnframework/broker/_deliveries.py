@@ -33,7 +33,8 @@ class Standing(Enum):
 @dataclass(slots=True)
 class HeldMessage:
     """
-    One message; ``holder`` has its acknowledgment under way, None: no transaction.
+    One message; ``holder`` has its acknowledgment under way, None: no transaction. ``delivery`` numbers the deliveries
+    here: a copy of an earlier one is void.
 
     ``since`` counts the looks at the store (see ``Deliveries.look``): a look that began before the acknowledgment was
     confirmed says nothing about it.
@@ -50,6 +51,7 @@ class HeldMessage:
     cumulative: bool = False
     since: int = 0
     redeliveries: int = 0
+    delivery: int = 0
 
 
 class OpenAcks:
@@ -81,6 +83,7 @@ class Deliveries:
         self._waiting: list[Position] = []
         self._delivered: Counter[int] = Counter()
         self._looks = 0
+        self._made = 0
 
     # -- facts ----------------------------------------------------------------------------------------
 
@@ -95,6 +98,11 @@ class Deliveries:
     def get(self, position: Position) -> HeldMessage | None:
         """Return the message at a position, if it was read and is not done."""
         return self._held.get(position)
+
+    def has(self, consumer: int, position: Position, delivery: int) -> bool:
+        """Return whether a consumer has this very delivery of a message, and it was not taken back since."""
+        held = self._held.get(position)
+        return held is not None and _has(held, consumer) and held.delivery == delivery
 
     def delivered(self, consumer: int) -> int:
         """Return how many messages a consumer has and did not acknowledge."""
@@ -142,7 +150,8 @@ class Deliveries:
         held = self._held.get(position)
         if held is None or held.standing is not Standing.WAITING:
             return None
-        held.consumer = consumer
+        self._made += 1
+        held.consumer, held.delivery = consumer, self._made
         self._set(held, Standing.DELIVERED)
         return held
 

@@ -14,11 +14,16 @@ from txnframework.interfaces import IDispatcher, IMetadataStore, ITransactionCoo
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message on its way to a consumer; ``incarnation`` is the cursor's under which it was read."""
+    """
+    A message on its way to a consumer.
+
+    ``incarnation`` is the cursor's under which it was read; ``number`` is for ``SegmentDispatch.has``.
+    """
 
     held: HeldMessage
     redelivery_count: int
     incarnation: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class SegmentDispatch:
         try:
             await self._parts.dispatcher.detach(consumer_id)
             if self._consumers:
-                await self.return_delivered(consumer_id, None, unseen)
+                await self.return_delivered(consumer_id, None, lambda: unseen)
         finally:
             self._deliveries.orphan(consumer_id)
             self._wake.set()
@@ -134,24 +134,40 @@ class SegmentDispatch:
             consumer.owed += messages
             self._wake.set()
 
+    def has(self, consumer_id: int, position: Position, number: int) -> bool:
+        """Return whether a delivery still holds: what was given back, or acknowledged, must not be handed out."""
+        return self._deliveries.has(consumer_id, position, number)
+
     async def return_delivered(
-        self, consumer_id: int, positions: Iterable[Position] | None, unseen: frozenset[Position]
+        self, consumer_id: int, positions: Iterable[Position] | None, unseen: Callable[[], frozenset[Position]]
     ) -> None:
-        """Deliver again, to whoever is next: these, or (None) all that the consumer did not acknowledge."""
+        """
+        Deliver again, to whoever is next: these, or (None) all that the consumer did not acknowledge.
+
+        ``unseen`` is asked, when it is decided, what of it never came before the user's eyes: with None it comes
+        again, uncounted; of ``positions`` it stays where it is, because it is on its way again already.
+        """
         # What somebody else acknowledged in the meantime must not be delivered again.
         await self.refresh()
-        wanted = self._deliveries.delivered_to(consumer_id) if positions is None else positions
-        returned = self._deliveries.give_back(wanted, consumer_id, unseen)
+        hidden = unseen()
+        wanted = self._deliveries.delivered_to(consumer_id) if positions is None else set(positions) - hidden
+        returned = self._deliveries.give_back(wanted, consumer_id, hidden)
         await self._parts.dispatcher.released(frozenset(returned))
         self._wake.set()
 
-    def return_later(self, consumer_id: int, positions: tuple[Position, ...], delay_ms: int) -> None:
+    def return_later(
+        self,
+        consumer_id: int,
+        positions: tuple[Position, ...],
+        delay_ms: int,
+        unseen: Callable[[], frozenset[Position]],
+    ) -> None:
         """Deliver again in ``delay_ms``, unless they are acknowledged before."""
         due_ms = self._parts.environment.now_ms() + delay_ms
 
         async def wait() -> None:
             await self._parts.environment.sleep_until(due_ms)
-            await self.return_delivered(consumer_id, positions, frozenset())
+            await self.return_delivered(consumer_id, positions, unseen)
 
         self._run(self._guarded(wait))
 
@@ -263,7 +279,7 @@ class SegmentDispatch:
                 unused.add(one.position)
                 continue
             taker.granted -= 1
-            taker.listener.deliver(Delivery(held, held.redeliveries, self.incarnation))
+            taker.listener.deliver(Delivery(held, held.redeliveries, self.incarnation, held.delivery))
         if unused:
             await dispatcher.released(frozenset(unused))
         if assigned:

@@ -84,8 +84,9 @@ class Consumer:
         while True:
             self._news.clear()
             self._require_open()
-            if len(self._inbox):
-                return tuple(self._inbox.take() for _ in range(min(messages_max, len(self._inbox))))
+            taken = self._inbox.take(messages_max)
+            if taken:
+                return taken
             if self._membership.error is not None:
                 raise self._membership.error
             if timeout_ms is None or deadline_ms is None:
@@ -146,19 +147,18 @@ class Consumer:
         """Ask for redelivery of these, after ``subscriptions.redelivery_delay_ms``."""
         self._require_open()
         for segment, some in by_segment(await self._resolved(messages)).items():
-            attached = self._feed(segment).attached
-            if attached is not None:
+            feed = self._feed(segment)
+            if feed.attached is not None:
                 positions = tuple(one.id.position for one in some)
                 delay_ms = self._host.config.subscriptions.redelivery_delay_ms
-                attached.dispatch.return_later(attached.consumer_id, positions, delay_ms)
+                feed.attached.dispatch.return_later(feed.attached.consumer_id, positions, delay_ms, feed.unseen)
 
     async def redeliver_unacknowledged(self) -> None:
         """Ask for everything that this consumer received and did not acknowledge, in order."""
         self._require_open()
         for feed in tuple(self._membership.feeds.values()):
             if feed.attached is not None:
-                unseen = feed.withdraw()
-                await feed.attached.dispatch.return_delivered(feed.attached.consumer_id, None, unseen)
+                await feed.attached.dispatch.return_delivered(feed.attached.consumer_id, None, feed.withdraw)
 
     async def seek(self, to: MessageID | int) -> None:
         """

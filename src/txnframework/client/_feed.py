@@ -14,24 +14,28 @@ class Inbox:
     """What was delivered and not received yet, over all segments, in the order of delivery."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Feed, Message]] = deque()
+        self._waiting: deque[tuple[Feed, Message, int]] = deque()
 
-    def __len__(self) -> int:
-        return len(self._waiting)
+    def put(self, feed: Feed, message: Message, number: int) -> None:
+        """Add the delivery with this number."""
+        self._waiting.append((feed, message, number))
 
-    def put(self, feed: Feed, message: Message) -> None:
-        """Add a message."""
-        self._waiting.append((feed, message))
+    def take(self, messages_max: int) -> tuple[Message, ...]:
+        """Remove and return the first messages; those that were taken back meanwhile are left out."""
+        taken: list[Message] = []
+        while self._waiting and len(taken) < messages_max:
+            feed, message, number = self._waiting.popleft()
+            if feed.take(message, number):
+                taken.append(message)
+        return tuple(taken)
 
-    def take(self) -> Message:
-        """Remove and return the first message; there must be one. Its segment may deliver another one."""
-        feed, message = self._waiting.popleft()
-        feed.seen(message)
-        return message
+    def positions(self, feed: Feed) -> frozenset[Position]:
+        """Return where the messages of one segment stand."""
+        return frozenset(message.id.position for owner, message, _ in self._waiting if owner is feed)
 
     def purge(self, feed: Feed) -> frozenset[Position]:
         """Remove the messages of one segment; return where they stand."""
-        positions = frozenset(message.id.position for owner, message in self._waiting if owner is feed)
+        positions = self.positions(feed)
         self._waiting = deque(one for one in self._waiting if one[0] is not feed)
         return positions
 
@@ -67,11 +71,19 @@ class Feed:
         """Return what the dispatch calls."""
         return Listener(self._deliver, self._reset, self._changed, self._ended)
 
-    def seen(self, message: Message) -> None:
-        """The user has the message; another one may come."""
+    def take(self, message: Message, number: int) -> bool:
+        """Return whether the user gets this delivery; in any case another one may come."""
+        if self.attached is None:
+            return False
+        self.attached.dispatch.permit(self.attached.consumer_id, 1)
+        if not self.attached.dispatch.has(self.attached.consumer_id, message.id.position, number):
+            return False
         self.last_seen = message.id.position
-        if self.attached is not None:
-            self.attached.dispatch.permit(self.attached.consumer_id, 1)
+        return True
+
+    def unseen(self) -> frozenset[Position]:
+        """Return where the messages stand that the user did not see."""
+        return self._inbox.positions(self)
 
     def withdraw(self) -> frozenset[Position]:
         """Take back what the user did not see; others may come instead. Return where it stands."""
@@ -83,7 +95,7 @@ class Feed:
     def _deliver(self, delivery: Delivery) -> None:
         place = self.place
         message = received(place.topic, place.segment, delivery.held, delivery.redelivery_count, delivery.incarnation)
-        self._inbox.put(self, message)
+        self._inbox.put(self, message, delivery.number)
         self._changed()
 
     def _reset(self) -> None:

@@ -25,12 +25,23 @@ class Retrying:
         self._bounds = bounds
 
     async def run(self, operation: Callable[[], Awaitable[T]], again: Callable[[Exception], None] | None = None) -> T:
-        """Return what ``operation`` returns; ``again`` is told of each error after which it is tried again."""
-        for attempt in range(self._bounds.retries_max):
+        """
+        Return what ``operation`` returns; ``again`` is told of each error after which it is tried again.
+
+        :raises OutcomeUnknown: one of the attempts may have been applied, and no later one could tell.
+        """
+        unknown: OutcomeUnknown | None = None
+        for attempt in range(self._bounds.retries_max + 1):
             try:
                 return await operation()
             except (Unavailable, OutcomeUnknown) as error:
+                if isinstance(error, OutcomeUnknown):
+                    unknown = error
+                if attempt == self._bounds.retries_max:
+                    if unknown is None or unknown is error:
+                        raise
+                    raise OutcomeUnknown(f"{unknown}; trying again did not tell: {error}") from unknown
                 if again is not None:
                     again(error)
             await self._environment.sleep_until(self._environment.now_ms() + delay_ms(attempt, self._bounds))
-        return await operation()
+        raise AssertionError("the last attempt returns or raises")
