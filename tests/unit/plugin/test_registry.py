@@ -158,10 +158,10 @@ def test_description_names_role_distribution_and_commands() -> None:
         ),
         (
             "transaction buffer",
-            "makrer",
-            ("metadata",),
-            "no transaction buffer named 'makrer' is installed (installed: metadata); did you mean 'marker'? "
-            "It comes with: pip install txnframework-legacy",
+            "metadat",
+            (),
+            "no transaction buffer named 'metadat' is installed (installed: none); did you mean 'metadata'? "
+            "It comes with: pip install txnframework-metadata",
         ),
         (
             "dispatcher",
