@@ -250,9 +250,15 @@ class Client:
         self._loop = loop
         self._client = client
 
-    def transaction(self, *, timeout_ms: int | None = None, principal: str = "") -> Transaction:
+    def transaction(
+        self, *, timeout_ms: int | None = None, principal: str = "", outlives_client: bool = False
+    ) -> Transaction:
         """Make a transaction; it begins on entering ``with``."""
-        return Transaction(self._loop, self._client.transaction(timeout_ms=timeout_ms, principal=principal))
+
+        async def make() -> asynchronous.Transaction:
+            return self._client.transaction(timeout_ms=timeout_ms, principal=principal, outlives_client=outlives_client)
+
+        return Transaction(self._loop, self._loop.run(make()))
 
     def join(self, txn_id: TxnID) -> JoinedTransaction:
         """Take part in another process's transaction under a random branch."""

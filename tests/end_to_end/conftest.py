@@ -21,6 +21,8 @@ PATIENCE_S = 30
 SOON_MS = 10_000
 PLUGINS = ("txnframework_memory", "txnframework_metadata", "txnframework_dispatchers", "txnframework_sql")
 BACKENDS = {"memory": "txnframework_memory", "sqlite": "txnframework_sql"}
+# Not a skip: where the plugin is not installed there is nothing to say about it.
+collect_ignore = [] if importlib.util.find_spec(BACKENDS["sqlite"]) else ["test_processes.py"]
 _names = count()
 
 
@@ -31,10 +33,12 @@ class Stores:
         self.url = url
         self.registry = registry
         self.environment = environment
+        self.options: dict[str, object] = {}
 
     def config(self, **sections: dict[str, object]) -> dict[str, object]:
         subscriptions = {"redelivery_delay_ms": 0} | sections.pop("subscriptions", {})
-        return {"metadata": {"url": self.url}, "subscriptions": subscriptions, **sections}
+        metadata = {"url": self.url, "options": self.options}
+        return {"metadata": metadata, "ledger": {"url": self.url}, "subscriptions": subscriptions, **sections}
 
     def open(self, **sections: dict[str, object]) -> AbstractAsyncContextManager[txnframework.Client]:
         return txnframework.open(self.config(**sections), registry=self.registry, environment=self.environment)
@@ -88,3 +92,9 @@ def stores(request: pytest.FixtureRequest, registry: PluginRegistry, tmp_path: P
 def memory(registry: PluginRegistry) -> Stores:
     """Stores in memory, for tests of what does not depend on the stores."""
     return Stores(f"memory://end-to-end-{next(_names)}", registry)
+
+
+@pytest.fixture
+def sqlite(registry: PluginRegistry, tmp_path: Path) -> Stores:
+    """Stores in a file, for tests of several processes."""
+    return Stores(f"sqlite:///{tmp_path}/txn.db", registry)

@@ -153,7 +153,7 @@ def test_open_transactions_survive_a_restart(stores: Stores) -> None:
             consumer = await client.consumer("orders", "billing", start="earliest")
             await producer.send_many([b"1", b"2"])
             one, two = [await consumer.receive(timeout_ms=10_000) for _ in range(2)]
-            kept, dropped = client.transaction(), client.transaction()
+            kept, dropped = (client.transaction(outlives_client=True) for _ in range(2))
             for txn, message in ((kept, one), (dropped, two)):
                 await txn.begin()
                 await consumer.ack(message, txn=txn)
@@ -170,6 +170,33 @@ def test_open_transactions_survive_a_restart(stores: Stores) -> None:
             consumer = await client.consumer("orders", "billing")
             assert await stores.receive(consumer, 1) == [b"2"]
             await consumer.close()
+
+    stores.run(work())
+
+
+def test_what_a_lost_client_left_open_is_aborted(stores: Stores) -> None:
+    """As soon as its session is known to be gone, long before the timeout; closing is one way of going."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            async with stores.open() as lost:
+                producer = await lost.producer("orders")
+                txn = lost.transaction(timeout_ms=3_600_000)
+                await txn.begin()
+                await producer.send(b"never", txn=txn)
+                waiting = await client.reader("orders", follow=True)
+                await (await client.producer("orders")).send(b"behind")
+                mine = client.transaction()
+                await mine.begin()
+                await client.host.sweeps.sweep()
+                assert await client.outcome(txn.id) is State.OPEN
+            async for message in waiting:
+                assert message.value == b"behind"
+                break
+            assert await client.outcome(txn.id) is State.ABORTED
+            await mine.commit()
+            await waiting.close()
 
     stores.run(work())
 

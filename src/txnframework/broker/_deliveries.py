@@ -58,21 +58,20 @@ class OpenAcks:
     """The acknowledgments that open transactions hold, as a look at the store found them."""
 
     def __init__(self, pending: Mapping[TxnID, tuple[PendingAck, ...]]) -> None:
-        self._single: dict[Position, list[PendingAck]] = {}
+        # Messages by their own positions, whole batches by those of their entries: a look-up costs the same, however
+        # many of one batch were acknowledged one by one.
+        self._single: dict[Position, PendingAck] = {}
         self._cumulative: list[PendingAck] = []
         for one in (ack for acks in pending.values() for ack in acks):
             if one.ack.cumulative:
                 self._cumulative.append(one)
             else:
-                self._single.setdefault(one.ack.position.entry, []).append(one)
+                self._single.update((position, one) for position in _positions_of(one.ack))
 
     def holder(self, position: Position) -> PendingAck | None:
         """Return the acknowledgment that covers a message, if there is one."""
-        of_entry = self._single.get(position.entry, [])
-        for one in [*of_entry, *self._cumulative]:
-            if covers(one.ack, position):
-                return one
-        return None
+        found = self._single.get(position) or self._single.get(position.entry)
+        return found or next((one for one in self._cumulative if _reaches(one.ack, position)), None)
 
 
 class Deliveries:
@@ -281,17 +280,18 @@ def _has(held: HeldMessage, consumer: int) -> bool:
     return held.standing is Standing.DELIVERED and held.consumer == consumer
 
 
-def covers(ack: Ack, position: Position) -> bool:
-    """Return whether an acknowledgment covers a message, which is named with its batch index."""
+def _positions_of(ack: Ack) -> tuple[Position, ...]:
+    """Return what an individual acknowledgment names: messages by their batch indexes, or a whole entry."""
+    entry = ack.position.entry
+    if ack.batch_indexes is None:
+        return (ack.position,)
+    return tuple(Position(entry.ledger_id, entry.entry_id, index) for index in sorted(ack.batch_indexes))
+
+
+def _reaches(ack: Ack, position: Position) -> bool:
+    """Return whether a cumulative acknowledgment covers a message."""
     at = ack.position
-    if ack.cumulative:
-        return position.entry < at.entry or (position.entry == at.entry and (at.batch_index < 0 or position <= at))
-    if position.entry != at.entry:
-        return False
-    indexes = ack.batch_indexes
-    if indexes is None:
-        return at.batch_index < 0 or at.batch_index == position.batch_index
-    return position.batch_index in indexes
+    return position.entry < at.entry or (position.entry == at.entry and (at.batch_index < 0 or position <= at))
 
 
 def acks_of(positions: Iterable[tuple[Position, int]]) -> tuple[Ack, ...]:

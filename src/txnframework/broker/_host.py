@@ -10,6 +10,7 @@ from txnframework.broker._dispatches import Dispatches, Place
 from txnframework.broker._once import OpenedOnce
 from txnframework.broker._participants import HostParticipants, topic_of
 from txnframework.broker._segments import OpenSegment, SegmentSubscription
+from txnframework.broker._sessions import Sessions
 from txnframework.broker._sweeps import Sweeps
 from txnframework.broker._topics import Topics
 from txnframework.config import Config, DomainSection, redact_url, store_name
@@ -88,7 +89,10 @@ class Host:
         self.ledgers = ledgers
         self.topics = Topics(metadata, ledgers, self.segment)
         self.participants = HostParticipants(self.segment, self.subscription)
-        self.sweeps = Sweeps(lambda: self._coordinators.values(), environment, config.transactions)
+        self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
+        self.sweeps = Sweeps(
+            lambda: self._coordinators.values(), environment, config.transactions, self.sessions.abort_orphans
+        )
         self.dispatches = Dispatches(metadata, self._dispatch_parts)
         self._coordinators: OpenedOnce[ITransactionCoordinator] = OpenedOnce()
         self._segments: OpenedOnce[OpenSegment] = OpenedOnce()
@@ -147,6 +151,7 @@ class Host:
             await segment.ledger.close()
         for coordinator in await self._coordinators.drain():
             await coordinator.close()
+        await self.sessions.close()
         await self.ledgers.close()
         await self.metadata.close()
 

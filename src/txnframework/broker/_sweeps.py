@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from txnframework.broker._waiting import first_of
 from txnframework.config import TransactionsSection
@@ -18,7 +18,8 @@ BUSY_DELAY_MS = 20
 
 class Sweeps:
     """
-    Runs ``expire`` and ``collect`` of this host's coordinators: when a deadline is due, and at an interval.
+    Runs ``expire`` and ``collect`` of this host's coordinators, and looks for transactions whose process is gone: when
+    a deadline is due, when a session ends, and at an interval.
 
     Any number of processes may sweep the same transactions; each decision is a compare-and-set. A deadline that
     another process set is found at the interval, if that process is gone, and in time if it is not.
@@ -29,10 +30,12 @@ class Sweeps:
         coordinators: Callable[[], Iterable[ITransactionCoordinator]],
         environment: Environment,
         transactions: TransactionsSection,
+        orphans: Callable[[ITransactionCoordinator], Awaitable[None]],
     ) -> None:
         self._coordinators = coordinators
         self._environment = environment
         self._transactions = transactions
+        self._orphans = orphans
         self._earliest_ms: int | None = None
         self._sooner = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -49,6 +52,11 @@ class Sweeps:
             self._earliest_ms = due_ms
             self._sooner.set()
 
+    def wake(self) -> None:
+        """There is something to do now."""
+        self._earliest_ms = self._environment.now_ms()
+        self._sooner.set()
+
     async def stop(self) -> None:
         """Stop; a sweep under way is given up, which is safe at any point."""
         if self._task is not None:
@@ -60,6 +68,7 @@ class Sweeps:
         """Sweep once; return when the next sweep has work, None if no coordinator knows."""
         next_ms: int | None = None
         for coordinator in self._coordinators():
+            await self._orphans(coordinator)
             now_ms = self._environment.now_ms()
             for swept in (await coordinator.expire(now_ms), await coordinator.collect(now_ms)):
                 next_ms = _earlier(next_ms, _next_of(swept, now_ms))

@@ -46,18 +46,22 @@ class Client:
 
     # -- transactions ---------------------------------------------------------------------------------
 
-    def transaction(self, *, timeout_ms: int | None = None, principal: str = "") -> Transaction:
+    def transaction(
+        self, *, timeout_ms: int | None = None, principal: str = "", outlives_client: bool = False
+    ) -> Transaction:
         """
         Make a transaction; it begins on entering ``async with``.
 
         :param timeout_ms: it is aborted after this, unless it ended before; default ``transactions.timeout_ms``.
         :param principal: who alone may end it.
+        :param outlives_client: leave it open when this client is closed or its process dies, until its timeout, for
+            ``Client.commit`` or ``Client.abort`` by its id; otherwise it is aborted as soon as that is noticed.
         """
         bounds = self.host.config.transactions
         timeout = bounds.timeout_ms if timeout_ms is None else timeout_ms
         if not 1 <= timeout <= bounds.timeout_ms_max:
             raise InvalidInput(f"a timeout of {timeout} ms is not between 1 and {bounds.timeout_ms_max}")
-        return Transaction(self.host, self._retrying, timeout, principal)
+        return Transaction(self.host, self._retrying, timeout, principal, outlives_client)
 
     def join(self, txn_id: TxnID) -> JoinedTransaction:
         """Take part in another process's transaction under a random branch; ending it is left to that process."""

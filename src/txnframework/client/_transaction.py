@@ -88,8 +88,11 @@ class Transaction(TransactionPart):
     effect everywhere without this process: one compare-and-set decides.
     """
 
-    def __init__(self, host: Host, retrying: Retrying, timeout_ms: int, principal: str = "") -> None:
+    def __init__(
+        self, host: Host, retrying: Retrying, timeout_ms: int, principal: str = "", outlives_client: bool = False
+    ) -> None:
         super().__init__(None)
+        self._outlives_client = outlives_client
         self._host = host
         self._retrying = retrying
         self._timeout_ms = timeout_ms
@@ -110,7 +113,8 @@ class Transaction(TransactionPart):
         if self._branch is not None:
             raise InvalidInput(f"transaction {self.id} has begun already; make another one")
         coordinator = await self._host.coordinator()
-        request = Begin(self._timeout_ms, self._principal)
+        session = None if self._outlives_client else await self._retrying.run(self._host.sessions.own)
+        request = Begin(self._timeout_ms, self._principal, session)
         begun = await self._retrying.run(lambda: coordinator.begin(request))
         self._branch = Branch(begun.txn_id)
         self._host.sweeps.wake_by(begun.deadline_ms)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from txnframework.broker._deliveries import Deliveries, HeldMessage, OpenAcks, Standing, acks_of, covers
+from txnframework.broker._deliveries import Deliveries, HeldMessage, OpenAcks, Standing, acks_of
 from txnframework.model import Ack, Branch, PendingAck, Position, State, TxnID
 from txnframework.model.cursor import Cursor
 from txnframework.model.entries import EntryMessage
@@ -126,6 +126,10 @@ def test_acknowledgments_are_gathered_by_entry() -> None:
 
 def test_what_an_acknowledgment_covers() -> None:
     """Single, by index, whole entries, and cumulatively in mid-batch."""
+
+    def covers(ack: Ack, position: Position) -> bool:
+        return _holding(ack).holder(position) is not None
+
     assert covers(Ack(Position(1, 2), 3), _at(2, 1))
     assert not covers(Ack(Position(1, 2), 3), _at(3))
     assert covers(Ack(Position(1, 2), 3, frozenset({1})), _at(2, 1))

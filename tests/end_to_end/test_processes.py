@@ -1,0 +1,99 @@
+"""Real processes on one SQLite file, killed again and again: every message is transformed exactly once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from txnframework import Client
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+MESSAGES = 120
+STEPS_BEFORE_KILL = (3, 11, 20, 1)
+SESSION_TTL_MS = 300
+
+TRANSFORM = """
+import asyncio, importlib, sys
+import txnframework
+from txnframework.errors import ReceiveTimeout, SubscriptionOwnedElsewhere
+from txnframework.plugin import load_plugins
+
+url, ttl_ms, names = sys.argv[1], int(sys.argv[2]), sys.argv[3].split(",")
+config = {"metadata": {"url": url, "options": {"session_ttl_ms": ttl_ms}}, "ledger": {"url": url}}
+
+async def consumer_of(client):
+    while True:
+        try:
+            return await client.consumer("in", "transform", start="earliest")
+        except SubscriptionOwnedElsewhere:
+            await asyncio.sleep(0.05)
+
+async def main():
+    registry = load_plugins([importlib.import_module(name + ".plugin") for name in names])
+    async with txnframework.open(config, registry=registry) as client:
+        consumer, producer = await consumer_of(client), await client.producer("out")
+        while True:
+            try:
+                messages = await consumer.receive_many(messages_max=3, timeout_ms=500)
+            except ReceiveTimeout:
+                break
+            async with client.transaction() as txn:
+                for message in messages:
+                    await producer.send(b"done " + message.value, txn=txn)
+                await consumer.ack(*messages, txn=txn)
+                print("step", flush=True)  # where the parent kills: nothing is decided yet, or just being decided
+        await consumer.close()
+
+asyncio.run(main())
+"""
+
+
+def test_killed_processes_transform_exactly_once(sqlite: Stores) -> None:
+    """Whatever a killed process left behind is taken up by the next one; nothing is lost, nothing comes twice."""
+    stores = sqlite
+    stores.options = {"session_ttl_ms": SESSION_TTL_MS}
+
+    async def prepare() -> None:
+        async with stores.open() as client:
+            await client.create_topic("in", segments=2)
+            await client.create_topic("out")
+            await (await client.producer("in")).send_many([b"%d" % number for number in range(MESSAGES)])
+
+    async def compare() -> None:
+        async with stores.open() as client:
+            assert sorted(await stores.read(client, "out")) == sorted(b"done %d" % number for number in range(MESSAGES))
+            await _nothing_left(client)
+
+    stores.run(prepare())
+    for steps in STEPS_BEFORE_KILL:
+        process = _start(stores)
+        assert process.stdout is not None
+        for _ in range(steps):
+            process.stdout.readline()
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    last = _start(stores)
+    _, errors = last.communicate(timeout=60)
+    assert last.returncode == 0, errors
+    stores.run(compare())
+
+
+def _start(stores: Stores) -> subprocess.Popen[str]:
+    plugins = "txnframework_sql,txnframework_metadata,txnframework_dispatchers"
+    arguments = [sys.executable, "-c", TRANSFORM, stores.url, str(SESSION_TTL_MS), plugins]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8")
+
+
+async def _nothing_left(client: Client) -> None:
+    """The transactions of the killed are open until they time out; none of them may hold a message that was taken."""
+    layout = await client.topics.layout((await client.topics.list())[0])
+    for segment in layout.in_order():
+        name = str(layout.name_of(segment.id))
+        subscribed = await client.host.subscription(str(layout.topic), "transform", name)
+        pending = await subscribed.pending_acks.recover()
+        assert pending.open == {}
