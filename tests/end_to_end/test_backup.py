@@ -1,0 +1,41 @@
+"""A store that was restored from a backup is told from the one that went on."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import txnframework
+from txnframework.errors import StoreMismatch
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+
+def test_a_metadata_store_from_a_backup(sqlite: Stores, tmp_path: Path) -> None:
+    """It does not know ids that the ledger knows: going on would take aborted messages for committed ones."""
+
+    async def work() -> None:
+        metadata, ledger = (f"sqlite:///{tmp_path}/{name}.db" for name in ("metadata", "ledger"))
+        opening: dict[str, object] = {"metadata": {"url": metadata}, "ledger": {"url": ledger}}
+        async with txnframework.open(opening, registry=sqlite.registry) as client:
+            await client.create_topic("orders")
+        shutil.copy(tmp_path / "metadata.db", tmp_path / "backup.db")
+        async with txnframework.open(opening, registry=sqlite.registry) as client:
+            producer = await client.producer("orders")
+            async with client.transaction() as txn:
+                await producer.send(b"one", txn=txn)
+        async with txnframework.open(opening, registry=sqlite.registry) as client:
+            assert await sqlite.read(client, "orders") == [b"one"]
+        shutil.copy(tmp_path / "backup.db", tmp_path / "metadata.db")
+        with pytest.raises(StoreMismatch, match="restored from a backup") as refused:
+            async with txnframework.open(opening, registry=sqlite.registry):
+                pass
+        assert metadata in str(refused.value)
+        assert ledger in str(refused.value)
+
+    asyncio.run(work())

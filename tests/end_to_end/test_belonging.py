@@ -1,0 +1,41 @@
+"""A metadata store and a ledger store that do not belong together are refused; a healthy pair never is."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import txnframework
+from txnframework.errors import ConfigurationError, StoreMismatch
+from txnframework.plugin import PluginRegistry
+
+
+def _config(metadata: str, ledger: str) -> dict[str, object]:
+    return {"metadata": {"url": metadata}, "ledger": {"url": ledger}}
+
+
+def test_stores_of_different_identities(registry: PluginRegistry) -> None:
+    """Both are named, so that the wrong one can be told."""
+
+    async def work() -> None:
+        ledger = "memory://belonging-ledger"
+        async with txnframework.open(_config("memory://belonging-one", ledger), registry=registry):
+            pass
+        with pytest.raises(StoreMismatch):
+            async with txnframework.open(_config("memory://belonging-two", ledger), registry=registry):
+                pass
+
+    asyncio.run(work())
+
+
+def test_a_configuration_that_does_not_fit(registry: PluginRegistry) -> None:
+    """The error names the place in the configuration, and passwords never."""
+
+    async def work() -> None:
+        with pytest.raises(ConfigurationError, match=r"metadata\.url") as refused:
+            async with txnframework.open({"metadata": {"url": "nosuch://me:secret@host/db"}}, registry=registry):
+                pass
+        assert "secret" not in str(refused.value)
+
+    asyncio.run(work())
