@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from metadata_world import World, branch_of, entry, step, waiting
 
+from txnframework.config import TransactionsSection
 from txnframework.errors import TransactionConflict
 from txnframework.model import Position, ProducerSequence
 
@@ -169,5 +170,61 @@ def test_a_replacement_that_meets_a_closed_ledger_goes_to_the_next_one() -> None
         assert (await sending).position == Position(2, 0)
         await process.commit(later)
         assert await process.values() == ["x", "1"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_an_aborted_copy_is_not_confirmed_after_its_ledger_and_its_records_are_gone(settled: bool) -> None:
+    """The ledger remembers sequences for longer than anything tells what was aborted, so trimming settles them."""
+
+    async def main() -> None:
+        section = TransactionsSection(max_clock_skew_ms=0, retention_ms=1_000, abort_retention_ms=1_000)
+        world = World(transactions=section)
+        process = await world.process()
+        txn, kept = await process.begin(), await process.begin()
+        await process.send_once("lost", 7, branch_of(txn))
+        committed = await process.send_once("kept", 8, branch_of(kept))
+        await process.send_once("unlisted", 9, branch_of(kept, 5))
+        await process.abort(txn)
+        await process.commit(kept, 0)
+        for ended in (txn, kept) if settled else ():
+            await process.coordinator.settle(ended.txn_id)
+        await (await process.ledger()).roll()
+        await process.send("other")
+        buffer = await process.buffer()
+        await buffer.trim(2)
+        await process.coordinator.collect(world.environment.now_ms() + 6_000)
+        await world.environment.advance(10_000)
+        await buffer.trim(2)
+        await process.coordinator.collect(world.environment.now_ms())
+        assert world.paths("/txn-aborted/") + world.paths("/txn/") == []
+        later = await process.begin()
+        for value, sequence in (("lost", 7), ("unlisted", 9)):
+            assert not (await process.send_once(value, sequence, branch_of(later))).duplicate
+        again = await process.send_once("kept", 8, branch_of(later))
+        assert (again.duplicate, again.position) == (True, committed.position)
+        await process.commit(later)
+        assert await process.values(Position(2, -1)) == ["other", "lost", "unlisted"]
+
+    asyncio.run(main())
+
+
+def test_a_conflict_in_the_middle_of_a_call_tells_of_its_entry_alone() -> None:
+    """Other entries of the call may stand in the branch, which is to be given up; outside one they are sent again."""
+
+    async def main() -> None:
+        process = await World().process()
+        txn, other = await process.begin(), await process.begin()
+        await process.send_once("2", 2, branch_of(other))
+        entries = tuple(entry(f"{at}", branch_of(txn), at) for at in (1, 2, 3))
+        with pytest.raises(TransactionConflict):
+            await (await process.buffer()).append(entries)
+        await process.abort(txn)
+        await process.abort(other)
+        assert await process.values() == []
+        appended = await (await process.buffer()).append(tuple(entry(f"{at}", None, at) for at in (1, 2, 3)))
+        assert not any(answer.duplicate for answer in appended)
+        assert await process.values() == ["1", "2", "3"]
 
     asyncio.run(main())

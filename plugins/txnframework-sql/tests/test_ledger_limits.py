@@ -137,7 +137,7 @@ def test_trim_forgets_silent_producers(url: str) -> None:
             await ledger.roll()
             await environment.advance(DAY_MS + 1)
             await send(ledger, sent("talking", 2))
-            await ledger.trim((await ledger.tail()).open_ledger_id)
+            await ledger.trim((await ledger.tail()).open_ledger_id, frozenset())
             assert await ledger.find_sequence("silent", 1) is None
             assert await ledger.find_sequence("talking", 1) is not None
 
@@ -155,7 +155,7 @@ def test_trim_in_steps(url: str) -> None:
                 await send(ledger, *(Append(b"x") for _ in range(10)))
             tail = await ledger.tail()
             steps = 0
-            while await ledger.trim(tail.open_ledger_id) < tail.open_ledger_id:
+            while await ledger.trim(tail.open_ledger_id, frozenset()) < tail.open_ledger_id:
                 steps += 1
             assert steps == 2
             assert await rows_in(store, "entries") == 0
@@ -180,7 +180,7 @@ def test_interrupted_trim_is_finished_by_the_next(url: str) -> None:
             (position,) = [one.position for one in await send(ledger, Append(b"new"))]
             (entry,) = await ledger.read(EntryRange(Position(open_id, -1), position), Limit(10))
             assert entry.data == b"new"
-            assert await ledger.trim(open_id) == open_id
+            assert await ledger.trim(open_id, frozenset()) == open_id
             assert await rows_in(store, "entries") == 1
 
     asyncio.run(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zope.interface import Attribute, Interface
 
 from txnframework.interfaces._metadata_store import IWatch
+from txnframework.model.ids import Branch
 from txnframework.model.ledger import Append, Appended, Counted, LedgerEntry, Tail
 from txnframework.model.positions import EntryRange, Limit, Position
 
@@ -20,7 +21,11 @@ class IManagedLedger(Interface):
       row is sealed: a writer that was paused for ever can never append behind records that were cleaned up.
     * Once a last confirmed position was returned, no entry at or below it can appear any more, in any process.
     * ``(producer, sequence)`` is checked atomically with assigning the position, over at least the last
-      ``deduplication_window`` sequences of each producer, also after a restart.
+      ``deduplication_window`` sequences of each producer, also after a restart and after the entries were trimmed.
+
+    Freedoms. A producer that has appended nothing for a long time, days by default and named by an option of the store,
+    may be forgotten with its window when ledgers are trimmed: a name that writes once would otherwise stay for ever.
+    Whoever sends again after so long is not recognized.
     """
 
     name: str = Attribute("Its name in the store.")
@@ -74,8 +79,15 @@ class IManagedLedger(Interface):
     async def seal() -> Tail:
         """Refuse appends for ever; may be repeated, with the same answer."""
 
-    async def trim(ledger_id: int) -> int:
-        """Drop closed ledgers below ``ledger_id``, in a bounded step; return the first ledger that is left."""
+    async def trim(ledger_id: int, aborted: frozenset[Branch]) -> int:
+        """
+        Drop closed ledgers below ``ledger_id``, in a bounded step; return the first ledger that is left.
+
+        Every entry below is decided: ``aborted`` holds all branches with entries there that do not count; others may be
+        in it. Before a ledger goes, the window's copies in it are settled, since who would ask for the outcome later
+        finds nothing left to tell it: a copy of a branch in ``aborted`` is forgotten, any other one counts and is
+        reported without a branch from then on. Repeating it after any failure is safe.
+        """
 
     async def watch() -> IWatch:
         """Return an armed watch on the tail."""

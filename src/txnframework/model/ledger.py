@@ -39,7 +39,8 @@ class Appended:
     Where an entry stands.
 
     ``duplicate``: (part of) its sequence stood there before this call, in ``branch``, and nothing was appended for it;
-    ``sequence`` is then that of the earlier copy, so that the sender can split a batch that is partly stored.
+    ``sequence`` is then that of the earlier copy, so that the sender can split a batch that is partly stored. A copy
+    without a branch counts: it was appended outside transactions, or committed and trimmed since.
     """
 
     position: Position

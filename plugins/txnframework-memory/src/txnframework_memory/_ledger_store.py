@@ -5,7 +5,7 @@ from __future__ import annotations
 from zope.interface import implementer
 
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IWatch
-from txnframework.model import Append, Appended, Counted, EntryRange, LedgerEntry, Limit, Position, Tail
+from txnframework.model import Append, Appended, Branch, Counted, EntryRange, LedgerEntry, Limit, Position, Tail
 from txnframework_memory._link import Link, Pause
 from txnframework_memory._rows import Row, Rows
 from txnframework_memory._watch import Watch
@@ -54,9 +54,9 @@ class MemoryManagedLedger:
         """Refuse appends for ever."""
         return await self.link.write(self._row.seal)
 
-    async def trim(self, ledger_id: int) -> int:
-        """Drop closed ledgers below ``ledger_id``."""
-        return await self.link.write(lambda: self._row.trim(ledger_id))
+    async def trim(self, ledger_id: int, aborted: frozenset[Branch]) -> int:
+        """Drop closed ledgers below ``ledger_id``, the copies in them settled by what was aborted."""
+        return await self.link.write(lambda: self._row.trim(ledger_id, aborted))
 
     async def watch(self) -> IWatch:
         """Return an armed watch on the tail."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from txnframework.errors import EntryTrimmed, LedgerClosed, LedgerNotFound, LedgerSealed, StoreMismatch
 from txnframework.model import (
@@ -69,6 +69,16 @@ class Window:
         """Forget a copy that no longer counts."""
         self.copies.remove(copy)
         self.sequences -= _size(copy)
+
+    def settle(self, upto_ledger_id: int, aborted: frozenset[Branch]) -> None:
+        """Forget what was aborted up to a ledger; what else stands there counts, whatever its branch."""
+        kept = [
+            replace(copy, branch=None) if copy.branch and copy.position.ledger_id <= upto_ledger_id else copy
+            for copy in self.copies
+            if copy.branch not in aborted or copy.position.ledger_id > upto_ledger_id
+        ]
+        self.copies = kept
+        self.sequences = sum(map(_size, kept))
 
     def add(self, copy: Copy) -> None:
         """Remember a copy, and forget the oldest ones while enough others are left."""
@@ -174,11 +184,15 @@ class Row:
             self.watches.notify((None,))
         return self.tail()
 
-    def trim(self, ledger_id: int) -> int:
-        """Drop closed ledgers below ``ledger_id``; return the first that is left."""
+    def trim(self, ledger_id: int, aborted: frozenset[Branch]) -> int:
+        """Drop closed ledgers below ``ledger_id``, their copies settled; return the first that is left."""
         self.require_present()
         below = [closed for closed in self._ledgers if closed < ledger_id and closed != self._open_id]
-        for closed in below[:LEDGERS_TRIMMED_MAX]:
+        below = below[:LEDGERS_TRIMMED_MAX]
+        if below:
+            for window in self._windows.values():
+                window.settle(below[-1], aborted)
+        for closed in below:
             dropped = self._ledgers.pop(closed)
             start = self._trimmed.after if self._trimmed else dropped[0].position
             self._trimmed = EntryRange(start, dropped[-1].position)

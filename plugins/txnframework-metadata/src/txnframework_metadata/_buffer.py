@@ -154,7 +154,12 @@ class MetadataBuffer:
         await self._ready()
         reading = await self._view.refresh()
         # What is open now counts, not what was announced: a transaction must never lose entries it may still commit.
-        swept, first = await self._trimming.trim(ledger_id, reading.seen.max_read)
+        below = min(ledger_id, reading.seen.max_read.ledger_id)
+        # The ledger remembers sequences for longer than abort records are kept, so it is told now what was aborted.
+        # Everything in these ledgers was decided in that reading, and nobody can append to them any more.
+        first_seen = self._trimming.first_seen
+        aborted = await self._view.aborted_between(first_seen, below - 1) if first_seen < below else frozenset()
+        swept, first = await self._trimming.trim(below, aborted)
         self._view.aborted.drop_below(first)
         return swept
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from txnframework.environment import Environment
 from txnframework.interfaces import IManagedLedger, IMetadataStore
+from txnframework.model.ids import Branch
 from txnframework.model.metadata import Expect, Put
 from txnframework.model.paths import abort_record_key, abort_records_range
 from txnframework.model.positions import Position
@@ -72,9 +73,18 @@ class Trimming:
         self._options = options
         self._seen: list[_Trimmed] = []
 
-    async def trim(self, ledger_id: int, max_read: Position) -> tuple[Swept, int]:
-        """Trim below ``ledger_id`` and never past ``max_read``; return what was done and the first ledger left."""
-        first = await self._ledger.trim(min(ledger_id, max_read.ledger_id))
+    @property
+    def first_seen(self) -> int:
+        """The first ledger that was left when this process last trimmed; before that the lowest there can be."""
+        return self._seen[-1].first if self._seen else 0
+
+    async def trim(self, below_ledger_id: int, aborted: frozenset[Branch]) -> tuple[Swept, int]:
+        """
+        Trim below a ledger, where everything is decided and ``aborted`` are the branches that do not count.
+
+        Return what was done and the first ledger left.
+        """
+        first = await self._ledger.trim(below_ledger_id, aborted)
         now_ms = self._environment.now_ms()
         if not self._seen or self._seen[-1].first < first:
             self._seen.append(_Trimmed(now_ms, first))

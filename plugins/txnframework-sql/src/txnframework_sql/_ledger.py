@@ -10,7 +10,7 @@ from zope.interface import implementer
 from txnframework.environment import Environment
 from txnframework.errors import Closed
 from txnframework.interfaces import IManagedLedger, IWatch
-from txnframework.model import Append, Appended, Counted, EntryRange, LedgerEntry, Limit, Position, Tail
+from txnframework.model import Append, Appended, Branch, Counted, EntryRange, LedgerEntry, Limit, Position, Tail
 from txnframework_sql import _append, _entry_rows, _ledger_rows, _trim
 from txnframework_sql._bridge import Bridge
 from txnframework_sql._changes import LedgerChange
@@ -79,13 +79,17 @@ class SqlManagedLedger:
         """Refuse appends for ever; may be repeated, with the same answer."""
         return await self._write(lambda database: _ledger_rows.seal(database, self.managed))
 
-    async def trim(self, ledger_id: int) -> int:
+    async def trim(self, ledger_id: int, aborted: frozenset[Branch]) -> int:
         """Drop closed ledgers below ``ledger_id``, in a bounded step; return the first ledger that is left."""
         # What an earlier trim that did not come to its end has left behind comes first.
         await self._remove_hidden()
+        # Before the first ledger goes: a crash in between leaves copies settled whose entries still stand, and those
+        # are decided anyway.
+        below = min(ledger_id, (await self.tail()).open_ledger_id)
+        await self._settle_copies(below, aborted)
         removed = 0
         while removed < self._options.trim_entries_max:
-            hidden = await self._write(lambda database: _trim.hide_oldest(database, self.managed, ledger_id))
+            hidden = await self._write(lambda database: _trim.hide_oldest(database, self.managed, below))
             if not hidden:
                 break
             removed += hidden
@@ -111,6 +115,23 @@ class SqlManagedLedger:
         for watch in self._armed:
             watch.end()
         self._armed.clear()
+
+    async def _settle_copies(self, below: int, aborted: frozenset[Branch]) -> None:
+        """Settle the window's copies in the closed ledgers below, if there are such ledgers."""
+        if await self._read(lambda database: _trim.first_ledger(database, self.managed)) >= below:
+            return
+        page: _trim.CopyPage | None = _trim.FIRST_COPIES
+        while page is not None:
+            page = await self._settle_page(page, below, aborted)
+
+    async def _settle_page(self, page: _trim.CopyPage, below: int, aborted: frozenset[Branch]) -> _trim.CopyPage | None:
+        """Settle some copies; return where to go on. Looking holds up no writer, and mostly there is nothing to do."""
+        copies, following = await self._read(
+            lambda database: _trim.unsettled_copies(database, self.managed, page, below)
+        )
+        if copies:
+            await self._write(lambda database: _trim.settle_copies(database, self.managed, copies, aborted))
+        return following
 
     async def _remove_hidden(self) -> None:
         while await self._write(lambda database: _trim.remove_hidden(database, self.managed.id)):

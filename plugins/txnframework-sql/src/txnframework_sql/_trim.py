@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, delete, func, select, update
+from collections.abc import Iterable
+from dataclasses import dataclass
 
+from sqlalchemy import bindparam, delete, func, select, tuple_, update
+
+from txnframework.model import Branch, Position, TxnID
 from txnframework_sql._changes import LedgerChange
 from txnframework_sql._database import Database
 from txnframework_sql._ledger_rows import Managed, end_of
@@ -55,6 +59,46 @@ _REMOVE_COPIES = delete(producer_copies).where(
     _COPY.producer == bindparam("of_producer"),
     _COPY.last <= bindparam("upto"),
 )
+_COPIES_AFTER = (
+    select(_COPY.producer, _COPY.last, _COPY.ledger_id, _COPY.entry_id, _COPY.txn, _COPY.branch)
+    .where(
+        _COPY.managed_id == bindparam("of_managed_id"),
+        tuple_(_COPY.producer, _COPY.last) > tuple_(bindparam("after_producer"), bindparam("after_last")),
+    )
+    .order_by(_COPY.producer, _COPY.last)
+    .limit(bindparam("items"))
+)
+# Only the copy that was looked at: in the meantime another one may have replaced it under the same sequence.
+_ONE_COPY = (
+    _COPY.managed_id == bindparam("of_managed_id"),
+    _COPY.producer == bindparam("of_producer"),
+    _COPY.last == bindparam("of_last"),
+    _COPY.ledger_id == bindparam("of_ledger_id"),
+    _COPY.entry_id == bindparam("of_entry_id"),
+)
+_FORGET_COPY = delete(producer_copies).where(*_ONE_COPY)
+_COUNT_COPY = update(producer_copies).where(*_ONE_COPY).values(txn=None, branch=None)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPage:
+    """The copies of a managed ledger behind this one; they are gone through in pages."""
+
+    producer: str
+    last: int
+
+
+FIRST_COPIES = CopyPage("", -1)
+
+
+@dataclass(frozen=True, slots=True)
+class UnsettledCopy:
+    """A copy that a branch appended to a ledger that is about to go."""
+
+    producer: str
+    last: int
+    position: Position
+    branch: Branch
 
 
 def first_ledger(database: Database, managed: Managed) -> int:
@@ -62,6 +106,36 @@ def first_ledger(database: Database, managed: Managed) -> int:
     end = end_of(database, managed)
     found = database.row(_OLDEST, of_managed_id=managed.id, is_trimming=0)
     return end.ledger_id if found is None else int(found[0])
+
+
+def unsettled_copies(
+    database: Database, managed: Managed, page: CopyPage, below: int
+) -> tuple[list[UnsettledCopy], CopyPage | None]:
+    """Return a page's copies that have a branch and stand in ledgers below ``below``; and the next page, if any."""
+    found = database.rows(
+        _COPIES_AFTER, of_managed_id=managed.id, after_producer=page.producer, after_last=page.last, items=STEP
+    )
+    copies = [
+        UnsettledCopy(producer, last, Position(ledger_id, entry_id), Branch(TxnID.parse(txn), branch))
+        for producer, last, ledger_id, entry_id, txn, branch in found
+        if txn is not None and ledger_id < below
+    ]
+    return copies, CopyPage(found[-1][0], found[-1][1]) if len(found) == STEP else None
+
+
+def settle_copies(
+    database: Database, managed: Managed, copies: Iterable[UnsettledCopy], aborted: frozenset[Branch]
+) -> None:
+    """Forget copies of aborted branches; note of the others that they count."""
+    for copy in copies:
+        database.write(
+            _FORGET_COPY if copy.branch in aborted else _COUNT_COPY,
+            of_managed_id=managed.id,
+            of_producer=copy.producer,
+            of_last=copy.last,
+            of_ledger_id=copy.position.ledger_id,
+            of_entry_id=copy.position.entry_id,
+        )
 
 
 def hide_oldest(database: Database, managed: Managed, below: int) -> int:

@@ -22,6 +22,7 @@ from txnframework.testing.harness import Belonging, Crashing, Disconnecting, Har
 
 NAME = "segment://public/default/suite/0000-ffff-0"
 MANY = Limit(1000)
+NONE: frozenset[Branch] = frozenset()
 
 
 class LedgerStoreRules(Suite):

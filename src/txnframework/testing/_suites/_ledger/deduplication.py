@@ -143,3 +143,63 @@ class DeduplicationRules(LedgerStoreRules):
             assert found is not None
             assert found.position == copies[99].position
             assert await ledger.find_sequence("p", 100) is None
+
+    async def test_trim_settles_the_window(self) -> None:
+        """
+        Of a trimmed ledger, sequences of aborted branches are forgotten, the others are remembered and count.
+
+        If this fails, check that they are settled with the trim: later nothing is left that tells an aborted copy from
+        a committed one, and a message that was sent again would be taken for one that stands.
+        """
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            counts, aborted, other = branch(1), branch(2), branch(2, txn=2)
+            entries = (sent("p", 1, 2, counts), sent("p", 3, 4, aborted), sent("q", 3), sent("r", 1, 1, other))
+            old = await send(ledger, *entries)
+            await ledger.roll()
+            (later,) = await send(ledger, sent("p", 5, 5, aborted))
+            tail = await ledger.tail()
+            while await ledger.trim(tail.open_ledger_id, frozenset({aborted, branch(9)})) < tail.open_ledger_id:
+                pass
+        async with self.data.open() as store:
+            ledger = await store.open(NAME)
+            assert await ledger.find_sequence("p", 3) is None
+            for producer, sequence, copy in (("p", 2, old[0]), ("q", 3, old[2]), ("r", 1, old[3])):
+                found = await ledger.find_sequence(producer, sequence)
+                assert found is not None, (producer, sequence)
+                assert (found.position, found.branch) == (copy.position, None), (producer, sequence)
+            found = await ledger.find_sequence("p", 5)
+            assert found is not None
+            assert (found.position, found.branch) == (later.position, aborted), "its ledger is still there"
+            (again,) = await send(ledger, sent("p", 3, 4, branch(3)))
+            assert not again.duplicate
+            (again,) = await send(ledger, sent("p", 1, 2, branch(3)))
+            assert again.duplicate
+
+    async def test_trim_settles_nothing_that_stays(self) -> None:
+        """Copies in ledgers that are not below the id, or open, keep their branches, whatever is said to be aborted."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            (one,) = await send(ledger, sent("p", 1, 1, branch(1)))
+            await ledger.roll()
+            await send(ledger, sent("p", 2, 2, branch(2)))
+            for ledger_id in (one.position.ledger_id, one.position.ledger_id + 1_000):
+                await ledger.trim(ledger_id, frozenset({branch(2)}))
+            found = await ledger.find_sequence("p", 2)
+            assert found is not None
+            assert found.branch == branch(2)
+
+    async def test_trim_settles_many_producers(self) -> None:
+        """However many copies there are, all of them are settled before the ledger is gone."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            names = [f"p{number}" for number in range(1_100)]
+            await send(ledger, *(sent(name, 1, 1, branch(number % 2)) for number, name in enumerate(names)))
+            await ledger.roll()
+            await send(ledger, Append(b"last"))
+            tail = await ledger.tail()
+            while await ledger.trim(tail.open_ledger_id, frozenset({branch(1)})) < tail.open_ledger_id:
+                pass
+            found = [await ledger.find_sequence(name, 1) for name in names[:20] + names[-20:]]
+            assert [copy is None for copy in found] == [False, True] * 20
+            assert {copy.branch for copy in found if copy} == {None}

@@ -7,7 +7,7 @@ import pytest
 from txnframework.errors import Closed, LedgerNotFound, StoreMismatch
 from txnframework.interfaces import ILedgerStore
 from txnframework.model import Append
-from txnframework.testing._suites._ledger._case import NAME, LedgerStoreRules, append, branch, read_all, send
+from txnframework.testing._suites._ledger._case import NAME, NONE, LedgerStoreRules, append, branch, read_all, send
 from txnframework.testing.capabilities import requires
 from txnframework.testing.harness import Belonging
 
@@ -111,7 +111,7 @@ class StoreRules(LedgerStoreRules):
             expected = {1: 9, 2: large, 0x8001: 3}
             assert await store.highest_txn_numbers() == expected
             await ledger.roll()
-            await ledger.trim((await ledger.tail()).open_ledger_id)
+            await ledger.trim((await ledger.tail()).open_ledger_id, NONE)
             assert await store.highest_txn_numbers() == expected
             await store.delete(NAME)
         async with self.data.open() as store:

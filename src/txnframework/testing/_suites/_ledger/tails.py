@@ -10,6 +10,7 @@ from txnframework.model import EARLIEST, Append, Counted, EntryRange, Position
 from txnframework.testing._suites._ledger._case import (
     MANY,
     NAME,
+    NONE,
     LedgerStoreRules,
     append,
     last_of,
@@ -78,13 +79,13 @@ class TailRules(LedgerStoreRules):
             ledger = await store.create(NAME)
             a, b, c = await rolled(ledger, b"a", b"b", b"c")
             before = await ledger.tail()
-            left = await ledger.trim(c.ledger_id)
+            left = await ledger.trim(c.ledger_id, NONE)
             while left < c.ledger_id:
-                left = await ledger.trim(c.ledger_id)
+                left = await ledger.trim(c.ledger_id, NONE)
             assert left == c.ledger_id
             assert await ledger.tail() == before
             assert [entry.data for entry in await read_range(ledger, EntryRange(b, c))] == [b"c"]
-            assert await ledger.trim(a.ledger_id) == c.ledger_id, "trimming again changes nothing"
+            assert await ledger.trim(a.ledger_id, NONE) == c.ledger_id, "trimming again changes nothing"
 
     async def test_open_ledger_is_not_trimmed(self) -> None:
         """Whatever id is given, the open ledger stays with its entries, and appends go on."""
@@ -94,7 +95,7 @@ class TailRules(LedgerStoreRules):
             (b,) = await append(ledger, b"b")
             left = a.ledger_id
             for _ in range(3):
-                left = await ledger.trim(b.ledger_id + 100)
+                left = await ledger.trim(b.ledger_id + 100, NONE)
             assert left == b.ledger_id
             assert [entry.data for entry in await read_range(ledger, EntryRange(a, b))] == [b"b"]
             assert await append(ledger, b"c") == [Position(b.ledger_id, 1)]
@@ -107,7 +108,7 @@ class TailRules(LedgerStoreRules):
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             a, b, c = await rolled(ledger, b"a", b"b", b"c")
-            while await ledger.trim(c.ledger_id) < c.ledger_id:
+            while await ledger.trim(c.ledger_id, NONE) < c.ledger_id:
                 pass
             for entries in (EntryRange(EARLIEST, c), EntryRange(a, c), EntryRange(a, b)):
                 with pytest.raises(EntryTrimmed) as caught:
@@ -124,7 +125,7 @@ class TailRules(LedgerStoreRules):
             ledger = await store.create(NAME)
             (a,) = await rolled(ledger, b"a")
             before = await ledger.tail()
-            await ledger.trim(before.open_ledger_id)
+            await ledger.trim(before.open_ledger_id, NONE)
             assert await ledger.tail() == before
         async with self.data.open() as store:
             ledger = await store.open(NAME)
