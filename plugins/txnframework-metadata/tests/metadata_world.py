@@ -94,6 +94,7 @@ class Wire:
         self._stops: list[Stop] = []
         self._lost: list[Match] = []
         self._refused: list[Match] = []
+        self._dropped: list[Match] = []
 
     def stop(self, match: Match) -> Stop:
         """Hold up the next step that matches, before it is sent."""
@@ -109,6 +110,10 @@ class Wire:
         """Let the next step that matches fail without being applied."""
         self._refused.append(match)
 
+    def drop(self, match: Match) -> None:
+        """Lose the next step that matches on its way, without telling whether it was applied."""
+        self._dropped.append(match)
+
     async def _step(self, name: str, argument: Any, call: Callable[[], Awaitable[T]]) -> T:
         self.steps.append((name, argument))
         for stop in self._stops:
@@ -121,6 +126,10 @@ class Wire:
             if refused(name, argument):
                 self._refused.remove(refused)
                 raise Unavailable("refused by the test")
+        for dropped in self._dropped:
+            if dropped(name, argument):
+                self._dropped.remove(dropped)
+                raise OutcomeUnknown("dropped by the test")
         fault = self.fault()
         if fault == "refused":
             raise Unavailable("refused by chance")

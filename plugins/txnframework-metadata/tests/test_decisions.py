@@ -33,9 +33,13 @@ def part(entry_id: int, *indexes: int) -> Ack:
 
 
 def around(
-    own: tuple[Ack, ...] = (), pending: tuple[Ack, ...] = (), committed: tuple[Ack, ...] = (), cursor: Cursor = START
+    own: tuple[Ack, ...] = (),
+    pending: tuple[Ack, ...] = (),
+    committed: tuple[Ack, ...] = (),
+    cursor: Cursor = START,
+    unsure: tuple[Ack, ...] = (),
 ) -> Surroundings:
-    return Surroundings(own, tuple((T2, ack) for ack in pending), committed, cursor)
+    return Surroundings(own, unsure, tuple((T2, ack) for ack in pending), committed, cursor)
 
 
 # -- overlaps -----------------------------------------------------------------------------------------

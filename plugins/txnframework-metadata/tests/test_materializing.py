@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from metadata_world import OTHER_SEGMENT, World, branch_of, step, waiting
+from metadata_world import OTHER_SEGMENT, PUT_OPERATION, World, branch_of, step, waiting
 
 from txnframework.config import TransactionsSection
-from txnframework.errors import Unavailable
-from txnframework.model import EARLIEST, Position, Swept
+from txnframework.errors import TransactionConflict, Unavailable
+from txnframework.model import EARLIEST, Append, Appended, Position, Swept
 from txnframework.model.paths import abort_record_of
+from txnframework_metadata._options import BufferOptions
 
 WRITE_ABORT = step("put", "/txn-aborted/")
 
@@ -163,5 +164,54 @@ def test_an_abort_record_outlives_its_ledger_by_the_retention() -> None:
         assert await process.values(Position(2, -1)) == []
         assert (await buffer.plan(Position(2, -1), Position(2, 0))).aborted
         assert await buffer.max_read_position() > EARLIEST
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "recheck"])
+def test_an_intent_that_stands_is_never_withdrawn(atomic: bool) -> None:
+    """
+    A later intent that reads the same and was not written gives nobody the right to remove the first one.
+
+    The first send was cancelled and its entry arrives late; without the intent nobody would record that it is aborted.
+    """
+
+    async def main() -> None:
+        world = World(atomic=atomic, transactions=TransactionsSection(max_clock_skew_ms=0, retention_ms=1_000))
+        world.buffer_options = BufferOptions(page_records=3, intents_max=1)
+        process, other = await world.process(), await world.process()
+        txn, second = await process.begin(1_000), await process.begin()
+        ledger = await process.ledger()
+        append = ledger.append
+        under_way: list[tuple[tuple[Append, ...], int | None]] = []
+
+        async def slow(entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
+            under_way.append((entries, ledger_id))
+            return await asyncio.get_running_loop().create_future()
+
+        ledger.append = slow  # type: ignore[method-assign]
+        sending = await waiting(process.send("zombie", branch_of(txn, 9)))
+        sending.cancel()
+        other_sending = await waiting(process.send("evicts the intent", branch_of(second)))
+        other_sending.cancel()
+        await asyncio.gather(sending, other_sending, return_exceptions=True)
+        ledger.append = append  # type: ignore[method-assign]
+
+        stop = process.wire.stop(PUT_OPERATION)
+        again = await waiting(process.send("second", branch_of(txn, 9)))
+        assert stop.reached.is_set()
+        await append(*under_way[0])
+        await world.environment.advance(5_000)
+        await other.coordinator.expire(world.environment.now_ms())
+        process.wire.drop(PUT_OPERATION)
+        stop.go.set()
+        with pytest.raises(TransactionConflict):
+            await again
+        await process.abort(second)
+        await world.environment.advance(100_000)
+        for _ in range(10):
+            await other.coordinator.collect(world.environment.now_ms())
+        assert world.paths("/txn/") == []
+        assert await other.values() == []
 
     asyncio.run(main())

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from txnframework.errors import (
+    Closed,
     NotFound,
     OutcomeUnknown,
     TransactionConflict,
     TransactionDomainMismatch,
     TransactionNotFound,
+    Unavailable,
     VersionMismatch,
 )
 from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
@@ -25,7 +27,7 @@ from txnframework.model.metadata import (
     Record,
 )
 from txnframework.model.paths import header_key, operations_prefix, operations_range
-from txnframework.model.records import AnyOperation, encode
+from txnframework.model.records import AckOperation, AnyOperation, WriteOperation, encode
 from txnframework.model.transactions import State
 from txnframework_metadata._views import (
     LOG_FAMILY_BIT,
@@ -105,21 +107,27 @@ async def put_operations(
     others see records of a transaction that may have ended, which count for nothing. Operations are harmless in
     duplicate, so an unknown outcome is resolved by looking and putting what is missing once more.
 
-    :raises TransactionConflict: the transaction has ended; nothing stands.
-    :raises TransactionNotFound: it is gone; nothing stands.
+    :raises TransactionConflict: the transaction has ended; nothing stands that has an effect.
+    :raises TransactionNotFound: it is gone; as for the conflict.
     :raises OutcomeUnknown: some may stand.
     """
     try:
         return await _put_checked(store, header, operations)
-    except OutcomeUnknown:
-        found = await scan_operations(store, header.transaction.txn_id, page_records)
-    standing, missing = _matched(found, operations)
+    except OutcomeUnknown as error:
+        unknown = error
+    # What stands is left standing whatever happens now. It may be an earlier record that reads the same: an intent that
+    # entries rely on, an acknowledgment that was confirmed. Settling removes it, in the order that loses nothing.
     try:
+        found = await scan_operations(store, header.transaction.txn_id, page_records)
+        standing, missing = _matched(found, operations)
         again = await require_open(store, header.transaction.txn_id)
         return standing + (await _put_checked(store, again, missing) if missing else [])
-    except (TransactionConflict, NotFound):
-        await withdraw(store, standing)
-        raise
+    except (TransactionConflict, NotFound) as error:
+        if all(isinstance(document, WriteOperation) for document in operations):
+            raise  # an intent without an entry has no effect
+        raise OutcomeUnknown(f"{unknown}; then {error}") from error
+    except (Unavailable, Closed) as error:
+        raise OutcomeUnknown(f"{unknown}; then {error}") from error
 
 
 async def _put_checked(
@@ -153,8 +161,13 @@ async def _put_checked(
 def _matched(
     found: Iterable[StoredOperation], operations: Sequence[AnyOperation]
 ) -> tuple[list[StoredOperation], list[AnyOperation]]:
-    """Return which of ``operations`` stand among ``found``, and which do not."""
-    left = list(found)
+    """
+    Return which of ``operations`` stand among ``found``, and which do not.
+
+    An acknowledgment that counts at once is never taken for one that was just put: it may be an earlier one, and what
+    was just put is withdrawn on a conflict.
+    """
+    left = [stored for stored in found if not (isinstance(stored.document, AckOperation) and stored.document.admitted)]
     standing: list[StoredOperation] = []
     missing: list[AnyOperation] = []
     for document in operations:

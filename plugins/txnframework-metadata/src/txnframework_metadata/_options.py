@@ -73,3 +73,11 @@ class PendingAckOptions(Options, frozen=True, kw_only=True):
     acks_per_record_max: Annotated[
         int, Meta(ge=1, description="How many acknowledged positions one record holds at most.")
     ] = 1_000
+    confirmed_records_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How many confirmed records a process remembers; repeating one that it does not remember is"
+            " judged anew.",
+        ),
+    ] = 10_000

@@ -16,11 +16,13 @@ class Surroundings:
     """
     What stands beside a request, all of the request's incarnation.
 
-    ``own``: acknowledgments of the same transaction and branch. ``pending``: those of other transactions that are open,
-    admitted or not. ``committed``: those of others that count and have not reached the cursor.
+    ``own``: confirmed acknowledgments of the same transaction and branch. ``unsure``: recorded ones of it that may
+    never have been confirmed. ``pending``: those of other transactions that are open, admitted or not. ``committed``:
+    those of others that count and have not reached the cursor.
     """
 
     own: tuple[Ack, ...]
+    unsure: tuple[Ack, ...]
     pending: tuple[tuple[TxnID, Ack], ...]
     committed: tuple[Ack, ...]
     cursor: Cursor
@@ -28,28 +30,38 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``conflict``: why it may not be, and because of which transaction. ``repeated``: it stands already."""
+    """
+    ``conflict``: why it may not be, and because of which transaction. ``repeated``: it stands already, confirmed.
+    ``unsure``: with a conflict, some of it may have been recorded before.
+    """
 
     conflict: str = ""
     other: TxnID | None = None
     repeated: bool = False
+    unsure: bool = False
 
 
 def judge(acks: Sequence[Ack], around: Surroundings) -> Verdict:
-    """Return whether ``acks`` may be acknowledged."""
-    lower = next((ack for ack in acks if _is_below_own(ack, around.own)), None)
+    """
+    Return whether ``acks`` may be acknowledged.
+
+    Only what was confirmed may be repeated without another look: a record whose caller was never told may stand beside
+    a confirmed one of another transaction.
+    """
+    lower = next((ack for ack in acks if _is_below_own(ack, (*around.own, *around.unsure))), None)
     if lower is not None:
         return Verdict(f"a cumulative acknowledgment at {lower.position} is behind an earlier one of this transaction")
     new = [ack for ack in acks if not _is_repeated(ack, around.own)]
     if not new:
         return Verdict(repeated=True)
+    unsure = any(overlap(ack, held) for ack in new for held in around.unsure)
     deleted = unite(around.cursor, around.committed)
     for ack in new:
         if _is_deleted(ack, deleted):
-            return Verdict(f"{ack.position} is acknowledged already")
+            return Verdict(f"{ack.position} is acknowledged already", unsure=unsure)
         for txn_id, held in around.pending:
             if overlap(ack, held):
-                return Verdict(f"{ack.position} is acknowledged in {txn_id}, which is open", txn_id)
+                return Verdict(f"{ack.position} is acknowledged in {txn_id}, which is open", txn_id, unsure=unsure)
     return Verdict()
 
 

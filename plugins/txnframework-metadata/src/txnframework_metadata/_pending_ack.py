@@ -28,6 +28,7 @@ from txnframework.model.metadata import Put
 from txnframework.model.records import AckOperation, encode
 from txnframework.model.transactions import State, Transaction
 from txnframework.plugin import SubscriptionContext, options_as
+from txnframework_metadata._confirmed import ConfirmedAcks
 from txnframework_metadata._operations import (
     forget,
     put_operations,
@@ -66,6 +67,10 @@ class MetadataPendingAcks:
         self._store = context.store
         self._cursor = context.cursor
         self._options = options_as(context.options, PendingAckOptions)
+        self._confirmed = ConfirmedAcks(
+            self._options.confirmed_records_max,
+            admitted_is_confirmed=not IAtomicBatchStore.providedBy(context.store),
+        )
         self._adding = asyncio.Lock()
         self._closed = False
 
@@ -101,23 +106,30 @@ class MetadataPendingAcks:
             header = await require_open(self._store, request.branch.txn_id)
             documents = self._documents(request)
             stored = await put_operations(self._store, header, documents, self._options.page_records)
+            reason = f"an acknowledgment in {request.branch.txn_id} failed and may still be recorded"
+            verdict: Verdict | None = None
             try:
-                verdict = await self._look(request, stored)
+                verdict, doubles = await self._look(request, stored)
                 if verdict.conflict:
                     raise TransactionConflict(request.branch.txn_id, verdict.conflict, verdict.other)
                 if not verdict.repeated:
                     await self._admit(stored)
-                    return
             except (Conflict, NotFound, Unavailable, Closed) as error:
                 # It stands and nobody is going to be told that it does: an unknown outcome unless it can be undone.
                 try:
                     await withdraw(self._store, stored)
                 except TxnFrameworkError as undone:
-                    reason = f"an acknowledgment in {request.branch.txn_id} failed and may still be recorded: {error}"
-                    raise OutcomeUnknown(reason) from undone
+                    raise OutcomeUnknown(f"{reason}: {error}") from undone
+                if verdict is not None and verdict.unsure:
+                    # An earlier record of it stands, and it may be one that was confirmed: it is not to be touched.
+                    raise OutcomeUnknown(f"{reason}: {error}") from error
                 raise
+            if verdict.repeated:
+                doubles = stored
+            else:
+                self._confirmed.note(stored)
             with contextlib.suppress(Unavailable, OutcomeUnknown):
-                await withdraw(self._store, stored)
+                await withdraw(self._store, doubles)
 
     async def settle(self, ended: Transaction) -> None:
         """Make an outcome take effect here: the cursor first, then the operations are forgotten."""
@@ -164,14 +176,19 @@ class MetadataPendingAcks:
                 )
         return documents
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Verdict:
+    async def _look(
+        self, request: AckRequest, stored: Sequence[StoredOperation]
+    ) -> tuple[Verdict, list[StoredOperation]]:
         """
         Judge a request whose records stand: the others' operations, their headers, the cursor last.
 
-        An operation whose header is gone by then was settled, and the cursor that is read after that shows it.
+        An operation whose header is gone by then was settled, and the cursor that is read after that shows it. Returned
+        besides: earlier records of the branch that say the same, and are not needed once this one is confirmed.
         """
         just_put = {operation.record.key.path for operation in stored}
+        doubles: list[StoredOperation] = []
         own: list[Ack] = []
+        unsure: list[Ack] = []
         pending: list[tuple[TxnID, Ack]] = []
         committed: list[Ack] = []
         for txn_id, operations in (await self._operations_by_txn()).items():
@@ -182,17 +199,22 @@ class MetadataPendingAcks:
                 if not isinstance(document, AckOperation) or document.incarnation != request.incarnation:
                     continue
                 if same:
-                    repeatable = document.admitted and operation.record.key.path not in just_put
-                    if repeatable and document.branch == request.branch.number:
+                    if document.branch != request.branch.number or operation.record.key.path in just_put:
+                        continue
+                    if self._confirmed.holds(operation):
                         own += acks_of(document)
+                    elif document.admitted:
+                        unsure += acks_of(document)
+                        doubles += [operation] if _is_replaced(operation, stored) else []
                 elif header is not None and header.transaction.state is State.OPEN:
                     pending += ((txn_id, ack) for ack in acks_of(document))
                 elif header is not None and header.transaction.counts(document.branch):
                     committed += acks_of(document)
         cursor = await self._cursor.load()
         if cursor.incarnation != request.incarnation:
-            return Verdict("the subscription was moved or made again since the messages were received")
-        return judge(request.acks, Surroundings(tuple(own), tuple(pending), tuple(committed), cursor))
+            return Verdict("the subscription was moved or made again since the messages were received"), []
+        around = Surroundings(tuple(own), tuple(unsure), tuple(pending), tuple(committed), cursor)
+        return judge(request.acks, around), doubles
 
     async def _admit(self, stored: Sequence[StoredOperation]) -> None:
         """Let records count that were put before the header was looked at again."""
@@ -245,6 +267,7 @@ class MetadataPendingAcks:
         for incarnation, acks in sorted(plain.items()):
             await self._cursor.apply(incarnation, tuple(acks), None)
         await forget(self._store, operations)
+        self._confirmed.forget(operations)
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -268,6 +291,16 @@ class MetadataPendingAcks:
     def _require_open(self) -> None:
         if self._closed:
             raise Closed(f"the pending acknowledgments of {self.subscription} on {self.segment} were closed")
+
+
+def _is_replaced(earlier: StoredOperation, stored: Sequence[StoredOperation]) -> bool:
+    """
+    Whether a record that was just put says the same under a higher key.
+
+    By key, so that of two processes that see each other's records only one removes the other's.
+    """
+    path = earlier.record.key.path
+    return any(put.document == earlier.document and put.record.key.path > path for put in stored)
 
 
 def _pending(operations: Sequence[StoredOperation]) -> tuple[PendingAck, ...]:
