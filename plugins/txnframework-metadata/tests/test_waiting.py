@@ -8,6 +8,7 @@ import pytest
 from metadata_world import World, branch_of, step, waiting
 
 from txnframework.errors import Closed, Unavailable
+from txnframework.interfaces import IWatch
 from txnframework.model import EARLIEST, Position
 from txnframework.testing.clock import run_ready
 
@@ -194,5 +195,48 @@ def test_readings_wanted_at_the_same_time_are_shared() -> None:
         process.wire.steps.clear()
         await asyncio.gather(*(buffer.max_read_position() for _ in range(20)))
         assert sum(name == "scan_index" for name, _ in process.wire.steps) <= 2
+
+    asyncio.run(main())
+
+
+def test_who_comes_while_a_failed_follower_stops_is_told() -> None:
+    """Giving watches back takes a round trip; who asks in the meantime is answered or failed, and never forgotten."""
+
+    class SlowWatch:
+        def __init__(self, watch: IWatch) -> None:
+            self._watch = watch
+
+        async def changed(self) -> None:
+            await self._watch.changed()
+
+        async def close(self) -> None:
+            await run_ready()
+            await self._watch.close()
+
+    async def main() -> None:
+        process = await World().process()
+        ledger = await process.ledger()
+        arm = ledger.watch
+
+        async def watch() -> SlowWatch:
+            return SlowWatch(await arm())
+
+        ledger.watch = watch  # type: ignore[method-assign, assignment]
+        buffer = await process.buffer()
+        await buffer.recover()
+        process.wire.refuse(step("scan_index", "writes-by-segment"))
+
+        async def patient() -> Position:
+            while True:
+                try:
+                    return await buffer.advanced(Position(1, -1))
+                except Unavailable:
+                    continue
+
+        waits = await waiting(patient())
+        joins = await waiting(patient())
+        await process.send("a")
+        assert await asyncio.wait_for(asyncio.gather(waits, joins), 10) == [Position(1, 0)] * 2
+        await buffer.close()
 
     asyncio.run(main())

@@ -79,33 +79,40 @@ class Announcements:
     async def _follow(self) -> None:
         """Read the segment whenever it may have moved and somebody waits; an error goes to those who wait."""
         watches: list[IWatch] = []
-        pin: tuple[TxnID, IWatch] | None = None
         try:
-            # Armed before the first reading, so that no change falls between the two.
-            grown = await self._ledger.watch()
-            watches.append(grown)
-            while True:
-                await self._wanted.wait()
-                self._kicked.clear()
-                reading = await self._view.refresh()
-                if not self._waiters:
-                    self._wanted.clear()
-                    continue
-                pinned_by = reading.seen.pin
-                if pin is not None and pin[0] != pinned_by:
-                    watches.remove(pin[1])
-                    await pin[1].close()
-                    pin = None
-                if pin is None and pinned_by is not None:
-                    pin = (pinned_by, await self._store.watch(header_key(pinned_by)))
-                    watches.append(pin[1])
-                    continue  # it may have ended before its watch was armed
-                moved = grown if pin is None else pin[1]
-                await first_of([moved.changed(), self._kicked.wait()])
+            try:
+                await self._follow_with(watches)
+            finally:
+                await close_all(watches)
         except Exception as error:
+            # Last, with nothing awaited after it: who comes while the watches are closed still finds this task running,
+            # relies on it, and would otherwise never be told.
             self._fail(error)
-        finally:
-            await close_all(watches)
+
+    async def _follow_with(self, watches: list[IWatch]) -> None:
+        """Follow until something fails; ``watches`` are those to be given back."""
+        pin: tuple[TxnID, IWatch] | None = None
+        # Armed before the first reading, so that no change falls between the two.
+        grown = await self._ledger.watch()
+        watches.append(grown)
+        while True:
+            await self._wanted.wait()
+            self._kicked.clear()
+            reading = await self._view.refresh()
+            if not self._waiters:
+                self._wanted.clear()
+                continue
+            pinned_by = reading.seen.pin
+            if pin is not None and pin[0] != pinned_by:
+                watches.remove(pin[1])
+                await pin[1].close()
+                pin = None
+            if pin is None and pinned_by is not None:
+                pin = (pinned_by, await self._store.watch(header_key(pinned_by)))
+                watches.append(pin[1])
+                continue  # it may have ended before its watch was armed
+            moved = grown if pin is None else pin[1]
+            await first_of([moved.changed(), self._kicked.wait()])
 
     def _answer(self) -> None:
         """Answer those whose position has come, and all when the segment is sealed and decided to its end."""
