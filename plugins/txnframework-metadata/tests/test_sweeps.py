@@ -9,10 +9,10 @@ from metadata_world import OTHER_SEGMENT, SEGMENT, SUBSCRIPTION, Process, World,
 
 from txnframework.config import TransactionsSection
 from txnframework.errors import InvalidTransactionState
-from txnframework.model import Ack, Begin, Participant, Position, PutSequential, State, Swept, TxnID
-from txnframework.model.paths import operations_prefix
-from txnframework.model.records import AckDocument, AckOperation, encode
-from txnframework_metadata._views import operation_indexes
+from txnframework.model import Ack, Begin, Key, Participant, Position, Put, PutSequential, State, Swept, TxnID
+from txnframework.model.paths import header_key, operations_prefix
+from txnframework.model.records import AckDocument, AckOperation, TransactionHeader, decode, encode
+from txnframework_metadata._views import header_indexes, operation_indexes
 
 RETENTION = TransactionsSection(retention_ms=10_000, max_clock_skew_ms=500)
 
@@ -221,5 +221,92 @@ def test_open_transactions_are_left_alone() -> None:
             await process.send(f"{at}", branch_of(txn, at))
         assert await collect_all(process) == 0
         assert world.operations() == 5
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("sweep_transactions_max", [1, 2, 3])
+def test_what_cannot_be_collected_does_not_starve_the_others(sweep_transactions_max: int) -> None:
+    """However many and however old such headers are, of either state; and the sweeps come to rest."""
+
+    async def main() -> None:
+        section = TransactionsSection(
+            retention_ms=1_000, max_clock_skew_ms=0, sweep_transactions_max=sweep_transactions_max
+        )
+        world = World(transactions=section)
+        process = await world.process()
+        for segment in (OTHER_SEGMENT, SEGMENT):
+            for at in range(6):
+                txn = await process.begin()
+                await process.send(f"{at}", branch_of(txn), segment)
+                await (process.commit(txn) if at % 2 else process.abort(txn))
+            await world.environment.advance(10)
+        process.unavailable.add(OTHER_SEGMENT)
+        await world.environment.advance(100_000)
+        now_ms = world.environment.now_ms()
+        swept = await process.coordinator.collect(now_ms)
+        for _ in range(30):
+            if swept.next_ms is None and not swept.done:
+                break
+            swept = await process.coordinator.collect(now_ms)
+        else:
+            pytest.fail("there is always something due")
+        assert len(world.paths("/txn/")) == 6
+        assert len(world.paths("/txn-op/")) == 6
+
+    asyncio.run(main())
+
+
+async def damage(process: Process, txn_id: TxnID) -> None:
+    """Overwrite a header with one that no release knows; its index entry stays."""
+    record = await process.wire.inner.get(header_key(txn_id))
+    indexes = header_indexes(txn_id, decode(TransactionHeader, record))
+    await process.wire.inner.put(Put(record.key, b'{"format":2}', record.version, indexes))
+
+
+@pytest.mark.parametrize("sweep_transactions_max", [1, 100])
+def test_a_damaged_header_stops_no_time_out(sweep_transactions_max: int) -> None:
+    """It is counted as left, at every sweep; those behind it are aborted, and the next deadline is known."""
+
+    async def main() -> None:
+        section = TransactionsSection(max_clock_skew_ms=0, sweep_transactions_max=sweep_transactions_max)
+        process = await World(transactions=section).process()
+        damaged = await process.begin(1_000)
+        overdue, damaged_later, later = [await process.begin(ms) for ms in (2_000, 8_000, 9_000)]
+        for txn in (damaged, damaged_later):
+            await damage(process, txn.txn_id)
+        now_ms = process.world.environment.now_ms() + 3_000
+        swept = await process.coordinator.expire(now_ms)
+        assert swept.left
+        if sweep_transactions_max == 1:
+            assert swept.next_ms == now_ms
+            swept = await process.coordinator.expire(now_ms)
+        assert swept.next_ms == later.deadline_ms
+        assert (await process.coordinator.describe(overdue.txn_id)).state is State.ABORTED
+        assert (await process.coordinator.describe(later.txn_id)).state is State.OPEN
+
+    asyncio.run(main())
+
+
+def test_damaged_records_stop_no_collecting() -> None:
+    """A header or an operation that cannot be read stays, with what belongs to it; all others are collected."""
+
+    async def main() -> None:
+        world = World(transactions=TransactionsSection(retention_ms=1_000, max_clock_skew_ms=0))
+        process = await world.process()
+        txns = [await process.begin() for _ in range(4)]
+        for txn in txns:
+            await process.send("a", branch_of(txn))
+            await process.abort(txn)
+        await damage(process, txns[0].txn_id)
+        (path,) = world.paths(f"/txn-op/{txns[1].txn_id}")
+        record = await process.wire.inner.get(Key(path, str(txns[1].txn_id)))
+        await process.wire.inner.put(Put(record.key, b"{}", record.version))
+        await world.environment.advance(100_000)
+        for _ in range(10):
+            await process.coordinator.collect(world.environment.now_ms())
+        kept = [str(txn.txn_id) for txn in txns[:2]]
+        assert [path.rpartition("/")[2] for path in world.paths("/txn/")] == kept
+        assert world.operations() == 2
 
     asyncio.run(main())

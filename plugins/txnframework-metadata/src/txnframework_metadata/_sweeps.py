@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from txnframework.config import TransactionsSection
 from txnframework.environment import Environment
 from txnframework.errors import (
+    Corrupt,
     InvalidTransactionState,
     OutcomeUnknown,
     TxnFrameworkError,
@@ -19,7 +21,7 @@ from txnframework.interfaces import IMetadataStore, IParticipants
 from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
 from txnframework.model.indexes import TXN_BY_DEADLINE, TXN_BY_FINAL_STATE
-from txnframework.model.metadata import KeyRange
+from txnframework.model.metadata import IndexRange, KeyRange
 from txnframework.model.paths import all_operations_range, header_key
 from txnframework.model.transactions import State, Swept, Transaction
 from txnframework_metadata._applications import Applications
@@ -29,6 +31,8 @@ from txnframework_metadata._options import CoordinatorOptions
 from txnframework_metadata._views import Header, StoredOperation, header_of, operation_of, participants_of
 
 _LOG = logging.getLogger(__name__)
+
+_FINAL = (State.COMMITTED, State.ABORTED)
 
 
 @dataclass
@@ -66,7 +70,10 @@ class Sweeps:
         self._environment = environment
         self._transactions = transactions
         self._options = options
-        self._operations_left: KeyRange = all_operations_range()
+        # What a pass that takes several sweeps has not come to yet; nothing: the next sweep begins another.
+        self._overdue_left: IndexRange | None = None
+        self._finals_left: dict[State, IndexRange] = {}
+        self._operations_left: KeyRange | None = None
 
     # -- settling -------------------------------------------------------------------------------------
 
@@ -92,7 +99,7 @@ class Sweeps:
                 _LOG.warning("transaction %s could not be settled at %s: %s", ended.txn_id, participant, error)
         try:
             await self._applications.settle(ended, operations)
-        except (Unavailable, OutcomeUnknown) as error:
+        except (Unavailable, OutcomeUnknown, Corrupt) as error:
             _LOG.warning("transaction %s could not be settled at its application: %s", ended.txn_id, error)
         left = len(await scan_operations(self._store, ended.txn_id, self._options.page_records))
         return Swept(max(0, len(operations) - left), left)
@@ -104,21 +111,40 @@ class Sweeps:
         tally = _Tally()
         skew_ms = self._transactions.max_clock_skew_ms
         overdue = index_keys.range_below(TXN_BY_DEADLINE, now_ms - skew_ms)
-        page = await self._store.scan_index(overdue, self._transactions.sweep_transactions_max)
+        # On from where the last sweep stopped, or a page of what cannot be aborted would hide the others for ever.
+        page = await self._store.scan_index(self._overdue_left or overdue, self._transactions.sweep_transactions_max)
+        self._overdue_left = page.resume if isinstance(page.resume, IndexRange) else None
         for record in page.records:
-            transaction = header_of(record).transaction
             try:
+                transaction = header_of(record).transaction
                 await abort_open(self._store, self._environment, transaction, self._options.attempts_max)
                 tally.done += 1
-            except (Unavailable, OutcomeUnknown) as error:
-                _LOG.warning("transaction %s could not be aborted at its deadline: %s", transaction.txn_id, error)
+            except Corrupt as error:
+                _LOG.error("a transaction cannot be aborted at its deadline: %s", error)
                 tally.left += 1
-        if page.resume is not None:
+            except (Unavailable, OutcomeUnknown) as error:
+                _LOG.warning("%s could not be aborted at its deadline: %s", record.key.path, error)
+                tally.left += 1
+                tally.due(now_ms)
+        if self._overdue_left is not None:
             tally.left += 1
-        following = await self._store.scan_index(index_keys.prefix_range(TXN_BY_DEADLINE), 1)
-        for record in following.records:
-            tally.due(header_of(record).transaction.deadline_ms + skew_ms)
+            tally.due(now_ms)
+        following = await self._first_readable(_rest(overdue, index_keys.prefix_range(TXN_BY_DEADLINE)))
+        if following is not None:
+            tally.due(following.transaction.deadline_ms + skew_ms)
         return tally.swept()
+
+    async def _first_readable(self, entries: IndexRange) -> Header | None:
+        """Return the first header in a range that is not damaged."""
+        left: IndexRange | KeyRange | None = entries
+        records_max = 1
+        while isinstance(left, IndexRange):
+            page = await self._store.scan_index(left, records_max)
+            for record in page.records:
+                with contextlib.suppress(Corrupt):
+                    return header_of(record)
+            left, records_max = page.resume, self._options.page_records
+        return None
 
     # -- collecting -----------------------------------------------------------------------------------
 
@@ -129,34 +155,51 @@ class Sweeps:
         A header goes only when no operation of it is left: it is what an operation's effect is decided by.
         """
         tally = _Tally()
-        room = self._transactions.sweep_transactions_max
-        for state in (State.COMMITTED, State.ABORTED):
-            room -= await self._collect_state(state, now_ms, room, tally)
-        await self._finish_operations(now_ms, tally)
-        return tally.swept()
-
-    async def _collect_state(self, state: State, now_ms: int, room: int, tally: _Tally) -> int:
-        """Collect headers of one final state, oldest first; return how many were looked at."""
         kept_ms = self._transactions.retention_ms + self._transactions.max_clock_skew_ms
-        looked_at = 0
-        if room > 0:
-            expired = index_keys.range_below(TXN_BY_FINAL_STATE, state.value, now_ms - kept_ms)
-            page = await self._store.scan_index(expired, room)
-            for record in page.records:
-                looked_at += 1
-                if await self._collect_one(header_of(record)):
-                    tally.done += 1
-                else:
-                    tally.left += 1
-            if page.resume is not None:
+        if not self._finals_left and self._operations_left is None:
+            # A pass ends before the next one begins, or passes over different things would keep each other going.
+            self._finals_left = {state: _expired(state, now_ms - kept_ms) for state in _FINAL}
+            self._operations_left = all_operations_range()
+        room = self._transactions.sweep_transactions_max
+        for state in tuple(self._finals_left):
+            # At least one of each: what cannot be collected of one state must not starve the other.
+            share = room // 2 if state is not tuple(self._finals_left)[-1] else room
+            room -= await self._collect_state(state, max(1, share), tally)
+        for state in _FINAL:
+            await self._note_next(state, now_ms, kept_ms, tally)
+        if self._operations_left is not None:
+            await self._finish_operations(self._operations_left, now_ms, tally)
+        for left in (*self._finals_left.values(), self._operations_left):
+            if left is not None:
                 tally.left += 1
                 tally.due(now_ms)
-        oldest = await self._store.scan_index(index_keys.prefix_range(TXN_BY_FINAL_STATE, state.value), 1)
-        for record in oldest.records:
-            due_ms = (header_of(record).transaction.finalized_ms or 0) + kept_ms
-            if due_ms > now_ms:
-                tally.due(due_ms)
-        return looked_at
+        return tally.swept()
+
+    async def _collect_state(self, state: State, room: int, tally: _Tally) -> int:
+        """Collect a page of headers of one final state, oldest first; return how many were looked at."""
+        page = await self._store.scan_index(self._finals_left[state], room)
+        if isinstance(page.resume, IndexRange):
+            self._finals_left[state] = page.resume
+        else:
+            del self._finals_left[state]
+        for record in page.records:
+            try:
+                collected = await self._collect_one(header_of(record))
+            except Corrupt as error:
+                _LOG.error("a transaction cannot be collected: %s", error)
+                collected = False
+            if collected:
+                tally.done += 1
+            else:
+                tally.left += 1
+        return len(page.records)
+
+    async def _note_next(self, state: State, now_ms: int, kept_ms: int, tally: _Tally) -> None:
+        """Note when the first header of a state can be collected that cannot be yet."""
+        whole = index_keys.prefix_range(TXN_BY_FINAL_STATE, state.value)
+        oldest = await self._first_readable(_rest(_expired(state, now_ms - kept_ms), whole))
+        if oldest is not None:
+            tally.due((oldest.transaction.finalized_ms or 0) + kept_ms)
 
     async def _collect_one(self, header: Header) -> bool:
         """Settle what is left of a transaction, then delete its header; False if something is still left."""
@@ -173,35 +216,56 @@ class Sweeps:
             return False
         return True
 
-    async def _finish_operations(self, now_ms: int, tally: _Tally) -> None:
+    async def _finish_operations(self, left: KeyRange, now_ms: int, tally: _Tally) -> None:
         """
         Look at a page of operations of all transactions: finish those of transactions whose process did not.
 
         An operation whose header is gone was put on a store without atomic batches by a process that died before it
         could look again; it was never admitted and is deleted without effect.
         """
-        page = await self._store.scan(self._operations_left, self._options.page_records)
-        more = isinstance(page.resume, KeyRange)
-        self._operations_left = page.resume if isinstance(page.resume, KeyRange) else all_operations_range()
-        if more:
-            tally.left += 1
-            tally.due(now_ms)
+        page = await self._store.scan(left, self._options.page_records)
+        self._operations_left = page.resume if isinstance(page.resume, KeyRange) else None
         by_txn: dict[TxnID, list[StoredOperation]] = {}
         for record in page.records:
-            operation = operation_of(record)
-            by_txn.setdefault(operation.txn_id, []).append(operation)
+            try:
+                operation = operation_of(record)
+            except Corrupt as error:
+                _LOG.error("an operation cannot be finished: %s", error)
+                tally.left += 1
+            else:
+                by_txn.setdefault(operation.txn_id, []).append(operation)
         for txn_id, operations in by_txn.items():
-            header = await read_header(self._store, txn_id)
-            if header is None:
-                await forget(self._store, operations)
-                tally.done += len(operations)
-            elif header.transaction.finalized_ms is not None:
-                due_ms = header.transaction.finalized_ms + self._options.settle_delay_ms
-                if due_ms > now_ms:
-                    tally.due(due_ms)
-                    continue
-                # All of them, not only this page: that a batch began and what it consumed stand in different ones.
-                whole = await scan_operations(self._store, txn_id, self._options.page_records)
-                swept = await self._settle_ended(header.transaction, whole)
-                tally.done += swept.done
-                tally.left += swept.left
+            try:
+                await self._finish_transaction(txn_id, operations, now_ms, tally)
+            except Corrupt as error:
+                _LOG.error("operations of a transaction cannot be finished: %s", error)
+                tally.left += len(operations)
+
+    async def _finish_transaction(
+        self, txn_id: TxnID, operations: Sequence[StoredOperation], now_ms: int, tally: _Tally
+    ) -> None:
+        """Finish a transaction of which these operations were found, if its process had the time to."""
+        header = await read_header(self._store, txn_id)
+        if header is None:
+            await forget(self._store, operations)
+            tally.done += len(operations)
+        elif header.transaction.finalized_ms is not None:
+            due_ms = header.transaction.finalized_ms + self._options.settle_delay_ms
+            if due_ms > now_ms:
+                tally.due(due_ms)
+                return
+            # All of them, not only this page: that a batch began and what it consumed stand in different ones.
+            whole = await scan_operations(self._store, txn_id, self._options.page_records)
+            swept = await self._settle_ended(header.transaction, whole)
+            tally.done += swept.done
+            tally.left += swept.left
+
+
+def _expired(state: State, finalized_ms_max: int) -> IndexRange:
+    """Return the headers of a final state that ended no later than this."""
+    return index_keys.range_below(TXN_BY_FINAL_STATE, state.value, finalized_ms_max)
+
+
+def _rest(first: IndexRange, whole: IndexRange) -> IndexRange:
+    """Return what of a range comes after its first part."""
+    return IndexRange(whole.index, first.stop, whole.stop)
