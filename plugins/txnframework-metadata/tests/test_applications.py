@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from metadata_world import Process, World, step, waiting
+from metadata_world import Process, World, branch_of, step, waiting
 
 from txnframework.config import TransactionsSection
-from txnframework.errors import Fenced, TransactionConflict
+from txnframework.errors import Fenced, OutcomeUnknown, TransactionConflict
 from txnframework.model import BatchID, CommittedBatch, Position, SourceRange, State, TxnID
 from txnframework.model.records import ApplicationRecord, CommittedBatchDocument
 from txnframework_metadata import _application_record as pure
@@ -334,3 +334,60 @@ def test_an_outcome_of_another_query_is_added() -> None:
     new = CommittedBatchDocument(query="two", version=0)
     included = pure.with_outcome(record, TxnID(0, 1), new, pure.Bounds(5, 5))
     assert included.committed == [*record.committed, new]
+
+
+def test_a_lost_reply_that_cannot_be_read_back_is_an_unknown_outcome() -> None:
+    """Not a plain failure, which would say that the record did not change; calling again finds what was written."""
+
+    async def main() -> None:
+        process = await World().process()
+        await process.coordinator.claim(APP, "run-1")
+        process.wire.lose_reply(step("put", "/txn-app/"))
+        stop = process.wire.stop(step("put", "/txn-app/"))
+        claiming = await waiting(process.coordinator.claim(APP, "run-2"))
+        process.wire.refuse(step("get", "/txn-app/"))
+        stop.go.set()
+        with pytest.raises(OutcomeUnknown):
+            await claiming
+        assert (await process.coordinator.claim(APP, "run-2")).run == "run-2"
+
+    asyncio.run(main())
+
+
+def test_a_run_that_first_calls_late_fences_the_newer_one_and_harms_nothing() -> None:
+    """Nothing tells that it is the older one; the newer run is told, and starts again as another run."""
+
+    async def main() -> None:
+        process = await World().process()
+        newer = await process.coordinator.begin_batch(batch(1, "run-2"), 60_000)
+        await process.coordinator.begin_batch(batch(0, "run-1"), 60_000)
+        assert (await process.coordinator.describe(newer.txn_id)).state is State.ABORTED
+        with pytest.raises(Fenced):
+            await process.coordinator.begin_batch(batch(1, "run-2"), 60_000)
+        await process.coordinator.begin_batch(batch(1, "run-3"), 60_000)
+        with pytest.raises(Fenced):
+            await process.coordinator.begin_batch(batch(0, "run-1"), 60_000)
+
+    asyncio.run(main())
+
+
+def test_a_batch_whose_operations_fill_more_than_a_page_keeps_its_ranges() -> None:
+    """A sweep that comes to its first page settles it by all of them."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.coordinator.begin_batch(batch(1), 60_000)
+        for number in (5, 6):
+            await process.send(f"{number}", branch_of(txn, number))
+        await process.coordinator.finish_batch(batch(1), txn.txn_id, RANGES)
+        await process.commit(txn, 0, 5, 6)
+        await world.environment.advance(10_000)
+        for _ in range(4):
+            await process.coordinator.collect(world.environment.now_ms())
+        application = await process.coordinator.application(APP)
+        assert application is not None
+        assert application.committed == (CommittedBatch("query-1", 1, RANGES),)
+        assert world.operations() == 0
+
+    asyncio.run(main())

@@ -122,7 +122,10 @@ class IApplicationCoordinator(ITransactionCoordinator):
         """
         Make ``run`` the one that may go on; idempotent.
 
+        A run is not known to be older before it has claimed: the first call for a run fences whichever run was there.
+
         :raises Fenced: ``run`` is a past run.
+        :raises OutcomeUnknown: call again.
         """
 
     async def begin_batch(batch: BatchID, timeout_ms: int) -> Transaction:
@@ -132,6 +135,10 @@ class IApplicationCoordinator(ITransactionCoordinator):
         A transaction of an earlier run, or of an earlier batch, that is still open is aborted first. If the batch's
         transaction ended, another begins (a batch that was committed already is written again and then judged a
         replay: writers always stage).
+
+        A run that has not claimed before claims here. Hence a task of a dead run that was held up before its run's very
+        first call, and goes on after a newer run has claimed, fences that one: nothing is lost or doubled, its open
+        transaction is aborted and its next call raises Fenced; starting it again, as a new run, goes on.
 
         :raises Fenced: the run is a past one.
         :raises OutcomeUnknown: call again.

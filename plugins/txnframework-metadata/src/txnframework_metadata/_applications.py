@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from txnframework.environment import Environment
-from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
+from txnframework.errors import Closed, OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.interfaces import IMetadataStore
 from txnframework.model.ids import TxnID
 from txnframework.model.metadata import Expect, Expected, Put
@@ -88,7 +88,12 @@ class Applications:
         raise Unavailable(f"application {name} could not be claimed: its record changes too often")
 
     async def begin_batch(self, batch: BatchID, timeout_ms: int) -> Transaction:
-        """Return the one open transaction of a batch; of several callers one begins it and the others find it."""
+        """
+        Return the one open transaction of a batch; of several callers one begins it and the others find it.
+
+        Whoever comes first for a run claims for it, since no other step tells a run before its first batch. Nothing in
+        the record could say that this run is an older one: a newer run may go back to an earlier batch as well.
+        """
         for _ in range(self._options.attempts_max):
             record, version = await self._load(batch.application)
             if record is None or record.run != batch.run:
@@ -211,8 +216,12 @@ class Applications:
             await self._store.put(Put(application_key(name), encode(record), expected))
         except VersionMismatch:
             return False
-        except OutcomeUnknown:
-            found, _ = await self._load(name)
+        except OutcomeUnknown as unknown:
+            try:
+                found, _ = await self._load(name)
+            except (Unavailable, Closed) as error:
+                # Passed on as it is, it would say that nothing was changed.
+                raise OutcomeUnknown(f"the record of application {name} may have changed: {unknown}") from error
             return found == record
         return True
 
