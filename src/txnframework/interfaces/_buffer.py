@@ -43,10 +43,12 @@ class ITransactionBuffer(Interface):
         replaced. A batch whose sequences are partly stored is reported as a duplicate with the earlier copy's
         ``sequence``; the caller sends the rest.
 
-        :raises TransactionConflict: the transaction has ended, or the earlier copy belongs to another open transaction
-            or branch; nothing was appended.
-        :raises TransactionNotFound: the transaction never began or was forgotten; nothing was appended.
-        :raises LedgerSealed: route the entries again, to the children; nothing was appended.
+        :raises TransactionConflict: the transaction has ended, or the earlier copy of an entry belongs to another open
+            transaction or branch; that entry was not appended, other entries of the call may stand in the branch. Give
+            the branch up; without a branch, send again with the same sequences once the other transaction has ended.
+        :raises TransactionNotFound: the transaction never began or was forgotten; as for the conflict.
+        :raises LedgerSealed: route the entries again, to the children, with the same sequences: some may stand here,
+            and are found by their sequence as copies.
         :raises OutcomeUnknown: as for a cancelled call, they may or may not stand there; send again with the same
             sequence, or give the branch up.
         """
