@@ -39,3 +39,26 @@ def test_a_metadata_store_from_a_backup(sqlite: Stores, tmp_path: Path) -> None:
         assert ledger in str(refused.value)
 
     asyncio.run(work())
+
+
+def test_a_ledger_store_from_a_backup(sqlite: Stores, tmp_path: Path) -> None:
+    """A cursor that is ahead of its segment gives it away when the subscription is opened."""
+
+    async def work() -> None:
+        metadata, ledger = (f"sqlite:///{tmp_path}/{name}.db" for name in ("metadata", "ledger"))
+        opening: dict[str, object] = {"metadata": {"url": metadata}, "ledger": {"url": ledger}}
+        async with txnframework.open(opening, registry=sqlite.registry) as client:
+            await client.create_topic("orders")
+        shutil.copy(tmp_path / "ledger.db", tmp_path / "backup.db")
+        async with txnframework.open(opening, registry=sqlite.registry) as client:
+            await (await client.producer("orders")).send(b"one")
+            async with await client.consumer("orders", "billing", start="earliest") as consumer:
+                await consumer.ack(await consumer.receive(timeout_ms=10_000))
+        async with txnframework.open(opening, registry=sqlite.registry) as client:
+            await (await client.consumer("orders", "billing")).close()
+        shutil.copy(tmp_path / "backup.db", tmp_path / "ledger.db")
+        async with txnframework.open(opening, registry=sqlite.registry) as client:
+            with pytest.raises(StoreMismatch, match="billing has acknowledged"):
+                await client.consumer("orders", "billing")
+
+    asyncio.run(work())

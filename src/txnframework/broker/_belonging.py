@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from txnframework.broker._cursors import StoredCursor
 from txnframework.errors import StoreMismatch
-from txnframework.interfaces import ILedgerStore, IMetadataStore
+from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
 from txnframework.model import paths, records
 
 
@@ -32,3 +33,24 @@ async def check_belonging(store: IMetadataStore, ledgers: ILedgerStore, store_ur
                 f"{coordinator}, but {store_url} ({store.identity!r}) reserved numbers below {reserved} only; "
                 "one of them was restored from a backup"
             )
+
+
+async def check_cursor(cursor: StoredCursor, ledger: IManagedLedger) -> None:
+    """
+    Refuse a cursor that is ahead of its segment: the ledger store was restored from a backup.
+
+    The cursor is read first. It never passes what may be read, so in a healthy pair the segment reaches at least as
+    far when it is asked afterwards.
+
+    :raises StoreMismatch: the cursor points past the end.
+    """
+    found = await cursor.read()
+    if found is None:
+        return
+    furthest = max([found.mark_delete, *(last for _, last in found.deleted)])
+    end = (await ledger.tail()).last_confirmed
+    if furthest > end:
+        raise StoreMismatch(
+            f"subscription {cursor.subscription} has acknowledged {furthest} of {cursor.segment}, which ends at {end}; "
+            "the ledger store was restored from a backup"
+        )

@@ -53,13 +53,18 @@ class StoredCursor:
 
         :raises SubscriptionNotFound: there is no such subscription, or it was given up.
         """
-        cursor = await self._read()
+        cursor = await self.read()
         if cursor is None and await self._known_to_topic():
             await self.start(EARLIEST)
-            cursor = await self._read()
+            cursor = await self.read()
         if cursor is None or cursor.tombstone:
             raise SubscriptionNotFound(self.topic, self.subscription)
         return cursor
+
+    async def read(self) -> Cursor | None:
+        """Return what is recorded, tombstones included, None if nothing is; makes nothing."""
+        record = await self._store.get(self._key)
+        return None if record is None else _decoded(record)
 
     async def start(self, at: Position) -> None:
         """Make it, with everything up to ``at`` done, unless it is there; a given-up one begins a new life."""
@@ -110,7 +115,7 @@ class StoredCursor:
         the acknowledgment again, which is still recorded, finds the entry there and moves the cursor.
         """
         if processed is not None:
-            found = await self._read()
+            found = await self.read()
             if not _lives(found, incarnation):
                 return False
             await self._remember(processed)
@@ -126,10 +131,6 @@ class StoredCursor:
 
         await self._update(move)
         return applied
-
-    async def _read(self) -> Cursor | None:
-        record = await self._store.get(self._key)
-        return None if record is None else _decoded(record)
 
     async def _update(self, update: Update) -> None:
         def decide(record: Record | None) -> Put | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework.broker._background import Background
-from txnframework.broker._belonging import check_belonging
+from txnframework.broker._belonging import check_belonging, check_cursor
 from txnframework.broker._cursors import StoredCursor
 from txnframework.broker._dispatch_parts import DispatchParts
 from txnframework.broker._dispatches import Dispatches, Place
@@ -203,6 +203,7 @@ class Host:
         coordinator = await self._coordinator(section.coordinator)
         options = self.registry.decode_options(provider, self.config.pending_acks.get(section.pending_ack, {}))
         cursor = StoredCursor(self.metadata, topic, segment, name)
+        await check_cursor(cursor, (await self.segment(segment)).ledger)
         context = SubscriptionContext(
             topic,
             segment,
