@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 
 from txnframework.broker._acknowledging import Acknowledging, Sized
+from txnframework.broker._attached import AttachedConsumers
 from txnframework.broker._deliveries import Deliveries, OpenAcks
-from txnframework.broker._dispatch_parts import Delivery, DispatchParts, Listener
+from txnframework.broker._dispatch_parts import DispatchParts, Listener
 from txnframework.broker._looking import Looking
 from txnframework.broker._plain_acks import PlainAcks
 from txnframework.broker._reading_ahead import ReadingAhead
@@ -17,22 +17,10 @@ from txnframework.errors import Closed, LeaseLost, OutcomeUnknown, Unavailable
 from txnframework.interfaces import ILease
 from txnframework.model.acks import Ack
 from txnframework.model.cursor import Cursor
-from txnframework.model.dispatching import ConsumerInfo
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
 
-OFFER_MAX = 1_000
-"""How many waiting messages a dispatcher is shown at once."""
 RETRY_DELAY_MS = 100
-
-
-@dataclass(slots=True)
-class _Consumer:
-    """A consumer here: ``owed`` permits were asked for, ``granted`` ones the dispatcher has and did not use."""
-
-    listener: Listener
-    owed: int
-    granted: int = 0
 
 
 class SegmentDispatch:
@@ -56,8 +44,9 @@ class SegmentDispatch:
         self._lease = lease
         self._deliveries = Deliveries()
         self._reading = ReadingAhead(parts.segment.buffer, self._deliveries, parts.bounds.read_entries_max)
-        self._consumers: dict[int, _Consumer] = {}
-        self._next_consumer = 1
+        self._consumers = AttachedConsumers(
+            parts.dispatcher, self._deliveries, parts.bounds.unacknowledged_messages_max
+        )
         self._cursor: Cursor | None = None
         self._open_acks = OpenAcks({})
         self._wake = asyncio.Event()
@@ -109,19 +98,14 @@ class SegmentDispatch:
         :raises ConsumerBusy: the subscription takes one consumer only, and has one.
         """
         self._require_running()
-        consumer_id, self._next_consumer = self._next_consumer, self._next_consumer + 1
-        await self._parts.dispatcher.attach(ConsumerInfo(consumer_id, name))
-        self._consumers[consumer_id] = _Consumer(listener, permits)
+        consumer_id = await self._consumers.attach(name, permits, listener)
         self._wake.set()
         return consumer_id
 
     async def detach(self, consumer_id: int, unseen: frozenset[Position]) -> None:
         """Remove a consumer; what it did not acknowledge goes to others, ``unseen`` as if never delivered."""
-        if self._consumers.pop(consumer_id, None) is None:
-            return
         try:
-            await self._parts.dispatcher.detach(consumer_id)
-            if self._consumers:
+            if await self._consumers.detach(consumer_id) and self._consumers:
                 await self.return_delivered(consumer_id, None, lambda: unseen)
         finally:
             self._deliveries.orphan(consumer_id)
@@ -129,10 +113,8 @@ class SegmentDispatch:
 
     def permit(self, consumer_id: int, messages: int) -> None:
         """Let a consumer take that many more; granted as far as it acknowledges."""
-        consumer = self._consumers.get(consumer_id)
-        if consumer is not None:
-            consumer.owed += messages
-            self._wake.set()
+        self._consumers.permit(consumer_id, messages)
+        self._wake.set()
 
     def has(self, consumer_id: int, position: Position, number: int) -> bool:
         """Return whether a delivery still holds: what was given back, or acknowledged, must not be handed out."""
@@ -240,8 +222,7 @@ class SegmentDispatch:
         self.incarnation = cursor.incarnation
         self._reading.begin_at(cursor.mark_delete)
         self.drained = self.done = False
-        for consumer in self._consumers.values():
-            consumer.listener.reset()
+        self._consumers.tell(lambda listener: listener.reset())
         return freed
 
     # -- reading and delivering -----------------------------------------------------------------------
@@ -249,41 +230,13 @@ class SegmentDispatch:
     async def _pump(self) -> None:
         while True:
             self._wake.clear()
-            await self._offer()
+            if await self._consumers.offer(self.incarnation):
+                self._wake.set()
             if self._may_read() and await self._read():
                 continue
             await self._pass_by()
             self._note_progress()
             await self._until_something_happens()
-
-    async def _offer(self) -> None:
-        """Let the dispatcher assign what waits, and deliver it."""
-        dispatcher = self._parts.dispatcher
-        for consumer_id, consumer in tuple(self._consumers.items()):
-            room = self._parts.bounds.unacknowledged_messages_max
-            room -= self._deliveries.delivered(consumer_id) + consumer.granted
-            granted = min(consumer.owed, room)
-            if granted > 0:
-                consumer.owed -= granted
-                consumer.granted += granted
-                await dispatcher.permit(consumer_id, granted)
-        waiting = self._deliveries.candidates(OFFER_MAX)
-        if not waiting:
-            return
-        assigned = await dispatcher.assign(waiting)
-        unused = set()
-        for one in assigned:
-            taker = self._consumers.get(one.consumer_id)
-            held = self._deliveries.deliver(one.position, one.consumer_id) if taker else None
-            if taker is None or held is None:  # acknowledged or detached while the dispatcher decided
-                unused.add(one.position)
-                continue
-            taker.granted -= 1
-            taker.listener.deliver(Delivery(held, held.redeliveries, self.incarnation, held.delivery))
-        if unused:
-            await dispatcher.released(frozenset(unused))
-        if assigned:
-            self._wake.set()
 
     def _may_read(self) -> bool:
         if self._reading.sealed_end or not self._consumers or self._cursor is None:
@@ -310,9 +263,10 @@ class SegmentDispatch:
         if not self._reading.skipped and not behind:
             return
         # Nothing is held, so everything up to here is done: each message leaves only when the cursor knows it.
-        upto, incarnation = self._reading.upto, self.incarnation
-        self._reading.skipped.clear()
+        upto, incarnation, passed = self._reading.upto, self.incarnation, len(self._reading.skipped)
         await self._plain.write(incarnation, (Ack(upto, cumulative=True),))
+        if incarnation == self.incarnation:
+            del self._reading.skipped[:passed]
         self._looking.again()
 
     def _note_progress(self) -> None:
@@ -320,8 +274,7 @@ class SegmentDispatch:
         done = drained and not len(self._deliveries)
         if (drained, done) != (self.drained, self.done):
             self.drained, self.done = drained, done
-            for consumer in tuple(self._consumers.values()):
-                consumer.listener.progressed()
+            self._consumers.tell(lambda listener: listener.progressed())
 
     async def _until_something_happens(self) -> None:
         if self._may_read():
@@ -357,9 +310,8 @@ class SegmentDispatch:
         if self.ended is not None:
             return
         self.ended = error
-        for consumer in tuple(self._consumers.values()):
-            consumer.listener.ended(error)
-        self._consumers.clear()
+        self._consumers.tell(lambda listener: listener.ended(error))
+        self._consumers.forget()
 
     def _require_running(self) -> None:
         if self.ended is not None:
