@@ -1,0 +1,162 @@
+"""What runs in the background of a host: openings, settling, acknowledgments, sweeps."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from txnframework.broker._background import Background
+from txnframework.broker._once import OpenedOnce
+from txnframework.broker._plain_acks import PlainAcks
+from txnframework.broker._sweeps import BUSY_DELAY_MS, Sweeps
+from txnframework.config import TransactionsSection
+from txnframework.errors import Unavailable
+from txnframework.model import Ack, Position, Swept
+from txnframework.testing.clock import START_MS, VirtualEnvironment, run_ready
+
+
+def test_a_thing_is_opened_once() -> None:
+    """Concurrent callers share it; a failure is forgotten; a caller that gives up does not spoil it for others."""
+
+    async def run() -> None:
+        things: OpenedOnce[int] = OpenedOnce()
+        gate = asyncio.Event()
+        opened = 0
+
+        async def open_it() -> int:
+            nonlocal opened
+            opened += 1
+            await gate.wait()
+            if opened == 1:
+                raise Unavailable("not yet")
+            return opened
+
+        first = [asyncio.ensure_future(things.get("a", open_it)) for _ in range(3)]
+        await run_ready()
+        first[0].cancel()
+        gate.set()
+        results = await asyncio.gather(*first, return_exceptions=True)
+        assert [type(result) for result in results] == [asyncio.CancelledError, Unavailable, Unavailable]
+        assert await asyncio.gather(*(things.get("a", open_it) for _ in range(2))) == [2, 2]
+        assert things.values() == (2,)
+        assert await things.drain() == (2,)
+        assert things.values() == ()
+
+    asyncio.run(run())
+
+
+def test_background_work_is_bounded() -> None:
+    """What is too much is dropped, what fails as it may is forgotten, what is started is waited for."""
+
+    async def run() -> None:
+        background = Background(at_once_max=1, waiting_max=1)
+        gate, done = asyncio.Event(), []
+
+        async def work() -> None:
+            await gate.wait()
+            done.append(1)
+            raise Unavailable("left for a sweep")
+
+        assert [background.start(work) for _ in range(3)] == [True, True, False]
+        gate.set()
+        await background.finish()
+        assert done == [1, 1]
+
+    asyncio.run(run())
+
+
+class SlowCursor:
+    """Remembers each write; the first ones wait for ``gate`` and may fail."""
+
+    def __init__(self) -> None:
+        self.writes: list[tuple[int, int]] = []
+        self.gate = asyncio.Event()
+        self.fails = 0
+
+    async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: object) -> bool:
+        self.writes.append((incarnation, len(acks)))
+        await self.gate.wait()
+        if self.fails:
+            self.fails -= 1
+            raise Unavailable("the store is away")
+        return True
+
+
+def test_acknowledgments_share_writes() -> None:
+    """What comes while one is written goes into the next; a failure is told to those whose write it was."""
+
+    async def run() -> None:
+        cursor = SlowCursor()
+        cursor.fails = 1
+        plain = PlainAcks(cast(Any, cursor), VirtualEnvironment(), 0)
+
+        def write(entry: int, incarnation: int = 1) -> asyncio.Future[None]:
+            return asyncio.ensure_future(plain.write(incarnation, (Ack(Position(1, entry)),)))
+
+        first = write(0)
+        await run_ready()
+        others = [write(1), write(2), write(3, incarnation=2)]
+        await run_ready()
+        cursor.gate.set()
+        with pytest.raises(Unavailable):
+            await first
+        await asyncio.gather(*others)
+        assert cursor.writes == [(1, 1), (1, 2), (2, 1)]
+        await plain.finish()
+
+    asyncio.run(run())
+
+
+class Coordinator:
+    """Counts sweeps and says when the next one has work."""
+
+    def __init__(self, clock: VirtualEnvironment) -> None:
+        self.clock = clock
+        self.swept_at: list[int] = []
+        self.next_ms: int | None = None
+        self.fails = False
+
+    async def expire(self, now_ms: int) -> Swept:
+        self.swept_at.append(now_ms - START_MS)
+        if self.fails:
+            raise Unavailable("the store is away")
+        return Swept(0, 0, self.next_ms)
+
+    async def collect(self, now_ms: int) -> Swept:
+        return Swept(0, 0)
+
+
+def test_sweeps_come_when_something_is_due() -> None:
+    """At the next deadline, sooner if one comes nearer, at the interval at the latest, never without a pause."""
+
+    async def run() -> None:
+        clock = VirtualEnvironment()
+        coordinator = Coordinator(clock)
+
+        async def no_orphans(_: object) -> None: ...
+
+        bounds = TransactionsSection(sweep_interval_ms=1_000, max_clock_skew_ms=10)
+        sweeps = Sweeps(lambda: [cast(Any, coordinator)], clock, bounds, no_orphans)
+        coordinator.next_ms = START_MS + 400
+        sweeps.start()
+        await clock.advance(300)
+        assert coordinator.swept_at == [0]
+        sweeps.wake_by(START_MS + 340)
+        coordinator.next_ms = None
+        await clock.advance(60)
+        assert coordinator.swept_at == [0, 350]
+        coordinator.fails = True
+        await clock.advance(1_000)
+        assert coordinator.swept_at == [0, 350, 1_350]
+        coordinator.fails = False
+        coordinator.next_ms = START_MS  # due, and it cannot be done
+        sweeps.wake()
+        await clock.advance(2 * BUSY_DELAY_MS)
+        assert coordinator.swept_at[3:] == [1_360, 1_360 + BUSY_DELAY_MS, 1_360 + 2 * BUSY_DELAY_MS]
+        await sweeps.stop()
+        await clock.advance(5_000)
+        assert len(coordinator.swept_at) == 6
+
+    asyncio.run(run())
