@@ -79,12 +79,16 @@ def test_the_table_says_what_was_done_and_what_came_of_it() -> None:
 
 
 def test_findings_are_named_but_not_without_end() -> None:
-    """A broken run may have thousands."""
-    findings = tuple(Finding("lost", f"line {line} in enriched") for line in range(50))
-    text = printed(replace(OUTCOME, verdict=replace(WHOLE, lost=50, findings=findings)))
-    assert "lost: line 19 in enriched" in text
-    assert "line 20 in enriched" not in text
-    assert "and 30 more" in text
+    """Some of each kind: many lost rows must not hide the one transaction that is torn."""
+    lost = tuple(Finding("lost", f"line {line} in enriched") for line in range(50))
+    findings = (*lost, Finding("torn", "transaction a: line 3"))
+    outcome = replace(OUTCOME, verdict=replace(WHOLE, lost=50, torn=1, findings=findings))
+    text = printed(outcome)
+    assert "lost: line 7 in enriched" in text
+    assert "line 8 in enriched" not in text
+    assert "torn: transaction a: line 3" in text
+    assert "and 42 more" in text
+    assert len(json.loads(outcome.to_json())["findings"]) == 9
 
 
 def test_a_missed_kill_says_why() -> None:

@@ -34,6 +34,17 @@ def test_without_a_terminal_each_finished_step_is_one_line() -> None:
     assert second.startswith("[2/2] FAILED: start 1 - missed (")
 
 
+def test_after_a_failure_the_steps_between_are_left_out() -> None:
+    """What is judged at the end is judged all the same."""
+    screen = console(terminal=False)
+    with Progress(screen, ["load", "start 1", "compare"]) as progress:
+        progress.begin()
+        progress.end("no store", ok=False)
+        progress.begin_last()
+        progress.end("nothing there", ok=False)
+    assert [line[:20] for line in shown(screen).splitlines()] == ["[1/3] FAILED: load -", "[3/3] FAILED: compar"]
+
+
 def test_on_a_terminal_every_step_is_listed_from_the_beginning() -> None:
     """Those to come, the one at work, and at the end what came of each."""
     screen = console(terminal=True)

@@ -10,10 +10,11 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from txnframework_spark.demo.check import Verdict
+from txnframework_spark.demo.check import Finding, Verdict
 from txnframework_spark.demo.plan import POINT_MEANINGS
 
-FINDINGS_SHOWN_MAX = 20
+FINDINGS_SHOWN_MAX = 8
+"""Of each kind; a broken run may have thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,12 @@ class Outcome:
         """Whether nothing was lost, repeated, wrong or torn, and everything was done that was planned."""
         return self.verdict.exactly_once and not self.errors and all(kill.hit for kill in self.kills)
 
+    def shown_findings(self) -> tuple[Finding, ...]:
+        """Return the first findings of each kind."""
+        kinds = dict.fromkeys(finding.kind for finding in self.verdict.findings)
+        by_kind = ([one for one in self.verdict.findings if one.kind == kind] for kind in kinds)
+        return tuple(finding for some in by_kind for finding in some[:FINDINGS_SHOWN_MAX])
+
     def to_json(self) -> str:
         """Return one line with one JSON object."""
         verdict = self.verdict
@@ -88,7 +95,7 @@ class Outcome:
             "splits": len(self.splits),
             "split_segments": [asdict(split) for split in self.splits],
             "checkpoint_losses": self.checkpoint_losses,
-            "findings": [asdict(finding) for finding in verdict.findings[:FINDINGS_SHOWN_MAX]],
+            "findings": [asdict(finding) for finding in self.shown_findings()],
             "errors": list(self.errors),
             "metadata": self.stores.get("metadata"),
             "ledger": self.stores.get("ledger"),
@@ -100,9 +107,10 @@ class Outcome:
     def print_to(self, console: Console) -> None:
         """Print the tables and the verdict in words."""
         console.print(Group(_done_to_it(self), _came_of_it(self)))
-        for finding in self.verdict.findings[:FINDINGS_SHOWN_MAX]:
+        shown = self.shown_findings()
+        for finding in shown:
             console.print(Text(f"  {finding.kind}: {finding.text}", style="red"))
-        hidden = len(self.verdict.findings) - FINDINGS_SHOWN_MAX
+        hidden = len(self.verdict.findings) - len(shown)
         if hidden > 0:
             console.print(Text(f"  and {hidden:,} more", style="red"))
         for error in self.errors:

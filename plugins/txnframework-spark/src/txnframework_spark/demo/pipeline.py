@@ -199,13 +199,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import traceback
 
         traceback.print_exc()
-        sys.stderr.write(f"{FAILURE}{_first_line(error)}\n")
+        sys.stderr.write(f"{FAILURE}{reason_in(str(error)) or type(error).__name__}\n")
         return 1
     return 0
 
 
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def reason_in(text: str) -> str:
+    """Return the line of an error's text that says why: behind Spark's words, the one under a Python traceback."""
+    lines = text.splitlines()
+    frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    # Spark goes on with its plan and the JVM's stack.
+    said = (line.strip() for line in lines[frames[-1] + 1 if frames else 0 :] if line.strip() and not line[0].isspace())
+    return next(said, "")
 
 
 if __name__ == "__main__":

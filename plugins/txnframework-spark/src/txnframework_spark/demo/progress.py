@@ -57,8 +57,15 @@ class Progress:
 
     def begin(self, detail: str = "") -> None:
         """Go on to the next step."""
-        self._at += 1
-        step = self._steps[self._at]
+        self._go_to(self._at + 1, detail)
+
+    def begin_last(self, detail: str = "") -> None:
+        """Go on to the last step, whatever stands between."""
+        self._go_to(len(self._steps) - 1, detail)
+
+    def _go_to(self, number: int, detail: str) -> None:
+        self._at = number
+        step = self._steps[number]
         step.began, step.detail = time.monotonic(), detail
 
     def note(self, detail: str) -> None:

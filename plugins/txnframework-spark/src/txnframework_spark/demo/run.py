@@ -23,6 +23,7 @@ from txnframework_spark.demo.plan import POINT_NAMES, Deed, Start, Stop, make_pl
 from txnframework_spark.demo.processes import Driver
 from txnframework_spark.demo.progress import Progress
 from txnframework_spark.demo.sights import Report
+from txnframework_spark.demo.sparkhome import make_spark_home
 from txnframework_spark.demo.stage import Names, Stage, StoreUrls, write_config
 from txnframework_spark.demo.waiting import wait_for_end, wait_for_point
 from txnframework_spark.pause import VARIABLE
@@ -59,6 +60,7 @@ class _Demo:
         self._names = Names.make()
         self._config = write_config(settings.directory / "txnframework.toml", settings.stores, self._sizes.entry)
         self._checkpoint = settings.directory / "checkpoint"
+        self._spark_home = make_spark_home(settings.directory / "spark-home")
         self._progress = Progress(console, self._titles())
         self._left = list(rows)
         self._places: dict[int, Place] = {}
@@ -74,7 +76,7 @@ class _Demo:
         with Stage.open(self._config, self._names) as stage, self._progress:
             self._load(stage)
             self._run_starts(stage)
-            self._progress.begin()
+            self._progress.begin_last()
             # A client that was not there before: it knows nothing but what the stores say.
             with Stage.open(self._config, self._names) as fresh:
                 outcome = self._judged(fresh, began)
@@ -146,7 +148,13 @@ class _Demo:
     def _start_driver(self, number: int, start: Start, pauses: Path) -> Driver:
         scratch = self._settings.directory / "spark"
         scratch.mkdir(exist_ok=True)
-        environment = {**os.environ, "TMPDIR": str(scratch), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(self._spark_home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "TMPDIR": str(scratch),
+            "PYTHONUNBUFFERED": "1",
+        }
         environment.pop(VARIABLE, None)
         if start.stops:
             points = ",".join(f"{stop.point}@{stop.batch}" for stop in start.stops)

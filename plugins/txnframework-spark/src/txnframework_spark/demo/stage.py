@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import txnframework
 from txnframework.client import LoopThread
 from txnframework.config import load_config, redact_url, store_name
-from txnframework.errors import TransactionNotFound, UnknownPlugin
+from txnframework.errors import SubscriptionNotFound, TransactionNotFound, UnknownPlugin
 from txnframework.interfaces import ISharedStore
 from txnframework.model.cursor import Cursor
 from txnframework.model.ids import TxnID
@@ -179,7 +179,10 @@ class Stage:
 
     async def _cursor(self, segment: str) -> Cursor | None:
         subscription = await self._client.host.subscription(self._names.input, self._names.group, segment)
-        return await subscription.cursor.load()
+        try:
+            return await subscription.cursor.load()
+        except SubscriptionNotFound:
+            return None  # the pipeline never came so far; what it should have acknowledged is not
 
     async def _split_one(self, topic: str, written: Collection[str], transaction: str) -> SplitOutcome:
         """Split an active segment, if possible one of those that were written to."""
