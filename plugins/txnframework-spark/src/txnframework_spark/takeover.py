@@ -11,6 +11,7 @@ taker's: only the token tells.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -77,10 +78,21 @@ async def take_over(taker: Taker, topic: TopicName, subscription: str) -> tuple[
     epoch = await _raise_epoch(host, str(topic), subscription)
     layout = await host.topics.layout(topic)
     segments = [str(layout.name_of(segment.id)) for segment in layout.in_order()]
-    leases = await _lease_all(taker, segments, subscription)
-    await _end_open_transactions(host, str(topic), subscription, segments)
-    cursors = {name: await cursor_of(host, str(topic), subscription, name) for name in segments}
-    return Holding(topic, subscription, epoch, cursors), leases
+    leases: list[ILease] = []
+    try:
+        await _lease_all(taker, segments, subscription, leases)
+        await _end_open_transactions(host, str(topic), subscription, segments)
+        cursors = {name: await cursor_of(host, str(topic), subscription, name) for name in segments}
+    except BaseException:
+        # Nobody else knows them: kept, they would keep consumers away for as long as this process lives.
+        await release_all(leases)
+        raise
+    return Holding(topic, subscription, epoch, cursors), tuple(leases)
+
+
+async def release_all(leases: Sequence[ILease]) -> None:
+    """Give leases back; one that cannot be ends with the session."""
+    await asyncio.gather(*(lease.release() for lease in leases), return_exceptions=True)
 
 
 async def cursor_of(host: Host, topic: str, subscription: str, segment: str) -> Cursor:
@@ -103,14 +115,13 @@ async def _raise_epoch(host: Host, topic: str, subscription: str) -> int:
     raise Unavailable(f"subscription {subscription} of {topic} changed {_TRIES} times while it was being taken over")
 
 
-async def _lease_all(taker: Taker, segments: Sequence[str], subscription: str) -> tuple[ILease, ...]:
-    """Take the leases that keep ordinary consumers away, or wait for those that consumers hold.
+async def _lease_all(taker: Taker, segments: Sequence[str], subscription: str, leases: list[ILease]) -> None:
+    """Take into ``leases`` those that keep ordinary consumers away, or wait for consumers that hold them.
 
     An earlier run's lease is not waited for: its process may be dead and its session not yet expired, or alive and
     never going to end. The epoch has fenced it already. Nothing relies on the lease for safety.
     """
     deadline_ms = taker.host.environment.now_ms() + taker.timeout_ms
-    leases: list[ILease] = []
     for segment in segments:
         while True:
             try:
@@ -122,11 +133,8 @@ async def _lease_all(taker: Taker, segments: Sequence[str], subscription: str) -
                 if error.holder.startswith(HOLDER_PREFIX):
                     break
                 if taker.host.environment.now_ms() >= deadline_ms:
-                    for lease in leases:
-                        await lease.release()
                     raise SubscriptionOwnedElsewhere(segment, subscription, error.holder) from error
                 await taker.host.environment.sleep_until(taker.host.environment.now_ms() + _WAIT_MS)
-    return tuple(leases)
 
 
 async def _end_open_transactions(host: Host, topic: str, subscription: str, segments: Sequence[str]) -> None:
@@ -142,6 +150,8 @@ async def _end_open_transactions(host: Host, topic: str, subscription: str, segm
             for txn_id in sorted(held):
                 # It ended by itself in the meantime: the next round settles it.
                 with contextlib.suppress(InvalidTransactionState, TransactionNotFound):
-                    await coordinator.end(End(txn_id, Action.ABORT))
+                    # In its owner's name: a consumer's transaction is in the way as much as an earlier run's.
+                    principal = (await coordinator.describe(txn_id)).principal
+                    await coordinator.end(End(txn_id, Action.ABORT, principal))
         else:
             raise Unavailable(f"transactions keep acknowledging on subscription {subscription} of {segment}")
