@@ -16,6 +16,7 @@ from txnframework_spark.errors import (
     MixedBatch,
     NotJudgeable,
     PauseOrphaned,
+    StateLost,
     UnknownOption,
     Unsupported,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "MixedBatch",
     "NotJudgeable",
     "PauseOrphaned",
+    "StateLost",
     "UnknownOption",
     "Unsupported",
     "check_java",

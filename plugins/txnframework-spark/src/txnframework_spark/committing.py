@@ -30,10 +30,10 @@ from txnframework.model.acks import Ack, AckRequest, ProcessedRange
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.transactions import Action, Application, End, SourceRange
 from txnframework_spark.applications import batch_id, coordinator_of
-from txnframework_spark.errors import BatchNotCommitted, NotJudgeable
+from txnframework_spark.errors import BatchNotCommitted
+from txnframework_spark.judging import AcknowledgedRange, Verdict, judge, judge_by_version, require_whole_state
 from txnframework_spark.options import SinkOptions
 from txnframework_spark.pause import ACKS_PUT, COMMITTED, Pauses
-from txnframework_spark.planning import AcknowledgedRange, Verdict, judge
 from txnframework_spark.registration import Reading, load_subscription, readings_of
 from txnframework_spark.tasks import BatchFacts
 
@@ -47,7 +47,8 @@ async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Sta
 
     :raises BatchNotCommitted: its tasks wrote in different transactions, or its transaction has ended; nothing counts.
     :raises Fenced: a newer run took over; nothing counts.
-    :raises Diverged: checkpoint and subscription do not fit; nothing counts. MixedBatch, NotJudgeable likewise.
+    :raises Diverged: checkpoint and subscription do not fit; nothing counts. MixedBatch, NotJudgeable and StateLost
+        likewise.
     :raises OutcomeUnknown: not even reading could tell; a replay of the batch will.
     """
     staged = [message for message in messages if message is not None]
@@ -93,11 +94,16 @@ class _Decision:
     async def run(self) -> None:
         coordinator = await coordinator_of(self._host)
         application = await self._current(coordinator)
+        if self._options.stateful and not self._options.reset:
+            require_whole_state(application, self._batch)
         readings = await readings_of(self._host.metadata, self._facts)
         verdict = judge(await self._against_cursors(readings))
         if verdict is Verdict.UNACKNOWLEDGED:
             verdict = self._judge_by_version(application)
         if verdict is Verdict.REPLAY:
+            # The cursor may have been moved by a newer run, for another application even: what it committed is not
+            # this run's batch, and answering with success would let this run go on as if it were.
+            await self._check_epochs(readings)
             await abort_staged(self._host, self._staged)
             return
         await self._acknowledge(readings)
@@ -147,17 +153,8 @@ class _Decision:
 
     def _judge_by_version(self, application: Application) -> Verdict:
         """Judge a batch that acknowledges nothing by the numbers of the batches that were committed."""
-        mine = [known for known in application.committed if known.query == self._batch.query]
-        if any(known.version >= self._batch.version for known in mine):
-            return Verdict.REPLAY
         rows = sum(message.rows for message in self._staged)
-        if rows and application.committed and not mine and not self._options.reset:
-            raise NotJudgeable(
-                f"query {self._batch.query} is new to application {self._batch.application}, and without groupId"
-                " nothing tells whether its messages were processed before; restore the checkpoint, use another"
-                " txnAppId, or set txnAppReset=true if they may be processed again"
-            )
-        return Verdict.FRESH
+        return judge_by_version(application, self._batch, rows, self._options.reset)
 
     async def _acknowledge(self, readings: Sequence[Reading]) -> None:
         for reading in readings:

@@ -76,6 +76,17 @@ class NotJudgeable(Conflict):
     """A new query runs under an old application id and nothing tells whether this batch was committed before."""
 
 
+class StateLost(Conflict):
+    """The state of a stateful query is not that of the last batch that ``application`` committed."""
+
+    def __init__(self, application: str, reason: str) -> None:
+        self.application = application
+        super().__init__(
+            f"the checkpoint of application {application} is not the one that belongs to what it committed: {reason};"
+            " restore that checkpoint, or set txnAppReset=true to go on without the state"
+        )
+
+
 class BatchNotCommitted(Conflict):
     """The batch was aborted instead of committed; restarting the query runs it again."""
 

@@ -13,17 +13,21 @@ from dataclasses import dataclass, field
 from txnframework.broker import Host
 from txnframework.errors import Closed, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.interfaces import IWatch
-from txnframework.model.layout import Layout
+from txnframework.model.layout import Layout, SegmentState
 from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
 
 
 @dataclass(slots=True)
 class Follower:
-    """One segment: how far it may be read, and whether it is sealed and that is its end."""
+    """One segment: how far it may be read, and whether it is sealed and that is its end.
+
+    ``more_after``: a place in it that is known not to be its end, now that it is sealed.
+    """
 
     announced: Position
     ended: bool = False
+    more_after: Position | None = None
     error: TxnFrameworkError | None = None
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
@@ -59,11 +63,27 @@ class Followers:
         """Return the follower of a segment, beginning it if there is none."""
         known = self._segments.get(segment)
         if known is None:
-            known = Follower(await self.read_end(segment))
+            announced = await self.read_end(segment)
+            # Asked here, not left to the task: a query that begins, or begins again, behind the end of a segment that
+            # was split goes on with its children at once, whatever the task has found out by then.
+            known = Follower(announced, await self._ends_at(segment, announced))
             self._segments[segment] = known
-            known.task = asyncio.create_task(self._run(segment, known))
+            if not known.ended:
+                known.task = asyncio.create_task(self._run(segment, known))
         self._raise_failure(known.error)
         return known
+
+    async def is_finished(self, segment: str, at: Position, state: SegmentState) -> bool:
+        """Return whether the segment, whose layout says ``state``, has nothing after ``at`` and never will."""
+        known = await self.follow(segment)
+        if at < known.announced:
+            return False
+        if not known.ended and state is not SegmentState.ACTIVE and known.more_after != at:
+            # The layout is ahead of the task. What is replaced is sealed: it is asked once for each place.
+            known.ended = await self._ends_at(segment, at)
+            if state is SegmentState.REPLACED and not known.ended:
+                known.more_after = at
+        return known.ended
 
     async def read_end(self, segment: str) -> Position:
         """Ask the store how far the segment may be read now."""
@@ -71,6 +91,13 @@ class Followers:
         if self._uncommitted:
             return (await opened.ledger.tail()).last_confirmed
         return await opened.buffer.max_read_position()
+
+    async def _ends_at(self, segment: str, at: Position) -> bool:
+        opened = await self._host.segment(segment)
+        if self._uncommitted:
+            tail = await opened.ledger.tail()
+            return tail.sealed and tail.last_confirmed <= at
+        return await opened.buffer.finished(at)
 
     async def close(self) -> None:
         """Stop waiting."""

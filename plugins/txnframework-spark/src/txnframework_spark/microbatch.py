@@ -17,7 +17,7 @@ step  process                     what happens
                                   its rows are durable (``staging``). A failed attempt's branch is never reported.
 7     sink runner (on the         *Judge* the registered ranges against the cursors; *put* the acknowledgments; *read
       driver)                     again* the application record and the epochs; *decide* by one compare-and-set that
-                                  lists the winning branches (``committing``). Spark writes ``commits/N``.
+                                  lists the winning branches (``judging``, ``committing``). Spark writes ``commits/N``.
 ====  ==========================  =====================================================================================
 
 Where it may be killed, and what the next run finds:

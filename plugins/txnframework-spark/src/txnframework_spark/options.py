@@ -32,7 +32,7 @@ _SOURCE: Final = (
     "includeHeaders",
     "takeOverTimeoutMs",
 )
-_SINK: Final = (*_STORE, "topic", "txnAppId", "txnAppReset", "transactionTimeoutMs")
+_SINK: Final = (*_STORE, "topic", "txnAppId", "txnAppReset", "txnAppStateful", "transactionTimeoutMs")
 
 STARTS: Final = ("earliest", "latest")
 
@@ -108,13 +108,15 @@ class SinkOptions:
     """Options of ``writeStream``.
 
     ``topic`` None: each row's column ``topic`` names it. ``application_id`` None: the query id. ``reset``: a new query
-    may take over an application id of which nothing can be judged.
+    may take over an application id of which nothing can be judged. ``stateful``: the plan keeps state in the
+    checkpoint, so that a query without that state is refused.
     """
 
     stores: StoreOptions
     topic: TopicName | None = None
     application_id: str | None = None
     reset: bool = False
+    stateful: bool = False
     transaction_timeout_ms: int = 600_000
 
     @classmethod
@@ -127,6 +129,7 @@ class SinkOptions:
             topic=None if topic is None else topic_of("topic", topic),
             application_id=options.text("txnAppId"),
             reset=options.flag("txnAppReset", False),
+            stateful=options.flag("txnAppStateful", False),
             transaction_timeout_ms=options.number("transactionTimeoutMs") or 600_000,
         )
 

@@ -4,8 +4,7 @@ run.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from txnframework.broker import Host
@@ -25,7 +24,7 @@ from txnframework_spark.options import SourceOptions
 from txnframework_spark.partition import SegmentPartition
 from txnframework_spark.planning import Range, ranges_between, readable, shares, within_cursors
 from txnframework_spark.registration import Reading
-from txnframework_spark.takeover import Holding, Taker, cursor_of, take_over
+from txnframework_spark.takeover import Holding, Taker, cursor_of, release_all, take_over
 
 
 @dataclass(slots=True)
@@ -48,11 +47,15 @@ class InputPlanner:
         if options.group_id is not None:
             taker = Taker(host, holder, options.starting_offsets, options.take_over_timeout_ms)
             # In one order everywhere: two takers that want the same topics do not wait for each other.
-            for topic in sorted(options.topics):
-                holding, leases = await take_over(taker, topic, options.group_id)
-                planner.holdings[topic] = holding
-                planner.leases += leases
-                planner.cursors.update(holding.cursors)
+            try:
+                for topic in sorted(options.topics):
+                    holding, leases = await take_over(taker, topic, options.group_id)
+                    planner.holdings[topic] = holding
+                    planner.leases += leases
+                    planner.cursors.update(holding.cursors)
+            except BaseException:
+                await planner.close()
+                raise
         return planner
 
     # -- offsets --------------------------------------------------------------------------------------
@@ -62,8 +65,7 @@ class InputPlanner:
         frontier: Frontier = {}
         for topic in self.options.topics:
             layout = await self.followers.layout(topic)
-            places = {name: await self._initial_place(name) for name in _names(layout)}
-            frontier[str(topic)] = await self._readable(layout, {}, places)
+            frontier[str(topic)] = await self._readable(layout, {}, self._initial_place)
         return Offset(frontier, initial=True)
 
     async def latest(self, start: Offset, messages_max: int | None) -> Offset:
@@ -72,9 +74,11 @@ class InputPlanner:
         ends: dict[str, Position] = {}
         for topic in self.options.topics:
             layout = await self.followers.layout(topic)
-            held = start.frontier.get(str(topic), {})
-            joining = {name: await self._joining_place(topic, name) for name in _names(layout) if name not in held}
-            frontier[str(topic)] = await self._readable(layout, held, joining)
+            # Nothing was read yet: what joins now joins where a new query begins. Only not at ``latest``, which was
+            # when the query began: what a child holds may have come since.
+            fixed = self.options.group_id is not None or self.options.starting_offsets != "latest"
+            place = self._initial_place if start.initial and fixed else self._joining_place
+            frontier[str(topic)] = await self._readable(layout, start.frontier.get(str(topic), {}), place)
             for name in frontier[str(topic)]:
                 ends[name] = await self._end(name)
         starts = {name: offset.at for segments in frontier.values() for name, offset in segments.items()}
@@ -88,7 +92,7 @@ class InputPlanner:
             topic: {name: SegmentOffset(ends[name], offset.incarnation) for name, offset in segments.items()}
             for topic, segments in frontier.items()
         }
-        return Offset(moved, began=start.frontier if start.initial else None)
+        return Offset(moved, began=frontier if start.initial else None)
 
     async def fix_targets(self) -> None:
         """Remember how far everything can be read now: nothing beyond is planned any more (AvailableNow)."""
@@ -107,24 +111,24 @@ class InputPlanner:
         return Offset(frontier)
 
     async def _readable(
-        self, layout: Layout, held: Mapping[str, SegmentOffset], joining: Mapping[str, SegmentOffset]
+        self, layout: Layout, held: Mapping[str, SegmentOffset], place: Callable[[str], Awaitable[SegmentOffset]]
     ) -> dict[str, SegmentOffset]:
+        """Return the segments of a topic to read on from, and where; ``place`` tells it for one that joins."""
         found = dict(held)
         finished: set[str] = set()
         while True:
             for name in found.keys() - finished:
                 if await self._is_finished(layout, name, found[name].at):
                     finished.add(name)
-            after = readable(layout, found, finished, joining)
-            if after.keys() == found.keys():
-                return after
-            found = after
+            after = readable(layout, found, finished)
+            if after == found.keys():
+                return found
+            found = {name: found[name] if name in found else await place(name) for name in sorted(after)}
 
     async def _is_finished(self, layout: Layout, name: str, at: Position) -> bool:
-        follower = await self.followers.follow(name)
-        if not follower.ended or at < follower.announced:
-            return False
         state = layout.segments[SegmentName.parse(name).segment_id].state
+        if not await self.followers.is_finished(name, at, state):
+            return False
         if state is not SegmentState.REPLACED and name not in self.finished_changes:
             # Sealed, and not replaced as far as we know: our layout is old, or somebody left a change half way.
             self.finished_changes.add(name)
@@ -145,9 +149,9 @@ class InputPlanner:
             return SegmentOffset(await self.followers.read_end(name))
         return SegmentOffset(await self._first_left(name))
 
-    async def _joining_place(self, topic: TopicName, name: str) -> SegmentOffset:
+    async def _joining_place(self, name: str) -> SegmentOffset:
         # From its beginning also where the cursor is further: an older checkpoint is read again as a whole, in order.
-        if topic in self.holdings:
+        if SegmentName.parse(name).topic in self.holdings:
             return SegmentOffset(EARLIEST, (await self._cursor(name)).incarnation)
         return SegmentOffset(EARLIEST)
 
@@ -268,7 +272,7 @@ class InputPlanner:
     async def close(self) -> None:
         """Give the leases back and stop following."""
         await self.followers.close()
-        await asyncio.gather(*(lease.release() for lease in self.leases), return_exceptions=True)
+        await release_all(self.leases)
 
 
 def _names(layout: Layout) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a micro-batch reads and whether it may be committed: pure decisions, no I/O.
+"""What a micro-batch reads: pure decisions, no I/O.
 
 The rules, and what goes wrong without them:
 
@@ -6,45 +6,37 @@ The rules, and what goes wrong without them:
   order.
 * A batch never holds both what the cursor has passed and what it has not: such a batch could be neither committed (it
   would repeat the first part) nor dropped (it would lose the second).
-* Whether a batch is a replay is told by its ranges, never by its number: numbers start over with a new checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
 from txnframework.model.layout import Layout
 from txnframework.model.positions import EARLIEST, Position
-from txnframework_spark.errors import Diverged, MixedBatch
-from txnframework_spark.offsets import Offset, SegmentOffset
+from txnframework_spark.offsets import Offset
 
 # -- which segments are readable ----------------------------------------------------------------------
 
 
-def readable(
-    layout: Layout,
-    held: Mapping[str, SegmentOffset],
-    finished: Collection[str],
-    joining: Mapping[str, SegmentOffset],
-) -> dict[str, SegmentOffset]:
-    """Return the segments of one topic to read on from, with their places.
+def readable(layout: Layout, held: Collection[str], finished: Collection[str]) -> frozenset[str]:
+    """Return the segments of one topic to read on from.
 
-    ``held``: where the query is; ``finished``: names of held segments that are sealed and have nothing left after their
-    place; ``joining``: the place of a segment that joins, unless that is its beginning.
+    ``held``: those that the query is in; ``finished``: names of held segments that are sealed and have nothing left for
+    the query.
 
     A segment joins when all its parents are finished; it leaves when it is finished and all its children have
     joined. One that is not held was finished if a descendant of it is held, and was not begun otherwise. One that
     joins may be finished itself: ask again with it until nothing changes.
     """
-    found = dict(held)
+    found = set(held)
     for segment in layout.in_order():
         name = str(layout.name_of(segment.id))
         if name in found or _has_held_descendant(layout, segment.id, found):
             continue
         if all(_is_done(layout, parent, found, finished) for parent in segment.parents):
-            found[name] = joining.get(name, SegmentOffset(EARLIEST))
+            found.add(name)
     for segment in layout.in_order():
         name = str(layout.name_of(segment.id))
         if (
@@ -52,22 +44,22 @@ def readable(
             and segment.children
             and all(_has_begun(layout, child, found) for child in segment.children)
         ):
-            found.pop(name, None)
-    return found
+            found.discard(name)
+    return frozenset(found)
 
 
-def _has_begun(layout: Layout, segment_id: int, held: Mapping[str, SegmentOffset]) -> bool:
+def _has_begun(layout: Layout, segment_id: int, held: Collection[str]) -> bool:
     return str(layout.name_of(segment_id)) in held or _has_held_descendant(layout, segment_id, held)
 
 
-def _is_done(layout: Layout, segment_id: int, held: Mapping[str, SegmentOffset], finished: Collection[str]) -> bool:
+def _is_done(layout: Layout, segment_id: int, held: Collection[str], finished: Collection[str]) -> bool:
     name = str(layout.name_of(segment_id))
     if name in held:
         return name in finished
     return _has_held_descendant(layout, segment_id, held)
 
 
-def _has_held_descendant(layout: Layout, segment_id: int, held: Mapping[str, SegmentOffset]) -> bool:
+def _has_held_descendant(layout: Layout, segment_id: int, held: Collection[str]) -> bool:
     waiting = list(layout.segments[segment_id].children)
     while waiting:
         child = waiting.pop()
@@ -148,69 +140,3 @@ def ranges_between(start: Offset, end: Offset) -> tuple[Range, ...]:
             if at < offset.at:
                 found.append(Range(topic, segment, at, offset.at, offset.incarnation))
     return tuple(found)
-
-
-# -- whether a batch may be committed -----------------------------------------------------------------
-
-
-class Verdict(Enum):
-    """What is to be done with a batch that was written."""
-
-    FRESH = "fresh"
-    """Commit it: nothing of it was committed before."""
-
-    REPLAY = "replay"
-    """Abort it and say nothing: all of it was committed before."""
-
-    UNACKNOWLEDGED = "unacknowledged"
-    """Nothing to acknowledge; the application record has to tell."""
-
-
-@dataclass(frozen=True, slots=True)
-class AcknowledgedRange:
-    """A range that a batch read of a subscription, and where the subscription's cursor is."""
-
-    topic: str
-    subscription: str
-    range: Range
-    cursor: Position
-    cursor_incarnation: int
-
-
-def judge(acknowledged: Sequence[AcknowledgedRange]) -> Verdict:
-    """Return the verdict over all ranges of a batch; Diverged or MixedBatch where there is none.
-
-    Positions are compared only under one incarnation of the cursor: after a seek the same numbers mean something else,
-    and committing would silently take the seek back.
-    """
-    verdicts = {found for found in map(_judge_one, acknowledged) if found is not None}
-    if not verdicts:
-        return Verdict.UNACKNOWLEDGED
-    if len(verdicts) > 1:
-        raise MixedBatch(
-            "the batch holds messages that were processed before together with others that were not; restore the"
-            " checkpoint that belongs to the subscriptions, or delete it to go on from the cursors"
-        )
-    return verdicts.pop()
-
-
-def _judge_one(found: AcknowledgedRange) -> Verdict | None:
-    planned = found.range
-    if planned.start >= planned.end:
-        return None
-    if planned.incarnation != found.cursor_incarnation:
-        raise Diverged(
-            found.topic,
-            found.subscription,
-            f"its cursor on {planned.segment} was moved by a seek since the batch was planned",
-        )
-    if planned.end <= found.cursor:
-        return Verdict.REPLAY
-    if planned.start >= found.cursor:
-        return Verdict.FRESH
-    raise Diverged(
-        found.topic,
-        found.subscription,
-        f"the cursor on {planned.segment} is at {found.cursor}, inside of the batch's range"
-        f" {planned.start} to {planned.end}",
-    )

@@ -353,9 +353,10 @@ def test_what_was_trimmed_unread_is_an_error_or_skipped_as_asked(play: Play) -> 
         await world.publish("a", "b")
         start, _ = await run.plan(None)
         topic = TopicName.parse("in")
-        ledger = (await world.host.segment(str((await world.host.topics.layout(topic)).name_of(0)))).ledger
-        await ledger.trim((await ledger.roll()).open_ledger_id)
+        segment = await world.host.segment(str((await world.host.topics.layout(topic)).name_of(0)))
+        open_ledger_id = (await segment.ledger.roll()).open_ledger_id
         await world.publish("c")
+        await segment.buffer.trim(open_ledger_id)
         start, end = await run.plan(start.to_json())
         with pytest.raises(DataLost, match="failOnDataLoss"):
             await run.read(0, start, end)

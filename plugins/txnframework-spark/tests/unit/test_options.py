@@ -60,7 +60,7 @@ def test_a_wrong_value_names_its_option(given: dict[str, str], option: str) -> N
 def test_a_sink_ignores_what_spark_itself_puts_there() -> None:
     options = SinkOptions.parse({"topic": "out", "checkpointlocation": "/x", "txnappid": "app", "txnappreset": "true"})
     assert str(options.topic) == "topic://public/default/out"
-    assert (options.application_id, options.reset) == ("app", True)
+    assert (options.application_id, options.reset, options.stateful) == ("app", True, False)
 
 
 def test_stores_come_from_a_file_from_urls_or_from_the_default() -> None:

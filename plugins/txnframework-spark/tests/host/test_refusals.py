@@ -1,0 +1,97 @@
+"""Whom the sink does not answer with success: a run whose batch it cannot vouch for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from txnframework.errors import Fenced
+from txnframework.model.names import TopicName
+from txnframework_spark.errors import NotJudgeable, StateLost
+
+Play = Callable[..., None]
+
+UNGROUPED = {"subscribe": "in", "startingOffsets": "earliest"}
+
+
+def test_an_empty_first_batch_does_not_make_a_new_query_a_known_one(play: Play) -> None:
+    """Without groupId nothing tells what a new query processes again; an empty batch 0 does not change that."""
+
+    async def scenario(world: Any) -> None:
+        await world.publish("a")
+        await (await world.run("q1", source=UNGROUPED)).batch(0, None)
+        new = await world.run("q2", source=UNGROUPED)
+        await new.commit(0, await new.stage(0, []))
+        start, end = await new.plan(None)
+        with pytest.raises(NotJudgeable, match="txnAppReset"):
+            await new.replay(1, start, end)
+        assert await world.read() == ["a!"]
+        # The old query, with its checkpoint, goes on.
+        old = await world.run("q1", source=UNGROUPED)
+        await world.publish("b")
+        await old.batch(1, end.to_json())
+        assert sorted(await world.read()) == ["a!", "b!"]
+
+    play(scenario)
+
+
+def test_a_fenced_run_is_not_told_that_its_batch_was_a_replay(play: Play) -> None:
+    """The cursor has passed its range, but it was another application's commit that moved it."""
+
+    async def scenario(world: Any) -> None:
+        await world.publish("a", "b")
+        await world.host.topics.create(TopicName.parse("out2"), 1)
+        old = await world.run("q1", sink={"topic": "out", "txnAppId": "app1"})
+        start, end = await old.plan(None)
+        staged = await old.stage(0, await old.read(0, start, end))
+        await (await world.run("q2", sink={"topic": "out2", "txnAppId": "app2"})).batch(0, None)
+        with pytest.raises(Fenced, match="subscription g"):
+            await old.commit(0, staged)
+        assert await world.read() == []
+        assert sorted(await world.read("out2")) == ["a!", "b!"]
+
+    play(scenario)
+
+
+STATEFUL = {"topic": "out", "txnAppId": "app", "txnAppStateful": "true"}
+
+
+def test_a_stateful_query_without_its_state_is_refused(play: Play) -> None:
+    """It would go on at the cursor with empty state, and put out what is not true."""
+
+    async def scenario(world: Any) -> None:
+        await world.publish("a")
+        await (await world.run("q1", sink=STATEFUL)).batch(0, None)
+        await world.publish("b")
+        with pytest.raises(StateLost, match="q2 is new"):
+            await (await world.run("q2", sink=STATEFUL)).batch(0, None)
+        assert await world.read() == ["a!"]
+        await (await world.run("q2", sink={**STATEFUL, "txnAppReset": "true"})).batch(0, None)
+        assert sorted(await world.read()) == ["a!", "b!"]
+
+    play(scenario)
+
+
+def test_a_stateful_query_with_an_older_checkpoint_is_refused_and_with_its_own_goes_on(play: Play) -> None:
+    """Batches between the checkpoint and the cursor would be cut anew; the last one, forgotten by Spark, is not."""
+
+    async def scenario(world: Any) -> None:
+        await world.publish("a")
+        first = await world.run(sink=STATEFUL)
+        zero = await first.batch(0, None)
+        await world.publish("b")
+        start, end = await first.plan(zero)
+        one = await first.replay(1, start, end)
+        await world.publish("c")
+        await (await world.run(sink=STATEFUL)).replay(1, start, end)
+        two = await (await world.run(sink=STATEFUL)).batch(2, one)
+        assert sorted(await world.read()) == ["a!", "b!", "c!"]
+        with pytest.raises(StateLost, match="batch 1 came again"):
+            await (await world.run(sink=STATEFUL)).batch(1, zero)
+        await world.publish("d")
+        await (await world.run(sink=STATEFUL)).batch(3, two)
+        assert sorted(await world.read()) == ["a!", "b!", "c!", "d!"]
+
+    play(scenario)
