@@ -49,17 +49,17 @@ def test_restarts_lost_checkpoints_and_replays_repeat_nothing(stores: Any, run_a
     assert stores.read() == once(0, 65)
 
 
-def fail_first_attempts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    from pyspark.taskcontext import TaskContext
-
-    for number, batch in enumerate(batches):
-        yield batch
-        context = TaskContext.get()
-        if context is not None and context.attemptNumber() == 0 and number == 0:
-            raise RuntimeError("the first attempt fails after its rows were handed on")
-
-
 def test_a_failed_attempt_is_run_again_and_its_rows_do_not_count(stores: Any, run_available: Run) -> None:
+    # Inside of the test: by its name the workers would look for it in this module, which they cannot import.
+    def fail_first_attempts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark.taskcontext import TaskContext
+
+        for number, batch in enumerate(batches):
+            yield batch
+            context = TaskContext.get()
+            if context is not None and context.attemptNumber() == 0 and number == 0:
+                raise RuntimeError("the first attempt fails after its rows were handed on")
+
     def transform(frame: DataFrame) -> DataFrame:
         return frame.select("key", "value").mapInArrow(fail_first_attempts, "key binary, value binary")
 
