@@ -150,9 +150,9 @@ def test_whoever_meets_a_planned_change_finishes_it(stores: Stores, crash_after:
             await producer.send(b"1", key=b"a")
         async with stores.open() as client:
             topics = client.topics
-            layout, version = await topics._load(TOPIC)
+            layout, version = await topics._layouts.load(TOPIC)
             planned = plan_split(layout, 0)
-            assert await topics._put_if(planned, version)
+            assert await topics._layouts.put_if(planned, version)
             if crash_after != "plan":
                 await topics._make_children(planned, planned.segments[0].children)
             if crash_after == "seal":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.interfaces import IMetadataStore
@@ -11,20 +11,21 @@ from txnframework.model.metadata import Expect, Expected, Key, Put, Record
 ATTEMPTS_MAX = 1_000
 """Each failed attempt means that somebody else succeeded; the bound only keeps a defect from turning into a spin."""
 
-Decide = Callable[[Record | None], Put | None]
+Decide = Callable[[Record | None], Awaitable[Put | None]]
 
 
 async def change(store: IMetadataStore, key: Key, decide: Decide) -> None:
     """
     Read the record, let ``decide`` say what to write (None: it is as it should be), write it, or begin again.
 
-    ``decide`` must recognise its own effect: after a conflict or an unknown outcome it is asked again with what
-    stands there then.
+    ``decide`` may look at other records: it sees them as they are after this one was read, and what it decides is
+    written only if this one stayed as it was. It must recognise its own effect, or bear repeating: after a conflict
+    or an unknown outcome it is asked again with what stands there then.
 
     :raises Unavailable: it changed too often in between; what was read last stands.
     """
     for _ in range(ATTEMPTS_MAX):
-        write = decide(await store.get(key))
+        write = await decide(await store.get(key))
         if write is None:
             return
         try:

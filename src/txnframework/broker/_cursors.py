@@ -16,7 +16,7 @@ from txnframework.model.acks import Ack, ProcessedRange
 from txnframework.model.cursor import Cursor, from_record, to_record, unite
 from txnframework.model.indexes import subscription_indexes
 from txnframework.model.metadata import Key, Put, Record
-from txnframework.model.names import TopicName, parse_name
+from txnframework.model.names import SegmentName, TopicName, parse_name
 from txnframework.model.positions import EARLIEST, Position
 
 FIRST_INCARNATION = 1
@@ -48,14 +48,14 @@ class StoredCursor:
         """
         Return it as it is now.
 
-        A child segment that was made without one, because the subscription came into being at the same time, starts
-        at its first entry.
+        Where the topic lists the subscription and its cursor was not made yet, it is made: where the list says, or
+        else, on a segment that came later, before the first entry.
 
         :raises SubscriptionNotFound: there is no such subscription, or it was given up.
         """
         cursor = await self.read()
-        if cursor is None and await self._known_to_topic():
-            await self.start(EARLIEST)
+        if cursor is None or cursor.tombstone:
+            await self._begin()
             cursor = await self.read()
         if cursor is None or cursor.tombstone:
             raise SubscriptionNotFound(self.topic, self.subscription)
@@ -65,16 +65,6 @@ class StoredCursor:
         """Return what is recorded, tombstones included, None if nothing is; makes nothing."""
         record = await self._store.get(self._key)
         return None if record is None else _decoded(record)
-
-    async def start(self, at: Position) -> None:
-        """Make it, with everything up to ``at`` done, unless it is there; a given-up one begins a new life."""
-
-        def begin(cursor: Cursor | None) -> Cursor | None:
-            if cursor is None:
-                return Cursor(FIRST_INCARNATION, at.entry)
-            return Cursor(cursor.incarnation + 1, at.entry) if cursor.tombstone else None
-
-        await self._update(begin)
 
     async def seek(self, to: Position) -> Cursor:
         """
@@ -98,14 +88,21 @@ class StoredCursor:
         return sought
 
     async def give_up(self) -> None:
-        """Leave a tombstone: a cursor of this name that begins later goes on with its versions and incarnations."""
+        """
+        Leave a tombstone, unless the topic lists the subscription (again): its next life is none of our business.
 
-        def bury(cursor: Cursor | None) -> Cursor | None:
-            if cursor is None or cursor.tombstone:
+        A cursor that begins later goes on with its versions and incarnations. The tombstone is written in any case,
+        over another one too: whoever was about to make a cursor of the life that is over is refused then.
+        """
+
+        async def bury(record: Record | None) -> Put | None:
+            if await self._starts_at() is not None:
                 return None
-            return replace(cursor, deleted=(), partial={}, tombstone=True)
+            if record is None:
+                return self._write(record, Cursor(FIRST_INCARNATION - 1, EARLIEST, tombstone=True))
+            return self._write(record, replace(_decoded(record), deleted=(), partial={}, tombstone=True))
 
-        await self._update(bury)
+        await change(self._store, self._key, bury)
 
     async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: ProcessedRange | None) -> bool:
         """
@@ -132,20 +129,40 @@ class StoredCursor:
         await self._update(move)
         return applied
 
-    async def _update(self, update: Update) -> None:
-        def decide(record: Record | None) -> Put | None:
-            after = update(None if record is None else _decoded(record))
-            if after is None:
+    async def _begin(self) -> None:
+        """
+        Make the cursor of a subscription that the topic lists, unless it is there.
+
+        The cursor is read before the list, and ``give_up`` always writes: a list that was read before the
+        subscription was given up makes nothing after it.
+        """
+
+        async def begin(record: Record | None) -> Put | None:
+            buried = None if record is None else _decoded(record)
+            if buried is not None and not buried.tombstone:
                 return None
-            return Put(self._key, records.encode(to_record(after)), version_of(record))
+            at = await self._starts_at()
+            if at is None:
+                return None
+            return self._write(record, Cursor(FIRST_INCARNATION if buried is None else buried.incarnation + 1, at))
+
+        await change(self._store, self._key, begin)
+
+    async def _update(self, update: Update) -> None:
+        async def decide(record: Record | None) -> Put | None:
+            after = update(None if record is None else _decoded(record))
+            return None if after is None else self._write(record, after)
 
         await change(self._store, self._key, decide)
+
+    def _write(self, record: Record | None, cursor: Cursor) -> Put:
+        return Put(self._key, records.encode(to_record(cursor)), version_of(record))
 
     async def _remember(self, processed: ProcessedRange) -> None:
         """Write the range into the subscription's history."""
         key = paths.subscription_key(self.topic, self.subscription)
 
-        def decide(record: Record | None) -> Put | None:
+        async def decide(record: Record | None) -> Put | None:
             before = records.SubscriptionRecord() if record is None else _subscription(record)
             after = with_processed(before, self.segment, processed)
             if after is None:
@@ -154,18 +171,19 @@ class StoredCursor:
 
         await change(self._store, key, decide)
 
-    async def _known_to_topic(self) -> bool:
-        """
-        Return whether the topic lists the subscription.
-
-        It is listed last when it is made and struck off first when it is given up, so that nobody makes a cursor at
-        the first entry for one that is about to begin elsewhere.
-        """
-        name = parse_name(self.topic)
-        if not isinstance(name, TopicName):
-            return False
+    async def _starts_at(self) -> Position | None:
+        """Return where a cursor begins that was not made yet; None: the topic does not list the subscription."""
+        name, segment = parse_name(self.topic), parse_name(self.segment)
+        if not isinstance(name, TopicName) or not isinstance(segment, SegmentName):
+            return None
         record = await self._store.get(paths.topic_key(name))
-        return record is not None and self.subscription in records.decode(records.TopicRecord, record).subscriptions
+        if record is None:
+            return None
+        topic = records.decode(records.TopicRecord, record)
+        if self.subscription not in topic.subscriptions:
+            return None
+        at = topic.starting.get(self.subscription, {}).get(segment.segment_id)
+        return EARLIEST if at is None else Position.parse(at).entry
 
 
 def _lives(cursor: Cursor | None, incarnation: int) -> bool:

@@ -4,44 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from txnframework.broker._cas import ATTEMPTS_MAX, change, version_of
-from txnframework.broker._cursors import StoredCursor
-from txnframework.errors import (
-    InvalidInput,
-    LayoutConflict,
-    OutcomeUnknown,
-    SubscriptionNotFound,
-    TopicExists,
-    TopicNotFound,
-    Unavailable,
-    VersionMismatch,
-)
+from txnframework.broker._cas import ATTEMPTS_MAX
+from txnframework.broker._layouts import StoredLayouts, require_scalable, restless
+from txnframework.broker._subscribing import Start, Subscribing
+from txnframework.errors import LayoutConflict, TopicExists, VersionMismatch
 from txnframework.interfaces import ILedgerStore, IMetadataStore, IWatch
-from txnframework.model import paths, records
-from txnframework.model.indexes import subscription_indexes
+from txnframework.model import paths
 from txnframework.model.layout import (
     Layout,
     Segment,
     SegmentState,
     create_layout,
     finish_change,
-    from_record,
     plan_merge,
     plan_split,
     planned_changes,
-    to_record,
-    with_subscription,
 )
-from txnframework.model.metadata import Expect, Expected, KeyRange, Put, Record
-from txnframework.model.names import TOPIC, SegmentName, TopicName
-from txnframework.model.positions import EARLIEST, Position
+from txnframework.model.metadata import Expect, KeyRange
+from txnframework.model.names import SegmentName, TopicName
 
 if TYPE_CHECKING:
     from txnframework.broker._segments import OpenSegment
 
-Start = Literal["earliest", "latest"]
 LIST_ITEMS_MAX = 1_000
 
 
@@ -60,6 +46,8 @@ class Topics:
         self._store = store
         self._ledgers = ledgers
         self._segment = segment
+        self._layouts = StoredLayouts(store)
+        self._subscribing = Subscribing(store, self._layouts, segment)
 
     async def create(self, topic: TopicName, segments: int = 1) -> Layout:
         """
@@ -68,7 +56,7 @@ class Topics:
         :raises TopicExists: it is there already.
         :raises OutcomeUnknown: it may have been made.
         """
-        _require_scalable(topic)
+        require_scalable(topic)
         layout = create_layout(topic, segments)
         if await self._store.get(paths.topic_key(topic)) is not None:
             raise TopicExists(str(topic))
@@ -76,7 +64,7 @@ class Topics:
         for segment_id in layout.segments:
             await (await self._ledgers.create(str(layout.name_of(segment_id)))).close()
         try:
-            await self._put(layout, Expect.ABSENT)
+            await self._layouts.put(layout, Expect.ABSENT)
         except VersionMismatch as error:
             raise TopicExists(str(topic)) from error
         return layout
@@ -87,7 +75,7 @@ class Topics:
 
         :raises TopicNotFound: there is no such topic.
         """
-        return (await self._load(topic))[0]
+        return (await self._layouts.load(topic))[0]
 
     async def list(self, tenant: str | None = None, namespace: str | None = None) -> tuple[TopicName, ...]:
         """Return the names of all topics, a tenant's, or those of one of its namespaces, in order."""
@@ -124,7 +112,7 @@ class Topics:
     async def finish_changes(self, topic: TopicName) -> Layout:
         """Carry out every change that was planned and is not done; return the layout then."""
         for _ in range(ATTEMPTS_MAX):
-            layout, version = await self._load(topic)
+            layout, version = await self._layouts.load(topic)
             changes = planned_changes(layout)
             if not changes:
                 return layout
@@ -134,8 +122,8 @@ class Topics:
                 await opened.ledger.seal()
             # A subscription that came in the meantime changed the layout, so this is refused and its cursors are made
             # in the next round.
-            await self._put_if(finish_change(layout, changes[0]), version)
-        raise _restless(topic)
+            await self._layouts.put_if(finish_change(layout, changes[0]), version)
+        raise restless(topic, ATTEMPTS_MAX)
 
     async def subscribe(self, topic: TopicName, name: str, start: Start = "latest") -> None:
         """
@@ -145,18 +133,7 @@ class Topics:
 
         :raises TopicNotFound: there is no such topic.
         """
-        await self._revive(topic, name)
-        for _ in range(ATTEMPTS_MAX):
-            layout, version = await self._load(topic)
-            if name in layout.subscriptions:
-                return
-            for segment in layout.in_order():
-                cursor = StoredCursor(self._store, str(topic), str(layout.name_of(segment.id)), name)
-                await cursor.start(await self._start_of(layout, segment, start))
-            # The name comes last: until then nobody takes a missing cursor for one that starts at the first entry.
-            if await self._put_if(with_subscription(layout, name), version):
-                return
-        raise _restless(topic)
+        await self._subscribing.subscribe(topic, name, start)
 
     async def unsubscribe(self, topic: TopicName, name: str) -> None:
         """
@@ -164,19 +141,7 @@ class Topics:
 
         :raises SubscriptionNotFound: there is no such subscription.
         """
-        layout, _ = await self._load(topic)
-        record = await self._store.get(paths.subscription_key(str(topic), name))
-        if record is None or (_subscription(record).deleted and name not in layout.subscriptions):
-            raise SubscriptionNotFound(str(topic), name)
-        for _ in range(ATTEMPTS_MAX):
-            layout, version = await self._load(topic)
-            left = tuple(other for other in layout.subscriptions if other != name)
-            if left == layout.subscriptions:
-                break
-            await self._put_if(replace(layout, epoch=layout.epoch + 1, subscriptions=left), version)
-        for segment_id in layout.segments:
-            await StoredCursor(self._store, str(topic), str(layout.name_of(segment_id)), name).give_up()
-        await self._write_subscription(topic, name, deleted=True)
+        await self._subscribing.unsubscribe(topic, name)
 
     # -- one step each --------------------------------------------------------------------------------
 
@@ -184,69 +149,21 @@ class Topics:
         """Plan a change and carry it out."""
         planned: Layout | None = None
         for _ in range(ATTEMPTS_MAX):
-            layout, version = await self._load(topic)
+            layout, version = await self._layouts.load(topic)
             # The reply to the plan may have been lost: then it stands there, perhaps carried out by somebody else.
             if planned is not None and _children(layout, parents) == _children(planned, parents):
                 return await self.finish_changes(topic)
             planned = plan(layout)
-            if await self._put_if(planned, version):
+            if await self._layouts.put_if(planned, version):
                 return await self.finish_changes(topic)
-        raise _restless(topic)
+        raise restless(topic, ATTEMPTS_MAX)
 
     async def _make_children(self, layout: Layout, children: tuple[int, ...]) -> None:
         """Make ledgers and cursors of segments that do not take writes yet."""
         for child in children:
             name = str(layout.name_of(child))
             await (await self._ledgers.create(name)).close()
-            for subscription in layout.subscriptions:
-                await StoredCursor(self._store, str(layout.topic), name, subscription).start(EARLIEST)
-
-    async def _start_of(self, layout: Layout, segment: Segment, start: Start) -> Position:
-        """Return where a new subscription begins on a segment."""
-        takes_writes = segment in layout.active() or segment.state is SegmentState.REPLACED
-        if start == "earliest" or not takes_writes:
-            return EARLIEST
-        opened = await self._segment(str(layout.name_of(segment.id)))
-        return await opened.buffer.max_read_position()
-
-    async def _revive(self, topic: TopicName, name: str) -> None:
-        await self._load(topic)
-        await self._write_subscription(topic, name, deleted=False)
-
-    async def _write_subscription(self, topic: TopicName, name: str, deleted: bool) -> None:
-        key = paths.subscription_key(str(topic), name)
-
-        def decide(record: Record | None) -> Put | None:
-            if record is None:
-                after = records.SubscriptionRecord(deleted=deleted)
-            else:
-                after = _subscription(record)
-                if after.deleted == deleted:
-                    return None
-                after.deleted = deleted
-                after.registrations = []
-                after.history = []
-            return Put(key, records.encode(after), version_of(record), subscription_indexes(after))
-
-        await change(self._store, key, decide)
-
-    async def _load(self, topic: TopicName) -> tuple[Layout, int]:
-        _require_scalable(topic)
-        record = await self._store.get(paths.topic_key(topic))
-        if record is None:
-            raise TopicNotFound(str(topic))
-        return from_record(topic, records.decode(records.TopicRecord, record)), record.version
-
-    async def _put(self, layout: Layout, expected: Expected) -> None:
-        await self._store.put(Put(paths.topic_key(layout.topic), records.encode(to_record(layout)), expected))
-
-    async def _put_if(self, layout: Layout, version: int) -> bool:
-        """Write the layout unless it changed; False also when nobody knows, the caller looks again."""
-        try:
-            await self._put(layout, version)
-        except (VersionMismatch, OutcomeUnknown):
-            return False
-        return True
+            await self._subscribing.make_cursors(layout, child)
 
 
 def segment_of(name: SegmentName, layout: Layout) -> Segment:
@@ -269,16 +186,3 @@ def _children(layout: Layout, parents: tuple[int, ...]) -> tuple[tuple[Segment, 
         children = segment.children if segment is not None else ()
         found.append(tuple(replace(layout.segments[one], state=SegmentState.ACTIVE, children=()) for one in children))
     return tuple(found)
-
-
-def _require_scalable(topic: TopicName) -> None:
-    if topic.domain != TOPIC:
-        raise InvalidInput(f"{topic} is not a scalable topic: only topic:// names have segments")
-
-
-def _restless(topic: TopicName) -> Unavailable:
-    return Unavailable(f"the layout of {topic} changed {ATTEMPTS_MAX} times while it was being changed")
-
-
-def _subscription(record: Record) -> records.SubscriptionRecord:
-    return records.decode(records.SubscriptionRecord, record)

@@ -9,11 +9,13 @@ children.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from txnframework.errors import LayoutConflict
 from txnframework.model.names import SegmentName, TopicName
+from txnframework.model.positions import Position
 from txnframework.model.records import SegmentDocument, TopicRecord
 
 HASH_MAX = 0xFFFF
@@ -41,13 +43,19 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """All segments of ``topic`` by id; ``epoch`` grows with every change."""
+    """
+    All segments of ``topic`` by id; ``epoch`` grows with every change.
+
+    ``starting``: the subscriptions whose cursors are being made, and after which position they begin on a segment;
+    on one that is not named, at the first entry.
+    """
 
     topic: TopicName
     epoch: int
     next_id: int
     segments: dict[int, Segment]
     subscriptions: tuple[str, ...] = ()
+    starting: Mapping[str, Mapping[int, Position]] = field(default_factory=dict)
 
     def name_of(self, segment_id: int) -> SegmentName:
         """Return the full name of a segment."""
@@ -139,12 +147,29 @@ def planned_changes(layout: Layout) -> tuple[tuple[int, ...], ...]:
     return tuple(sorted(changes))
 
 
-def with_subscription(layout: Layout, subscription: str) -> Layout:
-    """Return the layout that knows ``subscription``."""
+def with_subscription(layout: Layout, subscription: str, starts: Mapping[int, Position] | None = None) -> Layout:
+    """Return the layout that lists ``subscription``, whose cursors are then to be made at ``starts``."""
     if subscription in layout.subscriptions:
         return layout
     names = tuple(sorted((*layout.subscriptions, subscription)))
-    return replace(layout, epoch=layout.epoch + 1, subscriptions=names)
+    starting = {**layout.starting, subscription: dict(starts or {})}
+    return replace(layout, epoch=layout.epoch + 1, subscriptions=names, starting=starting)
+
+
+def without_subscription(layout: Layout, subscription: str) -> Layout:
+    """Return the layout that does not list ``subscription``."""
+    if subscription not in layout.subscriptions:
+        return layout
+    names = tuple(name for name in layout.subscriptions if name != subscription)
+    return replace(begun(layout, subscription), epoch=layout.epoch + 1, subscriptions=names)
+
+
+def begun(layout: Layout, subscription: str) -> Layout:
+    """Return the layout with all cursors of ``subscription`` made."""
+    if subscription not in layout.starting:
+        return layout
+    starting = {name: starts for name, starts in layout.starting.items() if name != subscription}
+    return replace(layout, epoch=layout.epoch + 1, starting=starting)
 
 
 def _changeable(layout: Layout, segment_id: int) -> Segment:
@@ -173,6 +198,9 @@ def to_record(layout: Layout) -> TopicRecord:
         epoch=layout.epoch,
         next_id=layout.next_id,
         subscriptions=list(layout.subscriptions),
+        starting={
+            name: {segment_id: str(at) for segment_id, at in starts.items()} for name, starts in layout.starting.items()
+        },
         segments=[
             SegmentDocument(
                 id=segment.id,
@@ -200,4 +228,8 @@ def from_record(topic: TopicName, record: TopicRecord) -> Layout:
         )
         for found in record.segments
     }
-    return Layout(topic, record.epoch, record.next_id, segments, tuple(record.subscriptions))
+    starting = {
+        name: {segment_id: Position.parse(at) for segment_id, at in starts.items()}
+        for name, starts in record.starting.items()
+    }
+    return Layout(topic, record.epoch, record.next_id, segments, tuple(record.subscriptions), starting)

@@ -206,12 +206,18 @@ class SegmentDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class TopicRecord(Document):
-    """A scalable topic: the graph of its segments, changed by compare-and-set, and its subscriptions' names."""
+    """
+    A scalable topic: the graph of its segments, changed by compare-and-set, and its subscriptions' names.
+
+    ``starting``: of the subscriptions whose cursors are being made, where they begin, by segment id; elsewhere they
+    begin at the first entry.
+    """
 
     epoch: int
     next_id: int
     segments: list[SegmentDocument]
     subscriptions: list[str] = msgspec.field(default_factory=list)
+    starting: dict[str, dict[int, str]] = msgspec.field(default_factory=dict)
 
 
 class IdBlock(Document):

@@ -1,0 +1,52 @@
+"""The layout records of scalable topics."""
+
+from __future__ import annotations
+
+from txnframework.errors import InvalidInput, OutcomeUnknown, TopicNotFound, Unavailable, VersionMismatch
+from txnframework.interfaces import IMetadataStore
+from txnframework.model import paths, records
+from txnframework.model.layout import Layout, from_record, to_record
+from txnframework.model.metadata import Expected, Put
+from txnframework.model.names import TOPIC, TopicName
+
+
+class StoredLayouts:
+    """Reads and writes layouts; a change is written only where the layout stayed as it was read."""
+
+    def __init__(self, store: IMetadataStore) -> None:
+        self._store = store
+
+    async def load(self, topic: TopicName) -> tuple[Layout, int]:
+        """
+        Return the layout and its version.
+
+        :raises TopicNotFound: there is no such topic.
+        """
+        require_scalable(topic)
+        record = await self._store.get(paths.topic_key(topic))
+        if record is None:
+            raise TopicNotFound(str(topic))
+        return from_record(topic, records.decode(records.TopicRecord, record)), record.version
+
+    async def put(self, layout: Layout, expected: Expected) -> None:
+        """Write the layout; raises as the store's ``put`` does."""
+        await self._store.put(Put(paths.topic_key(layout.topic), records.encode(to_record(layout)), expected))
+
+    async def put_if(self, layout: Layout, version: int) -> bool:
+        """Write the layout unless it changed; False also when nobody knows, the caller looks again."""
+        try:
+            await self.put(layout, version)
+        except (VersionMismatch, OutcomeUnknown):
+            return False
+        return True
+
+
+def require_scalable(topic: TopicName) -> None:
+    """Refuse a topic that has no segments."""
+    if topic.domain != TOPIC:
+        raise InvalidInput(f"{topic} is not a scalable topic: only topic:// names have segments")
+
+
+def restless(topic: TopicName, attempts: int) -> Unavailable:
+    """Return the error of a change that did not come through, however often it was tried."""
+    return Unavailable(f"the layout of {topic} changed {attempts} times while it was being changed")
