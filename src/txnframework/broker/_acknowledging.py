@@ -29,7 +29,7 @@ class Acknowledging:
         deliveries: Deliveries,
         plain: PlainAcks,
         pending_acks: IPendingAckStore,
-        finished: Callable[[Iterable[Position]], None],
+        finished: Callable[[Iterable[HeldMessage]], None],
         look_again: Callable[[], None],
     ) -> None:
         self._deliveries = deliveries
@@ -82,7 +82,7 @@ class Acknowledging:
         except asyncio.CancelledError:
             self._unsure(begun)
             raise
-        self._finished(one.position for one in begun)
+        self._finished(begun)
 
     async def _add(self, begun: list[HeldMessage], request: AckRequest) -> None:
         if not request.acks:

@@ -199,14 +199,18 @@ class Deliveries:
                 held.since = self._looks
                 self._set(held, Standing.PENDING_ACK)
 
-    def forget(self, positions: Iterable[Position]) -> frozenset[Position]:
-        """These are done; return those that were held."""
+    def forget(self, done: Iterable[HeldMessage]) -> frozenset[Position]:
+        """
+        These are done; return the positions of those that were held.
+
+        Another message at the same position is not meant: it was read again, after someone sought.
+        """
         gone = set()
-        for position in positions:
-            held = self._held.pop(position, None)
-            if held is not None:
+        for held in done:
+            if self._held.get(held.position) is held:
+                del self._held[held.position]
                 self._leave(held)
-                gone.add(position)
+                gone.add(held.position)
         return frozenset(gone)
 
     def clear(self) -> frozenset[Position]:
@@ -234,7 +238,7 @@ class Deliveries:
             if held.standing is Standing.ACKING:
                 continue
             if state_of(cursor, position) is AckState.DELETED:
-                freed |= self.forget((position,))
+                freed |= self.forget((held,))
                 continue
             holder = pending.holder(position)
             if holder is not None:

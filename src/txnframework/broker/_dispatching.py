@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from txnframework.broker._acknowledging import Acknowledging, Sized
 from txnframework.broker._attached import AttachedConsumers
-from txnframework.broker._deliveries import Deliveries, OpenAcks
+from txnframework.broker._deliveries import Deliveries, HeldMessage, OpenAcks
 from txnframework.broker._dispatch_parts import DispatchParts, Listener
 from txnframework.broker._looking import Looking
 from txnframework.broker._plain_acks import PlainAcks
@@ -193,8 +193,8 @@ class SegmentDispatch:
             await self._acknowledging.outdated((message,), incarnation, holder)
         self._looking.holders_changed()
 
-    def _finished(self, positions: Iterable[Position]) -> None:
-        gone = self._deliveries.forget(positions)
+    def _finished(self, done: Iterable[HeldMessage]) -> None:
+        gone = self._deliveries.forget(done)
         self._run(self._parts.dispatcher.released(gone))
         self._wake.set()
 

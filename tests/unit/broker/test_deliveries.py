@@ -115,6 +115,19 @@ def test_a_refused_acknowledgment_leaves_things_as_they_were() -> None:
     assert _waiting(deliveries) == [(1, 0, 0), (2, 0, 0)]
 
 
+def test_an_acknowledgment_from_before_a_seek_finishes_nothing() -> None:
+    """A message that was read again stands at the position of the one that is done, and is another one."""
+    deliveries = Deliveries()
+    _read(deliveries, 1)
+    begun = deliveries.begin_ack((_at(1),), None, cumulative=False)
+    deliveries.clear()
+    _read(deliveries, 1)
+    assert deliveries.forget(begun) == frozenset()
+    assert _waiting(deliveries) == [(1, 0, 0)]
+    assert deliveries.forget(deliveries.begin_ack((_at(1),), None, cumulative=False)) == {_at(1)}
+    assert len(deliveries) == 0
+
+
 def test_acknowledgments_are_gathered_by_entry() -> None:
     """A whole batch is one acknowledgment without indexes."""
     sized = [(_at(2, 1), 2), (_at(1, 0), 3), (_at(2, 0), 2), (_at(1, 2), 3)]
