@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TypeVar
 
 from txnframework.broker._waiting import first_of
 from txnframework.config import TransactionsSection
@@ -12,6 +14,7 @@ from txnframework.errors import TxnFrameworkError
 from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model.transactions import Swept
 
+S = TypeVar("S")
 BUSY_DELAY_MS = 20
 """The wait before a sweep goes on that left work behind, so that it does not spin on what cannot be done now."""
 
@@ -65,22 +68,37 @@ class Sweeps:
             self._task = None
 
     async def sweep(self) -> int | None:
-        """Sweep once; return when the next sweep has work, None if no coordinator knows."""
+        """
+        Sweep once; return when the next sweep has work, None if no coordinator knows.
+
+        A step that fails does not keep the others from being tried: what is in one's way may not be in theirs. An
+        error of the framework passes, or comes again; any other exception is a defect, and the loop's exception
+        handler is told.
+        """
         next_ms: int | None = None
-        for coordinator in self._coordinators():
-            await self._orphans(coordinator)
+        for coordinator in tuple(self._coordinators()):
+            await self._try(partial(self._orphans, coordinator))
             now_ms = self._environment.now_ms()
-            for swept in (await coordinator.expire(now_ms), await coordinator.collect(now_ms)):
-                next_ms = _earlier(next_ms, _next_of(swept, now_ms))
+            for step in (coordinator.expire, coordinator.collect):
+                swept = await self._try(partial(step, now_ms))
+                if swept is not None:
+                    next_ms = _earlier(next_ms, _next_of(swept, now_ms))
         return next_ms
+
+    async def _try(self, step: Callable[[], Awaitable[S]]) -> S | None:
+        try:
+            return await step()
+        except TxnFrameworkError:
+            return None  # the store is away or something is in the way; the interval brings the next attempt
+        except Exception as error:
+            report = {"message": "a sweep failed; the next one tries again", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(report)
+            return None
 
     async def _run(self) -> None:
         while True:
             self._earliest_ms = None
-            try:
-                next_ms = await self.sweep()
-            except TxnFrameworkError:
-                next_ms = None  # the store is away or something is in the way; the interval brings the next attempt
+            next_ms = await self.sweep()
             now_ms = self._environment.now_ms()
             latest_ms = now_ms + self._transactions.sweep_interval_ms
             # What was begun while the sweep ran may be due before what the sweep found. Something that is due and

@@ -117,6 +117,8 @@ class Coordinator:
         self.swept_at: list[int] = []
         self.next_ms: int | None = None
         self.fails = False
+        self.collected = 0
+        self.defect: Exception | None = None
 
     async def expire(self, now_ms: int) -> Swept:
         self.swept_at.append(now_ms - START_MS)
@@ -125,6 +127,9 @@ class Coordinator:
         return Swept(0, 0, self.next_ms)
 
     async def collect(self, now_ms: int) -> Swept:
+        self.collected += 1
+        if self.defect is not None:
+            raise self.defect
         return Swept(0, 0)
 
 
@@ -158,5 +163,32 @@ def test_sweeps_come_when_something_is_due() -> None:
         await sweeps.stop()
         await clock.advance(5_000)
         assert len(coordinator.swept_at) == 6
+
+    asyncio.run(run())
+
+
+def test_nothing_stops_the_sweeps() -> None:
+    """What fails is tried again, does not keep other steps from being tried, and a defect is reported."""
+
+    async def run() -> None:
+        clock = VirtualEnvironment()
+        broken, sound = Coordinator(clock), Coordinator(clock)
+        broken.fails, broken.defect = True, ZeroDivisionError("a defect")
+        reported: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, report: reported.append(report["exception"]))
+
+        async def no_orphans(coordinator: object) -> None:
+            if coordinator is broken:
+                raise Unavailable("the store is away")
+
+        bounds = TransactionsSection(sweep_interval_ms=1_000)
+        sweeps = Sweeps(lambda: [cast(Any, broken), cast(Any, sound)], clock, bounds, no_orphans)
+        sweeps.start()
+        await clock.advance(2_500)
+        for coordinator in (broken, sound):
+            assert coordinator.swept_at == [0, 1_000, 2_000]
+            assert coordinator.collected == 3
+        assert reported == [broken.defect] * 3
+        await sweeps.stop()
 
     asyncio.run(run())
