@@ -14,7 +14,8 @@ from txnframework.broker._dispatches import Attached, Dispatches, Place
 from txnframework.broker._dispatching import SegmentDispatch
 from txnframework.broker._host import Host, is_of_log_family, open_host
 from txnframework.broker._segments import OpenSegment, SegmentSubscription, dispatching_lease
-from txnframework.broker._topics import Start, Topics, segment_of
+from txnframework.broker._subscribing import Start
+from txnframework.broker._topics import Topics, segment_of
 from txnframework.broker._waiting import first_of
 
 __all__ = [

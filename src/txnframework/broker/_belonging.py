@@ -6,6 +6,7 @@ from txnframework.broker._cursors import StoredCursor
 from txnframework.errors import StoreMismatch
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
 from txnframework.model import paths, records
+from txnframework.model.positions import Position
 
 
 async def check_belonging(store: IMetadataStore, ledgers: ILedgerStore, store_url: str, ledger_url: str) -> None:
@@ -47,8 +48,9 @@ async def check_cursor(cursor: StoredCursor, ledger: IManagedLedger) -> None:
     found = await cursor.read()
     if found is None:
         return
-    furthest = max([found.mark_delete, *(last for _, last in found.deleted)])
-    end = (await ledger.tail()).last_confirmed
+    furthest = max([found.mark_delete, *(last for _, last in found.deleted), *found.partial])
+    tail = await ledger.tail()
+    end = max(tail.last_confirmed, Position(tail.open_ledger_id, -1))  # where a segment that was trimmed empty is left
     if furthest > end:
         raise StoreMismatch(
             f"subscription {cursor.subscription} has acknowledged {furthest} of {cursor.segment}, which ends at {end}; "
