@@ -14,7 +14,7 @@ from txnframework.config import ClientSection
 from txnframework.errors import Conflict, LedgerSealed, NotFound, OutcomeUnknown, TransactionConflict
 from txnframework.model.entries import EntryView, encode_entry
 from txnframework.model.layout import Segment
-from txnframework.model.ledger import Append, Appended
+from txnframework.model.ledger import Append
 from txnframework.model.positions import Limit, Position
 from txnframework.model.reading import Isolation, ReadRequest, Visibility
 
@@ -124,7 +124,8 @@ class Lane:
         earlier, rest = divide(piece, appended.sequence or claim)
         if not earlier:
             raise Conflict(f"{self._segment} names a copy at {appended.position} that holds nothing of what was sent")
-        await self._confirm(self._segment, opened, appended, earlier)
+        at = appended.position
+        self._confirm(self._segment, at, await _indexes_at(opened, at), earlier)
         return rest
 
     async def _confirm_in_ancestors(self, one: Outgoing) -> None:
@@ -142,6 +143,10 @@ class Lane:
             found = await opened.ledger.find_sequence(self._producer, one.sequence_id)
             if found is None:
                 continue
+            # The ledger knows from which number to which an entry goes, not which of them it holds.
+            indexes = await _indexes_at(opened, found.position)
+            if indexes is not None and one.sequence_id not in indexes:
+                continue
             if found.branch is not None and found.branch != one.branch:
                 visibility = await opened.buffer.resolve(found.branch)
                 if visibility is Visibility.ABORTED:
@@ -152,21 +157,11 @@ class Lane:
                         f"message {one.sequence_id} of producer {self._producer} stands in another open branch",
                         found.branch.txn_id,
                     )
-            await self._confirm(name, opened, found, [one])
+            self._confirm(name, found.position, indexes, [one])
             return
 
-    async def _confirm(self, segment: str, opened: OpenSegment, copy: Appended, ones: list[Outgoing]) -> None:
+    def _confirm(self, segment: str, at: Position, indexes: dict[int, int] | None, ones: list[Outgoing]) -> None:
         """Tell the senders where their messages stand: in an entry that was there before."""
-        at = copy.position
-        before = Position(at.ledger_id, at.entry_id - 1)
-        try:
-            page = await opened.buffer.read(ReadRequest(before, ONE_ENTRY, Isolation.READ_UNCOMMITTED))
-        except NotFound:  # trimmed since: that it stood there is known, where in its entry is not
-            page = None
-        indexes: dict[int, int] | None = None
-        if page is not None and page.entries and page.entries[0].position == at:
-            view = EntryView(page.entries[0].data, at)
-            indexes = {sequence: index for index, sequence in enumerate(view.sequence_ids)}
         for one in ones:
             if indexes is None:
                 one.succeed(MessageID(segment, at))
@@ -179,6 +174,23 @@ class Lane:
                         f"before it in the entry {at}; sequence ids have to grow"
                     )
                 )
+
+
+async def _indexes_at(opened: OpenSegment, at: Position) -> dict[int, int] | None:
+    """
+    Return where in an entry each sequence id stands.
+
+    None: it was trimmed since. That an entry with these numbers stood there is known then, and taken for all of them.
+    """
+    before = Position(at.ledger_id, at.entry_id - 1)
+    try:
+        page = await opened.buffer.read(ReadRequest(before, ONE_ENTRY, Isolation.READ_UNCOMMITTED))
+    except NotFound:
+        return None
+    if not page.entries or page.entries[0].position != at:
+        return None
+    view = EntryView(page.entries[0].data, at)
+    return {sequence: index for index, sequence in enumerate(view.sequence_ids)}
 
 
 def _fail(batch: list[Outgoing], error: Exception) -> None:

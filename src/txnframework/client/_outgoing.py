@@ -23,7 +23,7 @@ class Outgoing:
     A message to be sent, and who waits for it.
 
     ``chosen``: the caller chose its sequence id, so it may have been sent before, by another process. ``uncertain``:
-    it was sent and nobody knows whether it arrived.
+    it was sent and nobody knows whether it arrived. ``order`` counts the producer's messages as they were sent.
     """
 
     message: EntryMessage
@@ -31,6 +31,7 @@ class Outgoing:
     hash_value: int
     chosen: bool
     sent: asyncio.Future[MessageID]
+    order: int = 0
     uncertain: bool = False
 
     @property

@@ -50,6 +50,7 @@ class Producer:
         self._only = target if isinstance(target, SegmentName) else None
         self._lanes: dict[int, Lane] = {}
         self._slots = asyncio.Semaphore(self._bounds.sends_in_flight_max)
+        self._sends = 0
         self._rerouting: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -131,7 +132,9 @@ class Producer:
             self._next_sequence = max(self._next_sequence, number + 1)
             message = EntryMessage(key, value, pairs, number, self._host.environment.now_ms())
             sent: asyncio.Future[MessageID] = asyncio.get_running_loop().create_future()
-            self._put(Outgoing(message, branch, hash_of(message, self.name), sequence_id is not None, sent))
+            self._sends += 1
+            chosen = sequence_id is not None
+            self._put(Outgoing(message, branch, hash_of(message, self.name), chosen, sent, self._sends))
             return await sent
 
     def _check(
@@ -201,7 +204,13 @@ class Producer:
         for lane in stale.values():
             await lane.idle()
         self._layout = layout
-        for number, lane in stale.items():
+        for number in stale:
             del self._lanes[number]
-            for outgoing in lane.waiting:
-                self._put(outgoing)
+        # Those of two parents that were merged, in the order they were sent: an entry claims every number between its
+        # first and its last one, so the second parent's would be refused after the first one's.
+        for outgoing in sorted((one for lane in stale.values() for one in lane.waiting), key=_order):
+            self._put(outgoing)
+
+
+def _order(outgoing: Outgoing) -> int:
+    return outgoing.order

@@ -1,0 +1,91 @@
+"""Behaviour 16 where segments become one: which messages an entry holds, and which ones it only seems to hold."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from txnframework import Message
+from txnframework.model.hashing import key_hash
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+LOW = next(b"%d" % number for number in range(99) if key_hash(b"%d" % number) < 0x8000)
+HIGH = next(b"%d" % number for number in range(99) if key_hash(b"%d" % number) >= 0x8000)
+
+
+async def _read(stores: Stores) -> list[Message]:
+    async with stores.open() as client, await client.reader("orders") as reader:
+        return [message async for message in reader]
+
+
+def test_sends_under_way_when_segments_merge(stores: Stores) -> None:
+    """What waits at both parents goes to the child in the order in which it was sent, and all of it is stored."""
+
+    async def work() -> None:
+        async with stores.open() as client, stores.open() as elsewhere:
+            await client.create_topic("orders", segments=2)
+            producer = await client.producer("orders")
+            await elsewhere.merge("orders", 0, 1)
+            keys = [LOW, HIGH] * 4
+            sent = await asyncio.gather(*(producer.send(b"%d" % number, key=key) for number, key in enumerate(keys)))
+            found = await _read(stores)
+            assert [message.value for message in found] == [b"%d" % number for number in range(len(keys))]
+            assert [message.id for message in found] == list(sent)
+
+    stores.run(work())
+
+
+def test_a_message_that_one_parent_only_seems_to_hold(stores: Stores) -> None:
+    """An entry that was stored at one parent says nothing of the numbers between, which went to the other one."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders", segments=2)
+            producer = await client.producer("orders", name="till-7")
+            sends = [producer.send(b"x", key=key) for key in (LOW, HIGH, LOW)]
+            # The one in the middle does not come through.
+            tasks = [asyncio.ensure_future(send) for send in sends]
+            await asyncio.sleep(0)
+            tasks[1].cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            stored = await _read(stores)
+            assert [message.key for message in stored] == [LOW, LOW]
+            first, last = (message.sequence_id for message in stored)
+            assert last == first + 2
+            assert stored[0].id.position.entry == stored[1].id.position.entry
+            await client.merge("orders", 0, 1)
+        async with stores.open() as client:
+            producer = await client.producer("orders", name="till-7")
+            again = [await producer.send(b"y", key=HIGH, sequence_id=first + 1) for _ in range(2)]
+            assert again[0] == again[1]
+            assert await producer.send(b"y", key=LOW, sequence_id=last) == stored[1].id
+        assert [message.value for message in await _read(stores)] == [b"x", b"x", b"y"]
+
+    stores.run(work())
+
+
+def test_a_message_that_its_own_parent_only_seems_to_hold(stores: Stores) -> None:
+    """A send that was given up while it waited left a gap in an entry; sent again after a change, it is stored."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders", segments=2)
+            producer = await client.producer("orders", name="till-7")
+            tasks = [asyncio.ensure_future(producer.send(b"x", key=LOW)) for _ in range(3)]
+            await asyncio.sleep(0)
+            tasks[1].cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            stored = await _read(stores)
+            first, last = (message.sequence_id for message in stored)
+            assert last == first + 2
+            assert stored[0].id.position.entry == stored[1].id.position.entry
+            await client.merge("orders", 0, 1)
+        async with stores.open() as client:
+            producer = await client.producer("orders", name="till-7")
+            again = [await producer.send(b"y", key=LOW, sequence_id=first + 1) for _ in range(2)]
+            assert again[0] == again[1]
+        assert [message.value for message in await _read(stores)] == [b"x", b"x", b"y"]
+
+    stores.run(work())
