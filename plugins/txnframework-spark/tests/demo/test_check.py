@@ -9,7 +9,7 @@ import pytest
 from txnframework.model.cursor import Cursor
 from txnframework.model.positions import Position
 from txnframework_spark.demo.check import Evidence, OutputRow, Place, Verdict, judge
-from txnframework_spark.demo.expected import ALERTS, ENRICHED
+from txnframework_spark.demo.expected import ALERTS, ENRICHED, Value
 
 SEGMENT = "segment://public/demo/input/0000-ffff-0"
 LINES = range(1, 7)
@@ -25,7 +25,7 @@ def row(output: str, line: int) -> OutputRow:
 
 
 def whole() -> Evidence:
-    expected = {
+    expected: dict[str, dict[int, Value]] = {
         ENRICHED: {line: {"line": line, "to": ENRICHED} for line in LINES},
         ALERTS: {line: {"line": line, "to": ALERTS} for line in (2, 5)},
     }

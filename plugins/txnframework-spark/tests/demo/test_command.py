@@ -77,9 +77,21 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest
     assert said == f"Error: the demo cannot work in {tmp_path}: it is not empty"
 
 
-def test_an_unknown_store_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """With what is installed."""
-    assert "postgrex" in refused(capsys, "--metadata", "postgrex://user:secret@host/db")
+@pytest.mark.parametrize(
+    ("option", "url", "said"),
+    [
+        ("--metadata", "postgrex://user:secret@host/db", "--metadata: no metadata store named 'postgrex' is installed"),
+        ("--ledger", "postgrex://user:secret@host/db", "--ledger: no ledger store named 'postgrex' is installed"),
+        ("--metadata", "txn.db", "--metadata: found 'txn.db', expected a URL"),
+    ],
+)
+def test_a_store_that_is_not_installed_is_refused(
+    capsys: pytest.CaptureFixture[str], option: str, url: str, said: str
+) -> None:
+    """By the option that names it, and without its password."""
+    text = refused(capsys, option, url)
+    assert said in text
+    assert "secret" not in text
 
 
 def test_a_store_of_one_process_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

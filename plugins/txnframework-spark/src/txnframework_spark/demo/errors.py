@@ -26,6 +26,14 @@ class UnusableDirectory(InvalidInput):
         super().__init__(f"the demo cannot work in {path}: {reason}")
 
 
+class UnusableStore(InvalidInput):
+    """The URL given as ``option`` names no store that can be opened."""
+
+    def __init__(self, option: str, reason: str) -> None:
+        self.option = option
+        super().__init__(f"{option}: {reason}")
+
+
 class UnsharedStore(InvalidInput):
     """The store at ``option`` cannot be used by several processes, and the demo is several."""
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from txnframework_spark.demo.expected import ALERT_DIGESTS, ALERT_RATING_MIN
 from txnframework_spark.demo.input import Kind
+from txnframework_spark.session import require_this_interpreter
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -191,8 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job that the command line describes; the last line of standard error says why it failed."""
     job = Job.parse(sys.argv[1:] if arguments is None else arguments)
     _leave_with_the_parent()
-    # Workers must be this interpreter, with its packages, and not whichever python3 comes first.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    require_this_interpreter()
     try:
         run(job)
     except Exception as error:  # whatever Spark raises: it is told in full above, and in one line at the end

@@ -14,14 +14,14 @@ from typing import Any, Final, TypeVar
 import txnframework
 from txnframework.client import LoopThread
 from txnframework.config import load_config, redact_url, store_name
-from txnframework.errors import SubscriptionNotFound, TransactionNotFound, UnknownPlugin
+from txnframework.errors import ConfigurationError, SubscriptionNotFound, TransactionNotFound, UnknownPlugin
 from txnframework.interfaces import ISharedStore
 from txnframework.model.cursor import Cursor
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
 from txnframework.model.names import TopicName
 from txnframework_spark.demo.check import Place
-from txnframework_spark.demo.errors import UnsharedStore
+from txnframework_spark.demo.errors import UnsharedStore, UnusableStore
 from txnframework_spark.demo.expected import ENRICHED, OUTPUTS
 from txnframework_spark.demo.input import InputRow
 from txnframework_spark.demo.outcome import SplitOutcome
@@ -115,7 +115,14 @@ class Stage:
         """Open the stores that the configuration names; UnsharedStore if other processes could not use them too."""
         loop = LoopThread.shared()
         opening = txnframework.open(config)
-        client = loop.run(_enter(opening))
+        try:
+            client = loop.run(_enter(opening))
+        except ConfigurationError as error:
+            # The file is ours; what stands in it was typed as an option.
+            option = {"metadata.url": "--metadata", "ledger.url": "--ledger"}.get(error.path)
+            if option is None:
+                raise
+            raise UnusableStore(option, error.reason) from error
         try:
             _require_shared(client, config)
             yield cls(client, loop, names)
