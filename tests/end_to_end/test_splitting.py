@@ -17,13 +17,10 @@ from txnframework.errors import (
     TransactionConflict,
     UnknownPlugin,
 )
-from txnframework.model import SegmentName, TopicName
-from txnframework.model.layout import plan_split, planned_changes
+from txnframework.model import SegmentName
 
 if TYPE_CHECKING:
     from conftest import Stores
-
-TOPIC = TopicName.parse("orders")
 
 
 async def messages(client: Client, topic: str = "orders") -> list[Message]:
@@ -133,38 +130,6 @@ def test_a_consumer_of_a_split_topic_leaves_what_is_done(stores: Stores) -> None
                     await consumer.ack(received[0], txn=txn)
                 await txn.abort()
             assert txn.state is State.ABORTED
-            await consumer.close()
-
-    stores.run(work())
-
-
-@pytest.mark.parametrize("crash_after", ["plan", "children", "seal"])
-def test_whoever_meets_a_planned_change_finishes_it(stores: Stores, crash_after: str) -> None:
-    """A split that stopped half way holds nobody up: producers, consumers and readers carry it out."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await client.create_topic("orders")
-            producer = await client.producer("orders")
-            consumer = await client.consumer("orders", "billing", start="earliest")
-            await producer.send(b"1", key=b"a")
-        async with stores.open() as client:
-            topics = client.topics
-            layout, version = await topics._layouts.load(TOPIC)
-            planned = plan_split(layout, 0)
-            assert await topics._layouts.put_if(planned, version)
-            if crash_after != "plan":
-                await topics._make_children(planned, planned.segments[0].children)
-            if crash_after == "seal":
-                await (await client.host.segment(str(planned.name_of(0)))).ledger.seal()
-        async with stores.open() as client:
-            producer = await client.producer("orders")
-            async with client.transaction() as txn:
-                await producer.send(b"2", key=b"a", txn=txn)
-            assert planned_changes(await client.topics.layout(TOPIC)) == ()
-            consumer = await client.consumer("orders", "billing")
-            assert await stores.receive(consumer, 2) == [b"1", b"2"]
-            assert await stores.read(client, "orders") == [b"1", b"2"]
             await consumer.close()
 
     stores.run(work())

@@ -11,7 +11,9 @@ import pytest
 
 from txnframework import Client
 from txnframework.broker import StoredCursor, Topics
+from txnframework.errors import SubscriptionNotFound
 from txnframework.model import EARLIEST, Position, TopicName, paths, records
+from txnframework.model.cursor import Cursor
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 TOPIC = TopicName.parse("orders")
 NAME = "billing"
 STEPS_MAX = 60
+STEPS_OF_ONE_SEGMENT = 16
 Change = Callable[[Topics], Awaitable[object]]
 
 
@@ -87,6 +90,13 @@ class Paused:
 async def publish(client: Client) -> None:
     producer = await client.producer("orders")
     await asyncio.gather(*(producer.send(b"x", key=b"key %d" % number) for number in range(16)))
+
+
+async def recorded(client: Client) -> list[Cursor | None]:
+    """Return every segment's cursor as it is, tombstones included."""
+    layout = await client.topics.layout(TOPIC)
+    names = [str(layout.name_of(segment_id)) for segment_id in layout.segments]
+    return [await StoredCursor(client.host.metadata, str(TOPIC), name, NAME).read() for name in names]
 
 
 async def cursors(client: Client) -> dict[int, tuple[int, Position]]:
@@ -172,6 +182,9 @@ def test_a_split_that_outlives_a_subscription(memory: Stores) -> None:
         await unsubscribe(client.topics)
         await paused.go_on()
         assert not await listed(client)
+        with pytest.raises(SubscriptionNotFound):
+            await cursors(client)
+        assert all(cursor is None or cursor.tombstone for cursor in await recorded(client))
         await subscribe_latest(client.topics)
         assert await marks(client) == await ends(client)
 
@@ -232,3 +245,30 @@ def test_a_subscription_that_is_given_up_while_it_begins(memory: Stores) -> None
         assert await marks(client) == await ends(client)
 
     at_every_step(memory, None, subscribe_earliest, then)
+
+
+def test_three_lives_at_once(memory: Stores) -> None:
+    """Who makes a cursor of a life that is over makes none of the next, even while that one makes its own."""
+
+    async def work() -> None:
+        for step in range(STEPS_OF_ONE_SEGMENT**2):
+            memory.url += "."
+            async with memory.open() as client:
+                await client.create_topic("orders")
+                await publish(client)
+                late = Paused(client, subscribe_earliest, step // STEPS_OF_ONE_SEGMENT)
+                await late.until_paused()
+                if not late.at_all:
+                    return
+                if NAME in (await client.topics.layout(TOPIC)).subscriptions:
+                    await unsubscribe(client.topics)
+                next_one = Paused(client, subscribe_latest, step % STEPS_OF_ONE_SEGMENT)
+                await next_one.until_paused()
+                was_listed = NAME in (await client.topics.layout(TOPIC)).subscriptions
+                await late.go_on()
+                await next_one.go_on()
+                assert await listed(client)
+                if was_listed:
+                    assert await marks(client) == await ends(client)
+
+    memory.run(work())

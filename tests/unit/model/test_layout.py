@@ -11,6 +11,7 @@ from txnframework.model.layout import (
     HASH_MAX,
     Layout,
     SegmentState,
+    begun,
     create_layout,
     finish_change,
     from_record,
@@ -19,8 +20,10 @@ from txnframework.model.layout import (
     planned_changes,
     to_record,
     with_subscription,
+    without_subscription,
 )
 from txnframework.model.names import TopicName
+from txnframework.model.positions import Position
 
 TOPIC = TopicName.parse("topic://public/default/orders")
 
@@ -112,3 +115,19 @@ def test_a_subscription_is_noted_once() -> None:
     layout = with_subscription(create_layout(TOPIC, 1), "b")
     assert with_subscription(layout, "b") is layout
     assert with_subscription(layout, "a").subscriptions == ("a", "b")
+
+
+def test_a_subscription_begins_where_the_layout_says() -> None:
+    """Until its cursors are made the record says where; what is struck off before leaves nothing behind."""
+    before = create_layout(TOPIC, 2)
+    listed = with_subscription(before, "audit", {0: Position(3, 4)})
+    assert from_record(TOPIC, to_record(listed)) == listed
+    assert listed.starting == {"audit": {0: Position(3, 4)}}
+    made = begun(listed, "audit")
+    assert (made.subscriptions, made.starting, made.epoch) == (("audit",), {}, listed.epoch + 1)
+    assert begun(made, "audit") is made
+    for layout in (listed, made):
+        gone = without_subscription(layout, "audit")
+        assert (gone.subscriptions, gone.starting) == ((), {})
+        assert gone.epoch > layout.epoch
+    assert without_subscription(before, "audit") is before

@@ -1,0 +1,92 @@
+"""Splits that were planned and are not done, because whoever planned them is slow or died."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from txnframework.errors import LedgerNotFound
+from txnframework.model import TopicName
+from txnframework.model.layout import plan_split, planned_changes
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+TOPIC = TopicName.parse("orders")
+
+
+@pytest.mark.parametrize("crash_after", ["plan", "children", "seal"])
+def test_whoever_meets_a_planned_change_finishes_it(stores: Stores, crash_after: str) -> None:
+    """A split that stopped half way holds nobody up: producers, consumers and readers carry it out."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            await producer.send(b"1", key=b"a")
+        async with stores.open() as client:
+            topics = client.topics
+            layout, version = await topics._layouts.load(TOPIC)
+            planned = plan_split(layout, 0)
+            assert await topics._layouts.put_if(planned, version)
+            if crash_after != "plan":
+                await topics._make_children(planned, planned.segments[0].children)
+            if crash_after == "seal":
+                await (await client.host.segment(str(planned.name_of(0)))).ledger.seal()
+        async with stores.open() as client:
+            producer = await client.producer("orders")
+            async with client.transaction() as txn:
+                await producer.send(b"2", key=b"a", txn=txn)
+            assert planned_changes(await client.topics.layout(TOPIC)) == ()
+            consumer = await client.consumer("orders", "billing")
+            assert await stores.receive(consumer, 2) == [b"1", b"2"]
+            assert await stores.read(client, "orders") == [b"1", b"2"]
+            await consumer.close()
+
+    stores.run(work())
+
+
+@pytest.mark.parametrize("user", ["consumer", "reader", "producer", "subscribe", "segment"])
+def test_children_that_are_only_planned(stores: Stores, user: str) -> None:
+    """Their ledgers may not exist yet: whatever is open when a split is planned goes on, and later finds them."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders")
+            sent = await producer.send(b"1", key=b"a")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            reader = await client.reader("orders", follow=True)
+            layout, version = await client.topics._layouts.load(TOPIC)
+            planned = plan_split(layout, 0)
+            assert await client.topics._layouts.put_if(planned, version)
+            for child in planned.segments[0].children:
+                with pytest.raises(LedgerNotFound):
+                    await client.host.segment(str(planned.name_of(child)))
+            if user == "consumer":
+                assert await stores.receive(consumer, 1) == [b"1"]
+                await consumer.seek(0)
+                assert await stores.receive(consumer, 1) == [b"1"]
+                await consumer.seek(sent)
+                assert await stores.receive(consumer, 1) == [b"1"]
+            if user == "reader":
+                assert (await anext(aiter(reader))).value == b"1"
+            if user == "producer":
+                await producer.send(b"2", key=b"a")
+            if user == "subscribe":
+                await client.topics.subscribe(TOPIC, "late", "latest")
+                await client.topics.unsubscribe(TOPIC, "late")
+            if user == "segment":
+                child = str(planned.name_of(planned.segments[0].children[0]))
+                await (await client.consumer(child, "alone")).close()
+            await client.topics.finish_changes(TOPIC)
+            async with client.transaction() as txn:
+                await producer.send(b"3", key=b"a", txn=txn)
+            while (await consumer.receive(timeout_ms=10_000)).value != b"3":
+                pass
+            await reader.close()
+            await consumer.close()
+
+    stores.run(work())
