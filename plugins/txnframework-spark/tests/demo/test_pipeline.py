@@ -3,67 +3,69 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from txnframework_spark.demo.expected import ALERTS, ENRICHED, expected_outputs
-from txnframework_spark.demo.input import InputRow, Kind, movielens_path, read_input
-from txnframework_spark.demo.pipeline import Job, open_session, reason_in, transform
+from txnframework_spark.demo.input import Kind, movielens_path, read_input
+from txnframework_spark.demo.pipeline import Job, reason_in
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+ANY_ROWS = [
+    '{"A": "ü", "a": "\\"\\\\\\n", "": "x"}',
+    '{"n": null, "d": {"e": [1.0, true]}}',
+    "{}",
+    '{"user": "ana", "z": "\\u2028😀"}',
+]
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    spark = open_session(tmp_path_factory.mktemp("spark"))
-    yield spark
-    spark.stop()
+def any_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rows") / "a.jsonl"
+    path.write_text("\n".join(ANY_ROWS * 10), encoding="utf-8")
+    return path
 
 
-def job(kind: Kind) -> Job:
-    return Job(Path("c.toml"), Path("ck"), kind, "in", ENRICHED, ALERTS, "group", "application", 10)
+@pytest.fixture(scope="module")
+def transformed(tmp_path_factory: pytest.TempPathFactory, any_rows: Path) -> list[dict[str, Any]]:
+    program = Path(__file__).parent / "transforming.py"
+    scratch = tmp_path_factory.mktemp("spark")
+    command = [sys.executable, str(program), str(scratch), str(movielens_path()), str(any_rows)]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def outputs(session: SparkSession, kind: Kind, rows: tuple[InputRow, ...]) -> dict[str, dict[int, Any]]:
-    """What ``transform`` makes of rows, by output and line, as a consumer would get it."""
-    schema = "key binary, value binary, segment bigint, ledger bigint, entry bigint, index int"
-    events = session.createDataFrame([(row.key, row.to_message(), 1, 0, row.line, 2) for row in rows], schema)
+def outputs(transformed: list[dict[str, Any]], path: Path) -> dict[str, dict[int, Any]]:
+    """The values made of one file, by output and line; where they come from is looked at here."""
+    keys = {row.line: row.key.decode() for row in read_input(path).rows}
     made: dict[str, dict[int, Any]] = {ENRICHED: {}, ALERTS: {}}
-    for topic, key, value in transform(events, job(kind)).collect():
-        document = json.loads(bytes(value))
-        assert document.pop("place") == {"segment": 1, "ledger": 0, "entry": document["line"], "index": 2}
-        assert bytes(key) in {row.key for row in rows}
-        made[topic][document["line"]] = document
+    for one in transformed:
+        if one["file"] == str(path):
+            value = one["value"]
+            assert value.pop("place") == {"segment": 1, "ledger": 0, "entry": value["line"], "index": 2}
+            assert one["key"] == keys[value["line"]]
+            made[one["topic"]][value["line"]] = value
     return made
 
 
-def test_the_shipped_ratings(session: SparkSession) -> None:
+def test_the_shipped_ratings(transformed: list[dict[str, Any]]) -> None:
     """All 1,501, both outputs."""
-    rows = read_input(movielens_path()).rows
-    assert outputs(session, Kind.MOVIELENS, rows) == expected_outputs(Kind.MOVIELENS, rows)
+    path = movielens_path()
+    assert outputs(transformed, path) == expected_outputs(Kind.MOVIELENS, read_input(path).rows)
 
 
-def test_rows_of_any_file(session: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_any_file(transformed: list[dict[str, Any]], any_rows: Path) -> None:
     """Whatever JSON can hold: text beyond ASCII, escapes, empty names, nothing at all."""
-    path = tmp_path / "a.jsonl"
-    lines = [
-        '{"A": "ü", "a": "\\"\\\\\\n", "": "x"}',
-        '{"n": null, "d": {"e": [1.0, true]}}',
-        "{}",
-        '{"z": "\\u2028😀"}',
-    ]
-    path.write_text("\n".join(lines * 10), encoding="utf-8")
-    rows = read_input(path).rows
-    made = outputs(session, Kind.JSONL, rows)
-    assert made == expected_outputs(Kind.JSONL, rows)
+    made = outputs(transformed, any_rows)
+    assert made == expected_outputs(Kind.JSONL, read_input(any_rows).rows)
     assert made[ALERTS]
 
 
-def test_the_reason_of_a_failure_is_its_last_line() -> None:
+def test_the_reason_of_a_failure_is_the_line_under_the_traceback() -> None:
     """Spark wraps the traceback of a Python process into its own text."""
     text = (
         "[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):\n"
