@@ -96,7 +96,7 @@ async def end_by_participants(directory: Path) -> dict[str, float]:
 
 
 async def recovery_by_history(directory: Path) -> dict[str, float]:
-    """Time to open a segment after 300 finished transactions, against after 3: what is open now decides, not the past."""
+    """Time to open a segment after 300 finished transactions, against after 3: only what is open now decides."""
     took = {}
     for finished in (3, 300):
         config = {"metadata": {"url": f"sqlite:///{directory}/recovery{finished}.db"}}
