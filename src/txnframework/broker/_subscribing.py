@@ -28,9 +28,10 @@ class Subscribing:
     Lets subscriptions begin and end, each by one compare-and-set of the layout, which lists those that live.
 
     A life begins when the name is listed, together with where it begins on each segment. Its cursors and its record
-    are made after that, by whoever comes first, and struck off before they are given up. Whoever makes or gives up
-    one reads it, then looks at the list, then writes it only if it stayed as it was; what stands of an earlier life
-    is written anew before the name is listed. So nobody who was paused can touch another life than the one it saw.
+    are made after that, by whoever comes first; it ends when the name is struck off, and they are given up after
+    that. Whoever makes or gives up one reads it, then looks at the list, then writes it only if it stayed as it was;
+    what stands of an earlier life is written anew before the name is listed. So nobody who was paused can touch
+    another life than the one it saw.
     """
 
     def __init__(
