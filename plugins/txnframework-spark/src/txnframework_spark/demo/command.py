@@ -84,7 +84,7 @@ def demo(
     deleted. Then a fresh consumer reads both outputs, which must be what plain Python makes of the input: nothing
     lost, nothing twice, no transaction visible in part.
 
-    Takes about two minutes on two cores.
+    Takes two to three minutes on two idle cores.
     """
     check_java()
     read = read_input(source or movielens_path())
