@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import platform
 import sqlite3
 import statistics
@@ -157,7 +158,12 @@ def main() -> None:
     for name, ratios in found.items():
         print(f"{name:<50} {statistics.median(ratios):7.2f}   ({min(ratios):.2f} to {max(ratios):.2f})")
     if arguments.keep:
-        machine = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
+        machine = {
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "system": platform.system(),
+            "processors": os.cpu_count(),
+        }
         arguments.keep.write_text(json.dumps({"machine": machine, "ratios": found}, indent=2) + "\n", encoding="utf-8")
 
 
