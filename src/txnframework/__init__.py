@@ -44,7 +44,7 @@ from txnframework.errors import (
     TxnFrameworkError,
     Unavailable,
 )
-from txnframework.model import Isolation, Position, State, TxnID
+from txnframework.model import Isolation, Position, State, TopicName, TxnID
 
 __version__ = "0.1.0"
 
@@ -66,6 +66,7 @@ __all__ = [
     "Reader",
     "ReceiveTimeout",
     "State",
+    "TopicName",
     "Transaction",
     "TransactionConflict",
     "TransactionHasFailedOperations",

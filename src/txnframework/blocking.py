@@ -24,6 +24,7 @@ from txnframework.broker import Start
 from txnframework.client import ConfigSource, LoopThread, Message, MessageID
 from txnframework.environment import Environment
 from txnframework.model.ids import TxnID
+from txnframework.model.layout import Layout
 from txnframework.model.reading import Isolation
 from txnframework.model.transactions import State
 from txnframework.plugin import PluginRegistry
@@ -260,7 +261,7 @@ class Client:
 
         return Transaction(self._loop, self._loop.run(make()))
 
-    def join(self, txn_id: TxnID) -> JoinedTransaction:
+    def join(self, txn_id: TxnID | str) -> JoinedTransaction:
         """Take part in another process's transaction under a random branch."""
 
         async def join() -> asynchronous.JoinedTransaction:
@@ -268,15 +269,15 @@ class Client:
 
         return JoinedTransaction(self._loop, self._loop.run(join()))
 
-    def outcome(self, txn_id: TxnID) -> State:
+    def outcome(self, txn_id: TxnID | str) -> State:
         """Return OPEN, COMMITTED or ABORTED."""
         return self._loop.run(self._client.outcome(txn_id))
 
-    def commit(self, txn_id: TxnID, branches: Iterable[int] = (), *, principal: str = "") -> None:
+    def commit(self, txn_id: TxnID | str, branches: Iterable[int] = (), *, principal: str = "") -> None:
         """Commit a transaction by its id."""
         self._loop.run(self._client.commit(txn_id, tuple(branches), principal=principal))
 
-    def abort(self, txn_id: TxnID, *, principal: str = "") -> None:
+    def abort(self, txn_id: TxnID | str, *, principal: str = "") -> None:
         """Abort a transaction by its id."""
         self._loop.run(self._client.abort(txn_id, principal=principal))
 
@@ -303,7 +304,7 @@ class Client:
         *,
         start: MessageID | str = "earliest",
         follow: bool = False,
-        isolation: Isolation = Isolation.READ_COMMITTED,
+        isolation: Isolation | str = Isolation.READ_COMMITTED,
     ) -> Reader:
         """Open a reader."""
         opening = self._client.reader(topic, start=start, follow=follow, isolation=isolation)
@@ -312,6 +313,10 @@ class Client:
     def create_topic(self, topic: str, *, segments: int = 1, exist_ok: bool = False) -> None:
         """Make a topic of so many segments; with ``exist_ok`` one that is there stays as it is."""
         self._loop.run(self._client.create_topic(topic, segments=segments, exist_ok=exist_ok))
+
+    def layout(self, topic: str) -> Layout:
+        """Return a topic's segments."""
+        return self._loop.run(self._client.layout(topic))
 
     def split(self, topic: str, segment_id: int) -> tuple[int, int]:
         """Split an active segment; return the children's ids."""

@@ -176,7 +176,10 @@ class SubscriptionOwnedElsewhere(Conflict):
         self.segment = segment
         self.subscription = subscription
         self.holder = holder
-        super().__init__(f"subscription {subscription} of {segment} is dispatched by {holder}")
+        super().__init__(
+            f"subscription {subscription} of {segment} is dispatched by {holder}, and by one process at a time:"
+            " try again when that one has closed, or some seconds after it died"
+        )
 
 
 class ConsumerBusy(Conflict):

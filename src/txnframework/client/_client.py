@@ -18,6 +18,7 @@ from txnframework.config import check_config, load_config
 from txnframework.environment import Environment
 from txnframework.errors import InvalidInput, TopicExists, TransactionDomainMismatch
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
+from txnframework.model.layout import Layout
 from txnframework.model.names import PERSISTENT, SegmentName, TopicName, parse_name
 from txnframework.model.reading import Isolation
 from txnframework.model.transactions import Action, End, State
@@ -63,33 +64,39 @@ class Client:
             raise InvalidInput(f"a timeout of {timeout} ms is not between 1 and {bounds.timeout_ms_max}")
         return Transaction(self.host, self._retrying, timeout, principal, outlives_client)
 
-    def join(self, txn_id: TxnID) -> JoinedTransaction:
-        """Take part in another process's transaction under a random branch; ending it is left to that process."""
-        if is_of_log_family(txn_id):
-            raise TransactionDomainMismatch(txn_id, "log", "topic://")
-        number = self.host.environment.random_bits(BRANCH_BITS) or 1
-        return JoinedTransaction(Branch(txn_id, number))
+    def join(self, txn_id: TxnID | str) -> JoinedTransaction:
+        """
+        Take part in another process's transaction under a random branch; ending it is left to that process.
 
-    async def outcome(self, txn_id: TxnID) -> State:
+        :param txn_id: its id, or ``str`` of it, as it travels between processes.
+        """
+        joined = _txn_id(txn_id)
+        if is_of_log_family(joined):
+            raise TransactionDomainMismatch(joined, "log", "topic://")
+        number = self.host.environment.random_bits(BRANCH_BITS) or 1
+        return JoinedTransaction(Branch(joined, number))
+
+    async def outcome(self, txn_id: TxnID | str) -> State:
         """
         Return OPEN, COMMITTED or ABORTED.
 
         :raises TransactionNotFound: it never began, or ended longer ago than outcomes are kept.
         """
+        asked = _txn_id(txn_id)
         coordinator = await self.host.coordinator()
-        return (await self._retrying.run(lambda: coordinator.describe(txn_id))).state
+        return (await self._retrying.run(lambda: coordinator.describe(asked))).state
 
-    async def commit(self, txn_id: TxnID, branches: Iterable[int] = (), *, principal: str = "") -> None:
+    async def commit(self, txn_id: TxnID | str, branches: Iterable[int] = (), *, principal: str = "") -> None:
         """
         Commit a transaction by its id, its branch 0 and ``branches`` counting: after a restart, or for an operator.
 
         Only whoever knows that everything was confirmed may do so. Raises as ``Transaction.commit`` does.
         """
-        await self._end(End(txn_id, Action.COMMIT, principal, frozenset({0, *branches})))
+        await self._end(End(_txn_id(txn_id), Action.COMMIT, principal, frozenset({0, *branches})))
 
-    async def abort(self, txn_id: TxnID, *, principal: str = "") -> None:
+    async def abort(self, txn_id: TxnID | str, *, principal: str = "") -> None:
         """Abort a transaction by its id; raises as ``Transaction.abort`` does."""
-        await self._end(End(txn_id, Action.ABORT, principal))
+        await self._end(End(_txn_id(txn_id), Action.ABORT, principal))
 
     async def _end(self, end: End) -> None:
         coordinator = await self.host.coordinator()
@@ -124,6 +131,10 @@ class Client:
         """
         Join a subscription of one or several topics (or segments), making it if it is not there.
 
+        One process at a time hands out a subscription's messages of a segment. Processes that share a topic each take
+        some of its segments (``layout`` names them); what a process had is free when its consumer closes, or a
+        session's lifetime after it died.
+
         :param start: where a new subscription begins: at the ``earliest`` message that is there, or after the
             ``latest`` that may be read now.
         :raises ConsumerBusy: its type takes one consumer only, and it has one.
@@ -151,7 +162,7 @@ class Client:
         *,
         start: MessageID | str = "earliest",
         follow: bool = False,
-        isolation: Isolation = Isolation.READ_COMMITTED,
+        isolation: Isolation | str = Isolation.READ_COMMITTED,
     ) -> Reader:
         """
         Open a reader of a topic, or of one segment of it.
@@ -177,6 +188,14 @@ class Client:
         except TopicExists:
             if not exist_ok:
                 raise
+
+    async def layout(self, topic: str) -> Layout:
+        """
+        Return a topic's segments: ``active()`` are those that take messages now, ``name_of(id)`` their full names.
+
+        :raises TopicNotFound: there is no such topic.
+        """
+        return await self.host.topics.layout(self._topic(topic))
 
     async def split(self, topic: str, segment_id: int) -> tuple[int, int]:
         """
@@ -242,3 +261,11 @@ async def open(
 
 def _topic_of(target: TopicName | SegmentName) -> TopicName:
     return target.topic if isinstance(target, SegmentName) else target
+
+
+def _txn_id(given: TxnID | str) -> TxnID:
+    """Return the id that was given as such, or as the text that ``str`` makes of it."""
+    try:
+        return TxnID.parse(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise InvalidInput(str(error)) from error

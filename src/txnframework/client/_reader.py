@@ -50,16 +50,20 @@ class Reader:
         target: TopicName | SegmentName,
         start: MessageID | str,
         follow: bool,
-        isolation: Isolation,
+        isolation: Isolation | str,
     ) -> None:
         if isinstance(start, str) and start not in (EARLIEST_START, LATEST_START):
             raise InvalidInput(f"a reader starts at a message, at {EARLIEST_START!r} or at {LATEST_START!r}")
+        try:
+            self._isolation = Isolation(isolation)
+        except ValueError as error:
+            levels = " or ".join(repr(level.value) for level in Isolation)
+            raise InvalidInput(f"a reader's isolation is {levels}, not {isolation!r}") from error
         self._host = host
         self._topic = target.topic if isinstance(target, SegmentName) else target
         self._only = target if isinstance(target, SegmentName) else None
         self._start = start
         self._follow = follow
-        self._isolation = isolation
         self._limit = Limit(host.config.subscriptions.read_entries_max)
         self._tracks: dict[int, _Track] = {}
         self._watch: IWatch | None = None

@@ -35,6 +35,7 @@ class TransactionPart:
         self._idle = asyncio.Event()
         self._idle.set()
         self._poisoned = False
+        self._failure: BaseException | None = None
         self._closed_by: str | None = None
 
     @property
@@ -61,8 +62,9 @@ class TransactionPart:
         self._idle.clear()
         try:
             yield branch
-        except BaseException:
+        except BaseException as error:
             self._poisoned = True
+            self._failure = self._failure or error
             raise
         finally:
             self._in_flight -= 1
@@ -71,7 +73,7 @@ class TransactionPart:
 
     async def _until_idle(self, closed_by: str) -> None:
         """Refuse further operations and wait for those in flight."""
-        self._closed_by = closed_by
+        self._closed_by = self._closed_by or closed_by
         await self._idle.wait()
 
     def _begun(self) -> Branch:
@@ -125,20 +127,21 @@ class Transaction(TransactionPart):
 
         The same commit again succeeds.
 
-        :raises TransactionHasFailedOperations: a send or acknowledgment had failed; it was aborted.
+        :raises TransactionHasFailedOperations: a send or acknowledgment had failed (the first one is the cause); it was
+            aborted.
         :raises InvalidTransactionState: it has ended otherwise, by its timeout for instance; names the outcome.
         :raises OutcomeUnknown: also when cancelled while it is decided; ``Client.outcome`` tells.
         """
         counting = frozenset({self._begun().number, *branches})
         try:
-            await self._until_idle("it is being committed")
+            await self._until_idle("its commit has begun")
         except asyncio.CancelledError:
             # Nothing is decided. What is in flight may come to stand there, so this part must not be committed later.
             self._poisoned = True
             raise
         if self._poisoned and self._state is State.OPEN:
             await self.abort()
-            raise TransactionHasFailedOperations(self.id)
+            raise TransactionHasFailedOperations(self.id) from self._failure
         await self._end(End(self.id, Action.COMMIT, self._principal, counting))
 
     async def abort(self) -> None:
@@ -200,7 +203,7 @@ class JoinedTransaction(TransactionPart):
         """
         await self._until_idle("this part of it was finished")
         if self._poisoned:
-            raise TransactionHasFailedOperations(self.id)
+            raise TransactionHasFailedOperations(self.id) from self._failure
         return self.branch
 
     async def __aenter__(self) -> Self:

@@ -84,7 +84,7 @@ def demo(
     deleted. Then a fresh consumer reads both outputs, which must be what plain Python makes of the input: nothing
     lost, nothing twice, no transaction visible in part.
 
-    Takes two to three minutes on two idle cores.
+    Takes about three minutes on two cores.
     """
     check_java()
     read = read_input(source or movielens_path())

@@ -1,0 +1,80 @@
+"""What people pass to a client: text where a value would do, and one sentence where it cannot be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from txnframework import Isolation, State, TransactionHasFailedOperations
+from txnframework.errors import InvalidInput
+
+
+def test_isolation_may_be_text_and_is_never_ignored(memory: Any) -> None:
+    """An isolation level that is not known would otherwise silently read something else than was asked for."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("t")
+            async with await client.producer("t") as producer, client.transaction() as txn:
+                await producer.send(b"undecided", txn=txn)
+                for isolation in ("read_uncommitted", Isolation.READ_UNCOMMITTED):
+                    assert await memory.read(client, "t", isolation=isolation) == [b"undecided"]
+                assert await memory.read(client, "t", isolation="read_committed") == []
+                with pytest.raises(InvalidInput, match="'read_committed' or 'read_uncommitted', not 'bogus'"):
+                    await client.reader("t", isolation="bogus")
+
+    memory.run(work())
+
+
+def test_a_transaction_id_travels_as_text(memory: Any) -> None:
+    """What ``str`` makes of an id is what another process can join, ask about and end."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("t")
+            async with await client.producer("t") as producer:
+                txn = client.transaction()
+                await txn.begin()
+                async with client.join(str(txn.id)) as joined:
+                    await producer.send(b"x", txn=joined)
+                assert await client.outcome(str(txn.id)) is State.OPEN
+                await client.commit(str(txn.id), [joined.branch])
+                assert await client.outcome(txn.id) is State.COMMITTED
+            with pytest.raises(InvalidInput, match="'abc' is not a transaction id"):
+                await client.outcome("abc")
+
+    memory.run(work())
+
+
+def test_what_failed_first_is_the_cause_of_the_failed_commit(memory: Any) -> None:
+    """Whoever swallowed a failed send still learns from the commit which one it was."""
+
+    async def work() -> None:
+        async with memory.open(client={"message_bytes_max": 10}) as client:
+            await client.create_topic("t")
+            async with await client.producer("t") as producer:
+                txn = client.transaction()
+                await txn.begin()
+                with pytest.raises(InvalidInput) as failed:
+                    await producer.send(b"x" * 11, txn=txn)
+                with pytest.raises(TransactionHasFailedOperations) as refused:
+                    await txn.commit()
+                assert refused.value.__cause__ is failed.value
+
+    memory.run(work())
+
+
+def test_segments_are_found_by_the_topics_name(memory: Any) -> None:
+    """Splitting and merging take segment ids, and a consumer may take one segment: the layout names them."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("t", segments=2)
+            layout = await client.layout("t")
+            assert [segment.id for segment in layout.active()] == [0, 1]
+            assert str(layout.name_of(1)) == "segment://public/default/t/8000-ffff-1"
+            await client.split("t", layout.active()[0].id)
+            assert [segment.id for segment in (await client.layout("t")).active()] == [2, 3, 1]
+
+    memory.run(work())
