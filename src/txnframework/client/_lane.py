@@ -11,7 +11,7 @@ from txnframework.client._messages import MessageID
 from txnframework.client._outgoing import Outgoing, claimed, divide, take_batch
 from txnframework.client._retrying import Retrying
 from txnframework.config import ClientSection
-from txnframework.errors import Conflict, LedgerSealed, NotFound, OutcomeUnknown, TransactionConflict
+from txnframework.errors import Closed, Conflict, LedgerSealed, NotFound, OutcomeUnknown, TransactionConflict
 from txnframework.model.entries import EntryView, encode_entry
 from txnframework.model.layout import Segment
 from txnframework.model.ledger import Append
@@ -59,6 +59,7 @@ class Lane:
         self.waiting.append(outgoing)
         if self._task is None and not self.stopped:
             self._task = asyncio.ensure_future(self._run())
+            self._task.add_done_callback(self._ended)
 
     async def idle(self) -> None:
         """Wait until nothing is under way: all is sent, or the lane is stopped."""
@@ -67,17 +68,36 @@ class Lane:
 
     def fail(self, error: Exception) -> None:
         """Give up what waits, and go on with what comes."""
-        while self.waiting:
-            self.waiting.popleft().fail(error)
+        self.give_up(error)
         self.stopped = False
 
+    def give_up(self, error: Exception) -> None:
+        """Tell the senders of what waits why it is not sent."""
+        while self.waiting:
+            self.waiting.popleft().fail(error)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        # A task that is cancelled before its first step never runs, so nothing in _run could have told the senders.
+        if self._task is task:
+            self._task = None
+            self.give_up(self._not_sent())
+
+    def _not_sent(self) -> Closed:
+        return Closed(f"sending to {self._segment} was stopped before the turn of this message came")
+
     async def _run(self) -> None:
+        batch: list[Outgoing] = []
         try:
             if self._bounds.linger_ms:
                 await self._host.environment.sleep_until(self._host.environment.now_ms() + self._bounds.linger_ms)
             while self.waiting and not self.stopped:
                 batch = take_batch(self.waiting, self._bounds.entry_messages_max, self._bounds.entry_bytes_max)
                 await self._send(batch)
+        except BaseException as error:
+            # The event loop ends, for instance. Whoever waits is to know, or it and ``close`` would wait for ever.
+            _fail(batch, OutcomeUnknown(f"sending to {self._segment} was stopped while it was under way: {error!r}"))
+            self.give_up(self._not_sent())
+            raise
         finally:
             self._task = None
 

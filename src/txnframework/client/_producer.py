@@ -100,11 +100,14 @@ class Producer:
     async def close(self) -> None:
         """Wait for sends in flight, then let go; may be repeated."""
         self._closed = True
-        while self._rerouting is not None or any(lane.waiting or lane.busy for lane in self._lanes.values()):
+        while self._rerouting is not None or any(lane.busy for lane in self._lanes.values()):
             if self._rerouting is not None:
                 await asyncio.wait({self._rerouting})
             for lane in tuple(self._lanes.values()):
                 await lane.idle()
+        # Nothing is under way that could still send what waits.
+        for lane in self._lanes.values():
+            lane.give_up(Closed(f"producer {self.name} was closed"))
 
     async def __aenter__(self) -> Self:
         return self
@@ -173,6 +176,18 @@ class Producer:
     def _reroute_soon(self) -> None:
         if self._rerouting is None:
             self._rerouting = asyncio.ensure_future(self._reroute())
+            self._rerouting.add_done_callback(self._rerouted)
+
+    def _rerouted(self, task: asyncio.Task[None]) -> None:
+        # A task that is cancelled before its first step never runs, so nothing in _reroute could have told the senders.
+        if self._rerouting is task:
+            self._rerouting = None
+            self._fail_stopped()
+
+    def _fail_stopped(self) -> None:
+        for lane in self._lanes.values():
+            if lane.stopped:
+                lane.fail(Closed(f"producer {self.name} was stopped while it followed a change of {self.topic}"))
 
     async def _reroute(self) -> None:
         """Finish the change that sealed a segment, then send what stopped there to the children, in order."""
@@ -188,6 +203,9 @@ class Producer:
                 for number, lane in stopped.items():
                     if number in self._lanes:  # sealed, but not by a change of the layout: there are no children
                         lane.fail(LedgerSealed(str(layout.name_of(number))))
+        except BaseException:
+            self._fail_stopped()
+            raise
         finally:
             self._rerouting = None
 

@@ -1,0 +1,107 @@
+"""Sends whose task is stopped, or whose reply is lost, end with an error that says what may have become of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txnframework import Client
+from txnframework.errors import Closed, OutcomeUnknown
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+SEGMENT = "segment://public/default/orders/0000-ffff-0"
+SOON_S = 5
+
+
+class Intercepted:
+    """A segment's buffer whose appends go through ``append``, which is given the real one."""
+
+    def __init__(self, real: Any, append: Callable[[Any, Any], Awaitable[Any]]) -> None:
+        self._real = real
+        self._append = append
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def append(self, entries: Any) -> Any:
+        return await self._append(self._real, entries)
+
+
+async def intercept(client: Client, segment: str, append: Callable[[Any, Any], Awaitable[Any]]) -> None:
+    opened: Any = await client.host.segment(segment)
+    object.__setattr__(opened, "buffer", Intercepted(opened.buffer, append))
+
+
+def cancel(name: str) -> None:
+    """Cancel the tasks that run ``name``, as the end of an event loop does."""
+    tasks: Any = asyncio.all_tasks()
+    found = [task for task in tasks if task.get_coro().__qualname__ == name]
+    assert found
+    for task in found:
+        task.cancel()
+
+
+async def outcomes(sends: list[asyncio.Task[Any]]) -> list[type]:
+    async with asyncio.timeout(SOON_S):
+        return [type(result) for result in await asyncio.gather(*sends, return_exceptions=True)]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_stopped_lane_leaves_nobody_waiting(memory: Stores, begun: bool) -> None:
+    """What was under way may stand there, what waited does not; and closing the producer comes to an end."""
+
+    async def work() -> None:
+        async with memory.open(client={"entry_messages_max": 1}) as client:
+            await client.create_topic("orders")
+            under_way = asyncio.Event()
+
+            async def hang(real: Any, entries: Any) -> Any:
+                under_way.set()
+                await asyncio.Event().wait()
+
+            await intercept(client, SEGMENT, hang)
+            producer = await client.producer("orders")
+            sends = [asyncio.ensure_future(producer.send(b"m")) for _ in range(3)]
+            await asyncio.sleep(0)
+            if begun:
+                await under_way.wait()
+            cancel("Lane._run")
+            assert await outcomes(sends) == [OutcomeUnknown if begun else Closed, Closed, Closed]
+            async with asyncio.timeout(SOON_S):
+                await producer.close()
+
+    memory.run(work())
+
+
+def test_a_stopped_change_of_route_leaves_nobody_waiting(memory: Stores) -> None:
+    """What waits for a segment's children to be known is told that it was not sent."""
+
+    async def work() -> None:
+        async with memory.open() as client, memory.open() as elsewhere:
+            await client.create_topic("orders")
+            producer = await client.producer("orders")
+            await elsewhere.split("orders", 0)
+            asked = asyncio.Event()
+
+            async def hang(topic: Any) -> Any:
+                asked.set()
+                await asyncio.Event().wait()
+
+            topics: Any = client.host.topics
+            real, topics.finish_changes = topics.finish_changes, hang
+            sends = [asyncio.ensure_future(producer.send(b"m")) for _ in range(3)]
+            await asked.wait()
+            cancel("Producer._reroute")
+            assert await outcomes(sends) == [Closed] * 3
+            topics.finish_changes = real
+            await producer.send(b"again")
+            async with asyncio.timeout(SOON_S):
+                await producer.close()
+            assert await memory.read(client, "orders") == [b"again"]
+
+    memory.run(work())
