@@ -53,7 +53,7 @@ class OpenThreads:
         key = (location.path, options.lock_timeout_ms, options.group_max, kind)
         with self._lock:
             shared = self._shared.get(key)
-            if shared is None:
+            if shared is None or shared.thread.is_dead:
                 shared = self._shared[key] = _Shared(DatabaseThread(connect, options.group_max))
             shared.users += 1
             return shared.thread

@@ -13,10 +13,11 @@ import queue
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future as ThreadFuture
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from txnframework.errors import TxnFrameworkError, Unavailable
+from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework_sql._changes import Change
 from txnframework_sql._database import Database
 from txnframework_sql._errors import DATABASE_ERRORS, commit_lost, translated
@@ -64,6 +65,9 @@ class DatabaseThread:
         self._jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
         self._observers: tuple[Observer, ...] = ()
         self._observers_lock = threading.Lock()
+        # A job is either taken by the thread, or refused: none is put after the last look at the queue.
+        self._end_lock = threading.Lock()
+        self._is_dead = False
         # A program that forgets to close must still be able to end.
         self._thread = threading.Thread(target=self._run, name="txnframework-sql", daemon=True)
         self._thread.start()
@@ -71,8 +75,16 @@ class DatabaseThread:
     # -- called from event loops --------------------------------------------------------------------
 
     def put(self, job: Job[Any]) -> None:
-        """Let a job be executed; its future is set in its loop."""
-        self._jobs.put(job)
+        """Let a job be executed; its future is set in its loop. Raises Unavailable if the thread has ended."""
+        with self._end_lock:
+            if self._is_dead:
+                raise Unavailable("the connection to the database has broken down; open the store again")
+            self._jobs.put(job)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it has ended, or never opened its database."""
+        return self._is_dead
 
     def stop(self) -> None:
         """Close the database after the jobs that were put before; ``stopped`` is then done."""
@@ -100,6 +112,7 @@ class DatabaseThread:
         try:
             database = self._connect()
         except BaseException as error:
+            self._is_dead = True
             self.started.set_exception(error)
             self.stopped.set_result(None)
             return
@@ -107,8 +120,8 @@ class DatabaseThread:
         try:
             while jobs := self._take():
                 live = [job for job in jobs if job is not None and not job.future.cancelled()]
-                self._read(database, [job for job in live if not job.is_write])
-                self._write(database, [job for job in live if job.is_write])
+                self._answer(self._read, database, [job for job in live if not job.is_write])
+                self._answer(self._write, database, [job for job in live if job.is_write])
                 if jobs[-1] is None:
                     break
         finally:
@@ -118,8 +131,30 @@ class DatabaseThread:
                 self._fail_rest(database.shown_url)
                 self.stopped.set_result(None)
 
+    def _answer(
+        self, execute: Callable[[Database, list[Job[Any]]], None], database: Database, jobs: list[Job[Any]]
+    ) -> None:
+        """Execute a group; whatever happens, everybody in it gets an answer, and only the end of the thread ends it."""
+        try:
+            execute(database, jobs)
+        except BaseException as error:
+            with suppress(Exception):
+                database.rollback()
+            text = f"{database.shown_url} failed unexpectedly: {type(error).__name__}"
+            # Those that were answered keep their answer; for the others a commit may have been made.
+            _deliver(
+                [
+                    _Outcome(job, error=_own(OutcomeUnknown(text) if job.is_write else Unavailable(text), error))
+                    for job in jobs
+                ]
+            )
+            if not isinstance(error, Exception):
+                raise
+
     def _fail_rest(self, shown_url: str) -> None:
         """Answer what nobody will execute any more, which is something only if this thread broke down."""
+        with self._end_lock:
+            self._is_dead = True
         while not self._jobs.empty():
             if (job := self._jobs.get()) is not None:
                 _deliver([_Outcome(job, error=Unavailable(f"the connection to {shown_url} broke down"))])

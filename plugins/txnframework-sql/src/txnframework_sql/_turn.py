@@ -50,7 +50,11 @@ class Turn:
     def give(self) -> None:
         """Let the next one have it; without having it, nothing happens."""
         if fcntl is not None and self._file is not None:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+            except OSError:
+                # Some file systems have no such locks; closing the file gives up whatever it held.
+                self.close()
 
     def close(self) -> None:
         """Let go of the file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from zope.interface import implementer
@@ -173,8 +174,10 @@ class Watches:
 
     def _observe(self, changes: tuple[Change, ...]) -> None:
         # On the database's thread: only a glance here, the rest in the loop of the store.
-        if self._armed and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._notify, changes)
+        if self._armed:
+            # The loop may have been closed, by its own thread and at any moment; then nobody waits in it.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._notify, changes)
 
     def _notify(self, changes: tuple[Change, ...]) -> None:
         for watch in tuple(self._armed):

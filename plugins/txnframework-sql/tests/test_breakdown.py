@@ -1,0 +1,136 @@
+"""Whatever breaks on the database's thread, nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import threading
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework.model import Expect, Key, Put
+from txnframework_sql import MetadataOptions, SqlMetadataStore, open_metadata_store
+from txnframework_sql._database import Database
+from txnframework_sql._sqlite import SqliteDatabase
+
+KEY = Key("/a")
+
+
+async def opened(url: str, kind: type[SqliteDatabase] = SqliteDatabase) -> SqlMetadataStore:
+    """Open the records."""
+    return await open_metadata_store(url, SystemEnvironment(), MetadataOptions(), kind)
+
+
+async def put(store: SqlMetadataStore) -> None:
+    """Write a record, within a time that only a hang exceeds."""
+    await asyncio.wait_for(store.put(Put(KEY, b"", Expect.ANY)), 5)
+
+
+def test_file_system_without_locks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where files cannot be locked, writes go on without turns."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    async def main() -> None:
+        store = await opened(url)
+        monkeypatch.setattr(fcntl, "flock", refuse)
+        await put(store)
+        await put(store)
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_loop_closed_during_a_commit(url: str) -> None:
+    """A watch whose loop is closed while a commit is told to it does not disturb the others."""
+    abandoned = asyncio.new_event_loop()
+    first = abandoned.run_until_complete(opened(url))
+    abandoned.run_until_complete(first.watch(KEY))
+    is_closed: Callable[[], bool] = abandoned.is_closed
+
+    def close_behind_the_look() -> bool:
+        if threading.current_thread().name == "txnframework-sql" and not is_closed():
+            abandoned.close()
+            return False
+        return is_closed()
+
+    async def main() -> None:
+        abandoned.is_closed = close_behind_the_look  # type: ignore[method-assign]
+        store = await opened(url)
+        await put(store)
+        abandoned.is_closed = is_closed  # type: ignore[method-assign]
+        abandoned.close()
+        await put(store)
+        assert await asyncio.wait_for(store.get(KEY), 5) is not None
+        await store.close()
+
+    asyncio.run(main())
+    asyncio.run(first.close())
+
+
+class Broken(SqliteDatabase):
+    """A connection that raises what no database does."""
+
+    error: BaseException | None = None
+
+    def begin_read(self) -> None:
+        """Begin, unless told to raise."""
+        if self.error is not None:
+            raise self.error
+        super().begin_read()
+
+    def commit(self) -> None:
+        """Commit, unless told to raise."""
+        if self.error is not None:
+            raise self.error
+        super().commit()
+
+
+def test_unexpected_error(url: str) -> None:
+    """An error nobody expects is answered, as an unknown outcome to a write, and the thread goes on."""
+
+    class Kind(Broken):
+        pass
+
+    async def main() -> None:
+        store = await opened(url, Kind)
+        Kind.error = ZeroDivisionError()
+        with pytest.raises(OutcomeUnknown):
+            await put(store)
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(store.get(KEY), 5)
+        Kind.error = None
+        await put(store)
+        await store.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_end_of_the_thread(url: str) -> None:
+    """If the thread ends, what is asked later is refused, and the next opening begins a new one."""
+
+    class Kind(Broken):
+        pass
+
+    def end(_: Database) -> NoReturn:
+        raise GeneratorExit
+
+    async def main() -> None:
+        store = await opened(url, Kind)
+        with pytest.raises(OutcomeUnknown):
+            await asyncio.wait_for(store.bridge.write(end), 5)
+        with pytest.raises(Unavailable):
+            await put(store)
+        again = await asyncio.wait_for(opened(url, Kind), 5)
+        await put(again)
+        await again.close()
+        await asyncio.wait_for(store.close(), 5)
+
+    asyncio.run(main())
