@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from txnframework import Client
-from txnframework.errors import Closed, OutcomeUnknown
+from txnframework.errors import Closed, LedgerSealed, OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -103,5 +103,36 @@ def test_a_stopped_change_of_route_leaves_nobody_waiting(memory: Stores) -> None
             async with asyncio.timeout(SOON_S):
                 await producer.close()
             assert await memory.read(client, "orders") == [b"again"]
+
+    memory.run(work())
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_message_that_may_stand_is_not_said_to_have_failed(memory: Stores, alone: bool) -> None:
+    """It was stored, its reply was lost, and then the segment was sealed: what fails later does not hide that."""
+
+    async def work() -> None:
+        async with memory.open(client={"retry_delay_ms": 1, "retry_delay_ms_max": 1}) as client:
+            await client.create_topic("orders")
+            lost: list[Any] = []
+
+            async def lose_reply(real: Any, entries: Any) -> Any:
+                if lost:
+                    raise LedgerSealed(SEGMENT)
+                lost.append(await real.append(entries))
+                raise OutcomeUnknown("the reply was lost")
+
+            async def away(topic: Any) -> Any:
+                raise Unavailable("the metadata store is away")
+
+            producer = await client.producer(SEGMENT if alone else "orders")
+            await intercept(client, SEGMENT, lose_reply)
+            topics: Any = client.host.topics
+            real, topics.finish_changes = topics.finish_changes, away
+            with pytest.raises(OutcomeUnknown) as raised:
+                await producer.send(b"m")
+            topics.finish_changes = real
+            assert isinstance(raised.value.__cause__, LedgerSealed if alone else Unavailable)
+            assert await memory.read(client, SEGMENT) == [b"m"]
 
     memory.run(work())

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from txnframework.client._messages import MessageID
+from txnframework.errors import OutcomeUnknown
 from txnframework.model.entries import EntryMessage
 from txnframework.model.hashing import key_hash, keyless_hash
 from txnframework.model.ids import Branch
@@ -50,9 +51,15 @@ class Outgoing:
             self.sent.set_result(message_id)
 
     def fail(self, error: Exception) -> None:
-        """Tell whoever waits why it could not be sent."""
-        if not self.sent.done():
-            self.sent.set_exception(error)
+        """Tell whoever waits why it could not be sent, or that it may stand there all the same."""
+        if self.sent.done():
+            return
+        if self.uncertain and not isinstance(error, OutcomeUnknown):
+            # The error is of a later attempt only: it says nothing of the one whose reply was lost.
+            unknown = OutcomeUnknown(f"an earlier attempt may have stored the message; trying again failed: {error}")
+            unknown.__cause__ = error
+            error = unknown
+        self.sent.set_exception(error)
 
 
 def hash_of(message: EntryMessage, producer: str) -> int:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from txnframework.config import ClientSection
 from txnframework.environment import Environment
-from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework.errors import InvalidTransactionState, LedgerSealed, OutcomeUnknown, Unavailable
 
 T = TypeVar("T")
 
@@ -28,7 +28,10 @@ class Retrying:
         """
         Return what ``operation`` returns; ``again`` is told of each error after which it is tried again.
 
-        :raises OutcomeUnknown: one of the attempts may have been applied, and no later one could tell.
+        :raises OutcomeUnknown: one of the attempts may have been applied, and no later one could tell; whatever else a
+            later one raises is its cause.
+        :raises InvalidTransactionState: after an unknown outcome too, as it states the transaction's outcome.
+        :raises LedgerSealed: likewise, as what is sealed has to be followed; ``again`` was told of what is unknown.
         """
         unknown: OutcomeUnknown | None = None
         for attempt in range(self._bounds.retries_max + 1):
@@ -43,5 +46,11 @@ class Retrying:
                     raise OutcomeUnknown(f"{unknown}; trying again did not tell: {error}") from unknown
                 if again is not None:
                     again(error)
+            except (InvalidTransactionState, LedgerSealed):
+                raise
+            except Exception as error:
+                if unknown is None:
+                    raise
+                raise OutcomeUnknown(f"{unknown}; trying again did not tell: {error}") from error
             await self._environment.sleep_until(self._environment.now_ms() + delay_ms(attempt, self._bounds))
         raise AssertionError("the last attempt returns or raises")

@@ -17,7 +17,8 @@ class LoopThread:
     Runs coroutines of any thread in one loop.
 
     ``shared`` returns the one of this process: made on first use, and made anew after a fork, because threads do not
-    survive one. What was opened in the loop of the parent belongs to the parent; a child opens its own.
+    survive one. What was opened in the loop of the parent belongs to the parent. A store may refuse to open in a child
+    what its parent had open, as SQLite files do: fork before opening, or start processes by spawn or exec.
     """
 
     _shared: ClassVar[LoopThread | None] = None
