@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from txnframework import Message
 from txnframework.model.hashing import key_hash
@@ -89,3 +89,63 @@ def test_a_message_that_its_own_parent_only_seems_to_hold(stores: Stores) -> Non
         assert [message.value for message in await _read(stores)] == [b"x", b"x", b"y"]
 
     stores.run(work())
+
+
+class SlowBuffer:
+    """A segment's buffer whose appends wait until ``released`` is set."""
+
+    def __init__(self, real: Any) -> None:
+        self.under_way = asyncio.Event()
+        self.released = asyncio.Event()
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def append(self, entries: Any) -> Any:
+        self.under_way.set()
+        await self.released.wait()
+        return await self._real.append(entries)
+
+
+async def turns() -> None:
+    """Let everything happen that waits for nothing: stores in memory do not."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+def test_two_changes_at_once_keep_a_key_in_order(memory: Stores) -> None:
+    """A segment that is first sent to while another change is followed ends what is under way as well."""
+
+    async def work() -> None:
+        async with memory.open() as client, memory.open() as elsewhere:
+            await client.create_topic("orders", segments=3)
+            producer = await client.producer("orders")
+            layout = await client.layout("orders")
+            keys = [
+                next(b"%d" % number for number in range(999) if layout.route(key_hash(b"%d" % number)).id == segment)
+                for segment in range(3)
+            ]
+            slow = []
+            for segment in (1, 2):
+                opened: Any = await client.host.segment(str(layout.name_of(segment)))
+                slow.append(SlowBuffer(opened.buffer))
+                object.__setattr__(opened, "buffer", slow[-1])
+            for segment in range(3):
+                await elsewhere.split("orders", segment)
+            sends = [asyncio.ensure_future(producer.send(b"0", key=keys[1]))]
+            await slow[0].under_way.wait()
+            sends.append(asyncio.ensure_future(producer.send(b"0", key=keys[0])))
+            await turns()  # its segment is sealed: the change is followed, and waits for what is under way
+            sends.append(asyncio.ensure_future(producer.send(b"first", key=keys[2])))
+            await slow[1].under_way.wait()
+            slow[0].released.set()
+            await turns()
+            sends.append(asyncio.ensure_future(producer.send(b"second", key=keys[2])))
+            await turns()
+            slow[1].released.set()
+            await asyncio.gather(*sends)
+            found = [message.value for message in await _read(memory) if message.key == keys[2]]
+            assert found == [b"first", b"second"]
+
+    memory.run(work())

@@ -210,17 +210,20 @@ class Producer:
             self._rerouting = None
 
     async def _move_to(self, layout: Layout) -> None:
-        stale = {
+        stale: dict[int, Lane] = {}
+        # What is under way in a merged segment's other parent comes to an end before later messages go to the child:
+        # otherwise one key's messages could overtake each other. Meanwhile sends still follow the old layout, and may
+        # open a lane to another segment that was replaced: so again, until there is none.
+        while found := {
             number: lane
             for number, lane in self._lanes.items()
-            if layout.segments[number].state is SegmentState.REPLACED
-        }
-        for lane in stale.values():
-            lane.stopped = True
-        # What is under way in a merged segment's other parent comes to an end before later messages go to the child:
-        # otherwise one key's messages could overtake each other.
-        for lane in stale.values():
-            await lane.idle()
+            if number not in stale and layout.segments[number].state is SegmentState.REPLACED
+        }:
+            stale |= found
+            for lane in found.values():
+                lane.stopped = True
+            for lane in found.values():
+                await lane.idle()
         self._layout = layout
         for number in stale:
             del self._lanes[number]
