@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from txnframework.environment import SystemEnvironment
-from txnframework.errors import Closed
+from txnframework.errors import Closed, InvalidInput
 from txnframework.model import Expect, Key, Put
 from txnframework_sql import LedgerOptions, MetadataOptions, SqlMetadataStore, open_ledger_store, open_metadata_store
 
@@ -94,32 +94,41 @@ def test_closing_answers_what_is_under_way(url: str) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_fork(url: str) -> None:
-    """A child process is told to open again, can, and leaves the parent's connection alone, also when it ends."""
+@pytest.mark.parametrize("share_connection", [True, False])
+def test_fork(url: str, share_connection: bool) -> None:
+    """A child cannot use what its parent had open, by no path, and leaves it alone; other files are its own."""
+    options = MetadataOptions(share_connection=share_connection)
     loop = asyncio.new_event_loop()
-    store = loop.run_until_complete(opened(url))
+    closed = loop.run_until_complete(opened(f"{url}-closed", options))
+    loop.run_until_complete(closed.close())
+    store = loop.run_until_complete(opened(url, options))
     loop.run_until_complete(put(store, "/parent"))
     child = os.fork()
     if child == 0:
         try:
-            os._exit(asyncio.run(in_child(store, url)))
+            asyncio.run(in_child(store, url))
+            os._exit(0)
         except BaseException as error:
             sys.stderr.write(repr(error))
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert loop.run_until_complete(store.get(Key("/child"))) is not None
     loop.run_until_complete(put(store, "/after"))
     loop.run_until_complete(store.close())
     loop.close()
 
 
-async def in_child(inherited: SqlMetadataStore, url: str) -> int:
-    """Use the file in a forked process; return an exit code."""
+async def in_child(inherited: SqlMetadataStore, url: str) -> None:
+    """Use files in a forked process."""
     with pytest.raises(Closed, match="forked"):
         await inherited.get(Key("/parent"))
     await inherited.close()
-    store = await opened(url)
-    found = await store.get(Key("/parent"))
-    await put(store, "/child")
-    await store.close()
-    return 0 if found is not None else 1
+    path = url.removeprefix("sqlite:///")
+    os.link(path, f"{path}-link")
+    for refused in (url, f"{url}-link"):
+        for share_connection in (True, False):
+            with pytest.raises(InvalidInput, match="forked"):
+                await opened(refused, MetadataOptions(share_connection=share_connection))
+    for name in ("closed", "new"):
+        store = await opened(f"{url}-{name}")
+        await put(store, "/child")
+        await store.close()

@@ -150,7 +150,9 @@ class Bridge:
         if self._is_closed:
             raise Closed(f"the store {self.shown_url} was closed")
         if self._process != os.getpid():
-            raise Closed(f"the store {self.shown_url} was opened before this process was forked; open it again")
+            raise Closed(
+                f"the store {self.shown_url} was opened before this process was forked, and belongs to its parent"
+            )
 
     async def _run(self, work: Work[T], is_write: bool) -> T:
         self.require_open()

@@ -73,7 +73,7 @@ async def open_ledger_store(
     Open the ledgers of a database, made if it is not there; ``identity``: that of the metadata store to belong to.
 
     :raises StoreMismatch: they belong to another metadata store.
-    :raises InvalidInput: the URL names no database that can be used.
+    :raises InvalidInput: the URL names no database that can be used, or one that was open when this process was forked.
     :raises UnknownFormat: a later release made or upgraded it.
     :raises Unavailable: it is locked, or cannot be opened; nothing was changed.
     """

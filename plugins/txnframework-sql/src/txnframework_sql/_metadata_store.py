@@ -116,7 +116,7 @@ async def open_metadata_store(
     """
     Open the records of a database, made if it is not there.
 
-    :raises InvalidInput: the URL names no database that can be used.
+    :raises InvalidInput: the URL names no database that can be used, or one that was open when this process was forked.
     :raises UnknownFormat: a later release made or upgraded it.
     :raises Unavailable: it is locked, or cannot be opened; nothing was changed.
     """

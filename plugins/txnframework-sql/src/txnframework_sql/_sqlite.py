@@ -17,6 +17,7 @@ from txnframework.config import redact_url
 from txnframework.errors import InvalidInput, Unavailable
 from txnframework_sql._database import Database
 from txnframework_sql._errors import DATABASE_ERRORS, is_locked
+from txnframework_sql._opened import open_files
 from txnframework_sql._turn import Turn
 
 _PRAGMAS = (
@@ -79,7 +80,16 @@ class SqliteDatabase(Database):
         engine = create_engine(
             URL.create("sqlite", database=str(location.path)), isolation_level="AUTOCOMMIT", poolclass=NullPool
         )
-        connection = engine.connect()
+        self._file = open_files.begin(location.path, location.shown_url)
+        try:
+            try:
+                connection = engine.connect()
+            finally:
+                if self._file is None:
+                    self._file = open_files.made(location.path)
+        except BaseException:
+            open_files.end(self._file)
+            raise
         self._lock_timeout_s = lock_timeout_ms / 1000
         super().__init__(connection, location.shown_url)
         self._driver = cast(sqlite3.Connection, connection.connection.driver_connection)
@@ -153,6 +163,8 @@ class SqliteDatabase(Database):
         engine = self.connection.engine
         self.connection.close()
         engine.dispose()
+        open_files.end(self._file)
+        self._file = None
 
     def _one(self, text: str) -> Any:
         (value,) = self._driver.execute(text).fetchone()
