@@ -261,11 +261,11 @@ class Client:
 
         return Transaction(self._loop, self._loop.run(make()))
 
-    def join(self, txn_id: TxnID | str) -> JoinedTransaction:
+    def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:
         """Take part in another process's transaction under a random branch."""
 
         async def join() -> asynchronous.JoinedTransaction:
-            return self._client.join(txn_id)
+            return self._client.join(txn_id, principal=principal)
 
         return JoinedTransaction(self._loop, self._loop.run(join()))
 
@@ -273,13 +273,15 @@ class Client:
         """Return OPEN, COMMITTED or ABORTED."""
         return self._loop.run(self._client.outcome(txn_id))
 
-    def commit(self, txn_id: TxnID | str, branches: Iterable[int] = (), *, principal: str = "") -> None:
+    def commit(
+        self, txn_id: TxnID | str, branches: Iterable[int] = (), *, principal: str = "", operator: bool = False
+    ) -> None:
         """Commit a transaction by its id."""
-        self._loop.run(self._client.commit(txn_id, tuple(branches), principal=principal))
+        self._loop.run(self._client.commit(txn_id, tuple(branches), principal=principal, operator=operator))
 
-    def abort(self, txn_id: TxnID | str, *, principal: str = "") -> None:
+    def abort(self, txn_id: TxnID | str, *, principal: str = "", operator: bool = False) -> None:
         """Abort a transaction by its id."""
-        self._loop.run(self._client.abort(txn_id, principal=principal))
+        self._loop.run(self._client.abort(txn_id, principal=principal, operator=operator))
 
     def producer(self, topic: str, *, name: str | None = None) -> Producer:
         """Open a producer; writes nothing."""

@@ -81,6 +81,7 @@ CASES = [
     (WritesNoIntent, "test_aborted_is_skipped"),
     (WritesNoIntent, "test_ended_transaction_is_refused"),
     (WritesNoIntent, "test_copy_of_an_open_transaction_is_a_conflict"),
+    (WritesNoIntent, "test_another_principal_is_refused"),
     (ForgetsWhatItSkipped, "test_pages_of_skipped_entries_are_progress"),
     (ShortensPlans, "test_plan_is_never_shortened"),
     (NamesNoAborted, "test_plan_names_what_to_skip"),

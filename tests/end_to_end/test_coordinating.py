@@ -21,6 +21,8 @@ from txnframework.testing.clock import VirtualEnvironment
 if TYPE_CHECKING:
     from conftest import Stores
 
+SOON_MS = 10_000
+
 
 def test_ending_twice(stores: Stores) -> None:
     """With the same action it succeeds, with the other one the actual outcome is named; unknown ids are not found."""
@@ -79,6 +81,50 @@ def test_only_its_principal_ends_a_transaction(stores: Stores) -> None:
             assert await client.outcome(txn.id) is State.OPEN
             await txn.commit()
             assert txn.state is State.COMMITTED
+
+    stores.run(work())
+
+
+def test_only_its_principal_adds_to_a_transaction(stores: Stores) -> None:
+    """Behaviour 39: sends and acknowledgments of somebody else are refused, and change nothing for the owner."""
+
+    async def work() -> None:
+        async with stores.open() as client, stores.open() as elsewhere:
+            await client.create_topic("orders")
+            producer, stranger = await client.producer("orders"), await elsewhere.producer("orders")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            await producer.send(b"plain")
+            message = await consumer.receive(timeout_ms=SOON_MS)
+            async with client.transaction(principal="alice") as txn:
+                joined = elsewhere.join(txn.id, principal="mallory")
+                with pytest.raises(NotTransactionOwner):
+                    await stranger.send(b"stolen", txn=joined)
+                here = client.join(txn.id)
+                for ack in (consumer.ack, consumer.ack_cumulative):
+                    with pytest.raises(NotTransactionOwner):
+                        await ack(message, txn=here)
+                owned = elsewhere.join(txn.id, principal="alice")
+                async with owned:
+                    await stranger.send(b"joined", txn=owned)
+                await producer.send(b"own", txn=txn)
+                await consumer.ack(message, txn=txn)
+                await txn.commit([owned.branch])
+            assert sorted(await stores.read(client, "orders")) == [b"joined", b"own", b"plain"]
+            assert sorted(await stores.receive(consumer, 2)) == [b"joined", b"own"]
+
+    stores.run(work())
+
+
+def test_an_operator_ends_whosever_transaction_it_is(stores: Stores) -> None:
+    """Behaviour 40: by its id, naming no principal."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            txn = client.transaction(principal="alice")
+            await txn.begin()
+            await client.abort(txn.id, operator=True)
+            with pytest.raises(InvalidTransactionState):
+                await txn.commit()
 
     stores.run(work())
 

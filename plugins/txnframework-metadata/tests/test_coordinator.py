@@ -211,6 +211,20 @@ def test_only_its_principal_may_end_a_transaction() -> None:
     asyncio.run(main())
 
 
+def test_an_operator_may_end_any_transaction() -> None:
+    """Whoever owns it, and whatever principal is named; what was decided stays decided."""
+
+    async def main() -> None:
+        process = await World().process()
+        owned = await process.coordinator.begin(Begin(1_000, "ada"))
+        ended = await process.coordinator.end(End(owned.txn_id, Action.ABORT, "root", operator=True))
+        assert (ended.state, ended.principal) == (State.ABORTED, "ada")
+        with pytest.raises(InvalidTransactionState):
+            await process.coordinator.end(End(owned.txn_id, Action.COMMIT, operator=True))
+
+    asyncio.run(main())
+
+
 def test_the_operations_say_who_takes_part() -> None:
     """Segments written to, subscriptions acknowledged on; enlisting is not needed."""
 

@@ -18,6 +18,7 @@ from metadata_world import (
 
 from txnframework.errors import (
     Closed,
+    NotTransactionOwner,
     OutcomeUnknown,
     SubscriptionNotFound,
     TransactionConflict,
@@ -31,6 +32,7 @@ from txnframework.model import (
     EARLIEST,
     Ack,
     AckRequest,
+    Begin,
     Branch,
     Position,
     ProcessedRange,
@@ -217,6 +219,24 @@ def test_an_ack_on_a_transaction_that_has_ended_is_refused(atomic: bool) -> None
         await other.coordinator.settle(txn.txn_id)
         assert applied(world) == []
         assert world.operations() == 0
+
+    asyncio.run(main())
+
+
+def test_somebody_elses_transaction_takes_no_acknowledgment() -> None:
+    """Nothing is recorded for another principal, nor for none; the owner's is."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.coordinator.begin(Begin(60_000, "ada"))
+        for principal in ("", "eve"):
+            request = AckRequest(branch_of(txn), (Ack(FIRST),), 1, principal=principal)
+            with pytest.raises(NotTransactionOwner):
+                await process.pending_acks().add(request)
+        assert world.operations() == 0
+        await process.pending_acks().add(AckRequest(branch_of(txn), (Ack(FIRST),), 1, principal="ada"))
+        assert world.operations() == 1
 
     asyncio.run(main())
 

@@ -39,7 +39,12 @@ class Acknowledging:
         self._look_again = look_again
 
     async def single(
-        self, messages: tuple[Sized, ...], incarnation: int, holder: Branch | None, passed: Callable[[], Position]
+        self,
+        messages: tuple[Sized, ...],
+        incarnation: int,
+        holder: Branch | None,
+        principal: str,
+        passed: Callable[[], Position],
     ) -> None:
         """
         Acknowledge messages one by one; outside transactions those that a transaction holds are left out.
@@ -55,9 +60,9 @@ class Acknowledging:
             await self._write(begun, incarnation, acks)
         else:
             begun = self._deliveries.begin_ack((position for position, _ in messages), holder, cumulative=False)
-            await self._add(begun, AckRequest(holder, acks_of(messages), incarnation))
+            await self._add(begun, AckRequest(holder, acks_of(messages), incarnation, principal=principal))
 
-    async def cumulative(self, message: Sized, incarnation: int, holder: Branch | None) -> None:
+    async def cumulative(self, message: Sized, incarnation: int, holder: Branch | None, principal: str) -> None:
         """Acknowledge a message and everything before it in the segment."""
         position, size = message
         ack = Ack(position.entry if position.batch_index >= size - 1 else position, size, cumulative=True)
@@ -65,11 +70,11 @@ class Acknowledging:
         if holder is None:
             await self._write(begun, incarnation, (ack,))
         else:
-            await self._add(begun, AckRequest(holder, (ack,), incarnation))
+            await self._add(begun, AckRequest(holder, (ack,), incarnation, principal=principal))
 
-    async def outdated(self, messages: tuple[Sized, ...], incarnation: int, holder: Branch) -> None:
+    async def outdated(self, messages: tuple[Sized, ...], incarnation: int, holder: Branch, principal: str) -> None:
         """Let the store judge what was delivered before someone sought; nothing that is held here is meant."""
-        await self._add([], AckRequest(holder, acks_of(messages), incarnation))
+        await self._add([], AckRequest(holder, acks_of(messages), incarnation, principal=principal))
 
     async def _write(self, begun: list[HeldMessage], incarnation: int, acks: tuple[Ack, ...]) -> None:
         if not acks:

@@ -164,7 +164,9 @@ class SegmentDispatch:
         """Return whether a message up to here was read and nobody has acknowledged it."""
         return any(not self._deliveries.is_held(position) for position in self._deliveries.upto(upto))
 
-    async def ack(self, messages: tuple[Sized, ...], incarnation: int, holder: Branch | None) -> None:
+    async def ack(
+        self, messages: tuple[Sized, ...], incarnation: int, holder: Branch | None, principal: str = ""
+    ) -> None:
         """
         Acknowledge messages, given with their batch sizes, one by one; in ``holder`` or outside transactions.
 
@@ -175,12 +177,14 @@ class SegmentDispatch:
         """
         self._require_running()
         if incarnation == self.incarnation:
-            await self._acknowledging.single(messages, incarnation, holder, lambda: self._reading.upto)
+            await self._acknowledging.single(messages, incarnation, holder, principal, lambda: self._reading.upto)
         elif holder is not None:
-            await self._acknowledging.outdated(messages, incarnation, holder)
+            await self._acknowledging.outdated(messages, incarnation, holder, principal)
         self._looking.holders_changed()
 
-    async def ack_cumulative(self, message: Sized, incarnation: int, holder: Branch | None) -> None:
+    async def ack_cumulative(
+        self, message: Sized, incarnation: int, holder: Branch | None, principal: str = ""
+    ) -> None:
         """
         Acknowledge a message and everything before it in this segment.
 
@@ -188,9 +192,9 @@ class SegmentDispatch:
         """
         self._require_running()
         if incarnation == self.incarnation:
-            await self._acknowledging.cumulative(message, incarnation, holder)
+            await self._acknowledging.cumulative(message, incarnation, holder, principal)
         elif holder is not None:
-            await self._acknowledging.outdated((message,), incarnation, holder)
+            await self._acknowledging.outdated((message,), incarnation, holder, principal)
         self._looking.holders_changed()
 
     def _finished(self, done: Iterable[HeldMessage]) -> None:

@@ -100,7 +100,7 @@ class Sessions:
 
     async def _abort(self, coordinator: ITransactionCoordinator, transaction: Transaction) -> None:
         try:
-            await coordinator.end(End(transaction.txn_id, Action.ABORT, transaction.principal))
+            await coordinator.end(End(transaction.txn_id, Action.ABORT, operator=True))
         except (InvalidTransactionState, TransactionNotFound):
             return  # it ended before its process did
         self._aborted(transaction.txn_id)

@@ -54,7 +54,7 @@ class Client:
         Make a transaction; it begins on entering ``async with``.
 
         :param timeout_ms: it is aborted after this, unless it ended before; default ``transactions.timeout_ms``.
-        :param principal: who alone may end it.
+        :param principal: who alone may add to it and end it; default: whoever knows its id.
         :param outlives_client: leave it open when this client is closed or its process dies, until its timeout, for
             ``Client.commit`` or ``Client.abort`` by its id; otherwise it is aborted as soon as that is noticed.
         """
@@ -64,17 +64,18 @@ class Client:
             raise InvalidInput(f"a timeout of {timeout} ms is not between 1 and {bounds.timeout_ms_max}")
         return Transaction(self.host, self._retrying, timeout, principal, outlives_client)
 
-    def join(self, txn_id: TxnID | str) -> JoinedTransaction:
+    def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:
         """
         Take part in another process's transaction under a random branch; ending it is left to that process.
 
         :param txn_id: its id, or ``str`` of it, as it travels between processes.
+        :param principal: the one that it was begun with; with another one sends and acknowledgments are refused.
         """
         joined = _txn_id(txn_id)
         if is_of_log_family(joined):
             raise TransactionDomainMismatch(joined, "log", "topic://")
         number = self.host.environment.random_bits(BRANCH_BITS) or 1
-        return JoinedTransaction(Branch(joined, number))
+        return JoinedTransaction(Branch(joined, number), principal)
 
     async def outcome(self, txn_id: TxnID | str) -> State:
         """
@@ -86,17 +87,22 @@ class Client:
         coordinator = await self.host.coordinator()
         return (await self._retrying.run(lambda: coordinator.describe(asked))).state
 
-    async def commit(self, txn_id: TxnID | str, branches: Iterable[int] = (), *, principal: str = "") -> None:
+    async def commit(
+        self, txn_id: TxnID | str, branches: Iterable[int] = (), *, principal: str = "", operator: bool = False
+    ) -> None:
         """
         Commit a transaction by its id, its branch 0 and ``branches`` counting: after a restart, or for an operator.
 
         Only whoever knows that everything was confirmed may do so. Raises as ``Transaction.commit`` does.
-        """
-        await self._end(End(_txn_id(txn_id), Action.COMMIT, principal, frozenset({0, *branches})))
 
-    async def abort(self, txn_id: TxnID | str, *, principal: str = "") -> None:
-        """Abort a transaction by its id; raises as ``Transaction.abort`` does."""
-        await self._end(End(_txn_id(txn_id), Action.ABORT, principal))
+        :param operator: whoever owns it; for a tool that has asked who its user is.
+        :raises NotTransactionOwner: it belongs to another principal; nothing was changed.
+        """
+        await self._end(End(_txn_id(txn_id), Action.COMMIT, principal, frozenset({0, *branches}), operator))
+
+    async def abort(self, txn_id: TxnID | str, *, principal: str = "", operator: bool = False) -> None:
+        """Abort a transaction by its id; raises as ``Transaction.abort`` does, and takes who ends it as ``commit``."""
+        await self._end(End(_txn_id(txn_id), Action.ABORT, principal, operator=operator))
 
     async def _end(self, end: End) -> None:
         coordinator = await self.host.coordinator()

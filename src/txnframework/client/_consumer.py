@@ -116,6 +116,7 @@ class Consumer:
 
         :raises TransactionConflict: the transaction has ended, or another one has acknowledged one of them, or one is
             done already; nothing is acknowledged on its segment.
+        :raises NotTransactionOwner: the transaction belongs to another principal; nothing is acknowledged.
         :raises OutcomeUnknown: as for a cancelled call, they may be acknowledged; acknowledge them again.
         """
         if txn is None:
@@ -123,7 +124,7 @@ class Consumer:
             return
         with txn.operation() as branch:
             _require_metadata_family(branch, self.subscription)
-            await self._ack(messages, branch)
+            await self._ack(messages, branch, txn.principal)
 
     async def ack_cumulative(self, message: Acked, *, txn: TransactionPart | None = None) -> None:
         """
@@ -132,6 +133,7 @@ class Consumer:
         Not for subscriptions whose consumers share the messages of a segment.
 
         :raises TransactionConflict: another transaction has acknowledged some of it, or it is done already.
+        :raises NotTransactionOwner: the transaction belongs to another principal; nothing is acknowledged.
         :raises OutcomeUnknown: as for a cancelled call, some or all of it may be acknowledged.
         """
         if self._type in UNORDERED_TYPES:
@@ -141,7 +143,7 @@ class Consumer:
             return
         with txn.operation() as branch:
             _require_metadata_family(branch, self.subscription)
-            await self._ack_cumulative(message, branch)
+            await self._ack_cumulative(message, branch, txn.principal)
 
     async def nack(self, *messages: Acked) -> None:
         """Ask for redelivery of these, after ``subscriptions.redelivery_delay_ms``."""
@@ -195,47 +197,49 @@ class Consumer:
 
     # -- one segment ----------------------------------------------------------------------------------
 
-    async def _ack(self, messages: Iterable[Acked], holder: Branch | None) -> None:
+    async def _ack(self, messages: Iterable[Acked], holder: Branch | None, principal: str = "") -> None:
         self._require_open()
         for segment, some in by_segment(await self._resolved(messages)).items():
             for incarnation in sorted({one.incarnation for one in some}):
                 sized = tuple((one.id.position, one.batch_size) for one in some if one.incarnation == incarnation)
                 attached = self._feed(segment).attached
                 if attached is not None:
-                    await attached.dispatch.ack(sized, incarnation, holder)
+                    await attached.dispatch.ack(sized, incarnation, holder, principal)
                 else:
-                    await self._ack_detached(segment, acks_of(sized), incarnation, holder)
+                    await self._ack_detached(segment, acks_of(sized), incarnation, holder, principal)
 
-    async def _ack_cumulative(self, message: Acked, holder: Branch | None) -> None:
+    async def _ack_cumulative(self, message: Acked, holder: Branch | None, principal: str = "") -> None:
         self._require_open()
         (one,) = await self._resolved((message,))
         for feed in self._membership.ancestors(one.id.segment):
-            await self._finish_ancestor(feed, holder)
+            await self._finish_ancestor(feed, holder, principal)
         sized = (one.id.position, one.batch_size)
         attached = self._feed(one.id.segment).attached
         if attached is not None:
-            await attached.dispatch.ack_cumulative(sized, one.incarnation, holder)
+            await attached.dispatch.ack_cumulative(sized, one.incarnation, holder, principal)
         else:
             ack = Ack(one.id.position.entry, one.batch_size, cumulative=True)
-            await self._ack_detached(one.id.segment, (ack,), one.incarnation, holder)
+            await self._ack_detached(one.id.segment, (ack,), one.incarnation, holder, principal)
 
-    async def _finish_ancestor(self, feed: Feed, holder: Branch | None) -> None:
+    async def _finish_ancestor(self, feed: Feed, holder: Branch | None, principal: str) -> None:
         """Acknowledge what was received of a segment before the one that it became; it has its own cursor."""
         if feed.attached is None or feed.last_seen is None:
             return
         dispatch = feed.attached.dispatch
         if dispatch.unfinished(feed.last_seen):
             size = dispatch.batch_size(feed.last_seen) or 1
-            await dispatch.ack_cumulative((feed.last_seen, size), dispatch.incarnation, holder)
+            await dispatch.ack_cumulative((feed.last_seen, size), dispatch.incarnation, holder, principal)
 
-    async def _ack_detached(self, segment: str, acks: tuple[Ack, ...], incarnation: int, holder: Branch | None) -> None:
+    async def _ack_detached(
+        self, segment: str, acks: tuple[Ack, ...], incarnation: int, holder: Branch | None, principal: str
+    ) -> None:
         """Acknowledge on a segment that this consumer has left because all of it was done."""
         topic = str(SegmentName.parse(segment).topic)
         subscribed = await self._host.subscription(topic, self.subscription, segment)
         if holder is None:
             await subscribed.cursor.apply(incarnation, acks, None)
         else:
-            await subscribed.pending_acks.add(AckRequest(holder, acks, incarnation))
+            await subscribed.pending_acks.add(AckRequest(holder, acks, incarnation, principal=principal))
 
     def _feed(self, segment: str) -> Feed:
         feed = self._membership.feeds.get(segment)

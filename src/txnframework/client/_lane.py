@@ -136,7 +136,9 @@ class Lane:
         branch = piece[0].branch
         data = encode_entry([one.message for one in piece], self._producer, branch)
         claim = claimed(piece, self._producer)
-        (appended,) = await opened.buffer.append((Append(data, len(piece), branch, claim),))
+        (appended,) = await opened.buffer.append(
+            (Append(data, len(piece), branch, claim, principal=piece[0].principal),)
+        )
         if not appended.duplicate:
             for index, one in enumerate(piece):
                 one.succeed(MessageID(self._segment, _at(appended.position, index)))

@@ -25,6 +25,7 @@ class Outgoing:
 
     ``chosen``: the caller chose its sequence id, so it may have been sent before, by another process. ``uncertain``:
     it was sent and nobody knows whether it arrived. ``order`` counts the producer's messages as they were sent.
+    ``principal``: on whose behalf it is sent in its branch, which is one writer's.
     """
 
     message: EntryMessage
@@ -34,6 +35,7 @@ class Outgoing:
     sent: asyncio.Future[MessageID]
     order: int = 0
     uncertain: bool = False
+    principal: str = ""
 
     @property
     def sequence_id(self) -> int:

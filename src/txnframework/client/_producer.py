@@ -71,6 +71,7 @@ class Producer:
 
         :raises InvalidInput: the message is too large, or the sequence id is out of range.
         :raises TransactionConflict: the transaction has ended, or another open one holds a copy of this message.
+        :raises NotTransactionOwner: the transaction belongs to another principal; nothing was stored.
         :raises OutcomeUnknown: as for a cancelled call, it may stand there; send it again with the same sequence id.
         """
         if txn is None:
@@ -78,7 +79,7 @@ class Producer:
         with txn.operation() as branch:
             if is_of_log_family(branch.txn_id):
                 raise TransactionDomainMismatch(branch.txn_id, "log", self.topic)
-            return await self._send(value, key, headers, sequence_id, branch)
+            return await self._send(value, key, headers, sequence_id, branch, txn.principal)
 
     async def send_many(self, values: Iterable[bytes], *, txn: TransactionPart | None = None) -> tuple[MessageID, ...]:
         """Send in order, in as few entries as fit; raises as ``send`` does, after all of them have come to an end."""
@@ -124,6 +125,7 @@ class Producer:
         headers: Mapping[str, bytes] | None,
         sequence_id: int | None,
         branch: Branch | None,
+        principal: str = "",
     ) -> MessageID:
         if self._closed:
             raise Closed(f"producer {self.name} was closed")
@@ -137,7 +139,8 @@ class Producer:
             sent: asyncio.Future[MessageID] = asyncio.get_running_loop().create_future()
             self._sends += 1
             chosen = sequence_id is not None
-            self._put(Outgoing(message, branch, hash_of(message, self.name), chosen, sent, self._sends))
+            hash_value = hash_of(message, self.name)
+            self._put(Outgoing(message, branch, hash_value, chosen, sent, self._sends, principal=principal))
             return await sent
 
     def _check(

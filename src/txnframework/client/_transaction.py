@@ -29,7 +29,9 @@ class TransactionPart:
     A send or acknowledgment in it that fails or is cancelled poisons the part: it cannot count any more.
     """
 
-    def __init__(self, branch: Branch | None) -> None:
+    def __init__(self, branch: Branch | None, principal: str) -> None:
+        self.principal = principal
+        """On whose behalf this part sends, acknowledges and, if it is the beginner's, ends."""
         self._branch = branch
         self._in_flight = 0
         self._idle = asyncio.Event()
@@ -93,12 +95,11 @@ class Transaction(TransactionPart):
     def __init__(
         self, host: Host, retrying: Retrying, timeout_ms: int, principal: str = "", outlives_client: bool = False
     ) -> None:
-        super().__init__(None)
+        super().__init__(None, principal)
         self._outlives_client = outlives_client
         self._host = host
         self._retrying = retrying
         self._timeout_ms = timeout_ms
-        self._principal = principal
         self._state = State.OPEN
 
     @property
@@ -116,7 +117,7 @@ class Transaction(TransactionPart):
             raise InvalidInput(f"transaction {self.id} has begun already; make another one")
         coordinator = await self._host.coordinator()
         session = None if self._outlives_client else await self._retrying.run(self._host.sessions.own)
-        request = Begin(self._timeout_ms, self._principal, session)
+        request = Begin(self._timeout_ms, self.principal, session)
         begun = await self._retrying.run(lambda: coordinator.begin(request))
         self._branch = Branch(begun.txn_id)
         self._host.sweeps.wake_by(begun.deadline_ms)
@@ -142,7 +143,7 @@ class Transaction(TransactionPart):
         if self._poisoned and self._state is State.OPEN:
             await self.abort()
             raise TransactionHasFailedOperations(self.id) from self._failure
-        await self._end(End(self.id, Action.COMMIT, self._principal, counting))
+        await self._end(End(self.id, Action.COMMIT, self.principal, counting))
 
     async def abort(self) -> None:
         """
@@ -153,7 +154,7 @@ class Transaction(TransactionPart):
         """
         self._begun()
         self._closed_by = "it was aborted"
-        await self._end(End(self.id, Action.ABORT, self._principal))
+        await self._end(End(self.id, Action.ABORT, self.principal))
 
     async def _end(self, end: End) -> None:
         coordinator = await self._host.coordinator()

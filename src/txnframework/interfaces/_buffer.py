@@ -36,7 +36,10 @@ class ITransactionBuffer(Interface):
 
     async def append(entries: tuple[Append, ...]) -> tuple[Appended, ...]:
         """
-        Publish; the entries of one call are all of one branch, or all of none.
+        Publish; the entries of one call are all of one branch, or all of none, and of one principal.
+
+        A branch that is not admitted yet is admitted for the principal that the transaction belongs to, if it belongs
+        to one.
 
         An entry whose sequence is stored already is confirmed when the earlier copy counts or will (committed, or the
         same branch of the same open transaction): ``duplicate`` is then True. A copy that does not count (aborted) is
@@ -47,6 +50,7 @@ class ITransactionBuffer(Interface):
             transaction or branch; that entry was not appended, other entries of the call may stand in the branch. Give
             the branch up; without a branch, send again with the same sequences once the other transaction has ended.
         :raises TransactionNotFound: the transaction never began or was forgotten; as for the conflict.
+        :raises NotTransactionOwner: the transaction belongs to another principal; nothing was recorded or appended.
         :raises LedgerSealed: route the entries again, to the children, with the same sequences: some may stand here,
             and are found by their sequence as copies.
         :raises OutcomeUnknown: as for a cancelled call, they may or may not stand there; send again with the same

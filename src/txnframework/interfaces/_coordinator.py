@@ -58,7 +58,7 @@ class ITransactionCoordinator(Interface):
 
         :raises InvalidTransactionState: it ended otherwise; carries the real outcome.
         :raises TransactionNotFound: it never began, or was forgotten.
-        :raises NotTransactionOwner: the principal may not; nothing was changed.
+        :raises NotTransactionOwner: it belongs to another principal, and no operator asks; nothing was changed.
         :raises OutcomeUnknown: not even reading could tell; ``describe`` later.
         """
 

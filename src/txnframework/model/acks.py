@@ -39,12 +39,17 @@ class ProcessedRange:
 
 @dataclass(frozen=True, slots=True)
 class AckRequest:
-    """Acknowledge under ``branch``; ``incarnation`` is the cursor's as it was when the messages were received."""
+    """
+    Acknowledge under ``branch``, on behalf of ``principal``.
+
+    ``incarnation`` is the cursor's as it was when the messages were received.
+    """
 
     branch: Branch
     acks: tuple[Ack, ...]
     incarnation: int
     processed: ProcessedRange | None = None
+    principal: str = ""
 
 
 class AckState(IntEnum):

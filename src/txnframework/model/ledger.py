@@ -23,7 +23,8 @@ class Append:
     One encoded entry and what the ledger itself must know of it.
 
     ``messages``: how many messages it holds, for lag and admission. ``replaces``: the earlier copy of ``sequence``
-    that no longer counts; compared atomically with appending.
+    that no longer counts; compared atomically with appending. ``principal``: on whose behalf it is sent; the
+    transaction buffer looks at it, the ledger does not.
     """
 
     data: bytes
@@ -31,6 +32,7 @@ class Append:
     branch: Branch | None = None
     sequence: ProducerSequence | None = None
     replaces: Position | None = None
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

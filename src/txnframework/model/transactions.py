@@ -38,7 +38,11 @@ class Participant:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """``timeout_ms`` from now; ``principal`` may end it; ``session``: whose loss aborts it (None: only time does)."""
+    """
+    ``timeout_ms`` from now; ``session``: whose loss aborts it (None: only time does).
+
+    ``principal``: who alone may add to it and end it; empty: whoever knows its id.
+    """
 
     timeout_ms: int
     principal: str = ""
@@ -47,12 +51,17 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """``branches``: those that count. The same End again succeeds; another action *or other branches* does not."""
+    """
+    ``branches``: those that count. The same End again succeeds; another action *or other branches* does not.
+
+    ``operator``: whoever owns it, it is ended; for an operator, and for the framework itself when its process is gone.
+    """
 
     txn_id: TxnID
     action: Action
     principal: str = ""
     branches: frozenset[int] = frozenset({0})
+    operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,14 @@ def branch_of(entries: tuple[Append, ...]) -> Branch | None:
     return next(iter(branches), None)
 
 
+def principal_of(entries: tuple[Append, ...]) -> str:
+    """Return on whose behalf all entries are sent; ValueError where there are two."""
+    principals = {entry.principal for entry in entries}
+    if len(principals) > 1:
+        raise ValueError("the entries of one call are all of one principal")
+    return next(iter(principals), "")
+
+
 class Appending:
     """
     All appends of this process to one segment.
@@ -45,20 +53,22 @@ class Appending:
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
         """Append all of ``entries``, or find that they stand already; see ITransactionBuffer.append."""
-        branch = branch_of(entries)
+        branch, principal = branch_of(entries), principal_of(entries)
         done: dict[int, Appended] = {}
         if branch is None:
             await self._append_rest(entries, None, done)
         else:
             lock = self._locks.setdefault(branch, asyncio.Lock())
             async with lock:
-                await self._append_in_branch(branch, entries, done)
+                await self._append_in_branch(branch, principal, entries, done)
         return tuple(done[at] for at in range(len(entries)))
 
-    async def _append_in_branch(self, branch: Branch, entries: tuple[Append, ...], done: dict[int, Appended]) -> None:
+    async def _append_in_branch(
+        self, branch: Branch, principal: str, entries: tuple[Append, ...], done: dict[int, Appended]
+    ) -> None:
         """Append what is not done yet, in whichever ledger is open."""
         for _ in range(self._attempts_max):
-            ledger_id = await self._intents.admit(branch)
+            ledger_id = await self._intents.admit(branch, principal)
             try:
                 await self._append_rest(entries, ledger_id, done)
             except LedgerClosed:

@@ -6,7 +6,6 @@ from txnframework.environment import Environment
 from txnframework.errors import (
     Closed,
     InvalidTransactionState,
-    NotTransactionOwner,
     OutcomeUnknown,
     TransactionNotFound,
     Unavailable,
@@ -17,7 +16,7 @@ from txnframework.model.metadata import Put
 from txnframework.model.paths import header_key
 from txnframework.model.records import TransactionHeader, encode
 from txnframework.model.transactions import Action, End, State, Transaction
-from txnframework_metadata._operations import read_header
+from txnframework_metadata._operations import read_header, require_owner
 from txnframework_metadata._views import Header, header_indexes, transaction_of
 
 
@@ -48,17 +47,17 @@ def require_same_end(found: Transaction, request: End) -> None:
 
 
 async def end_transaction(
-    store: IMetadataStore, environment: Environment, request: End, attempts_max: int, *, as_owner: bool = True
+    store: IMetadataStore, environment: Environment, request: End, attempts_max: int
 ) -> Transaction:
     """
-    End a transaction as asked, or find that it ended so already; ``as_owner`` False: whoever owns it.
+    End a transaction as asked, or find that it ended so already.
 
     The compare-and-set names the version that was read, so trying again after an unknown outcome is safe: if the first
     one was or is still applied, the second one is refused, and reading tells what happened.
 
     :raises InvalidTransactionState: it ended otherwise.
     :raises TransactionNotFound: it is not known.
-    :raises NotTransactionOwner: it belongs to another principal.
+    :raises NotTransactionOwner: it belongs to another principal, and no operator asks.
     :raises OutcomeUnknown: not even reading could tell.
     """
     txn_id = request.txn_id
@@ -74,9 +73,8 @@ async def end_transaction(
             if unknown is not None:
                 raise OutcomeUnknown(f"transaction {txn_id} may have ended; it was forgotten since") from unknown
             raise TransactionNotFound(txn_id)
-        owner = header.transaction.principal
-        if as_owner and owner and owner != request.principal:
-            raise NotTransactionOwner(txn_id, request.principal)
+        if not request.operator:
+            require_owner(header, request.principal)
         if header.transaction.state is not State.OPEN:
             require_same_end(header.transaction, request)
             return header.transaction
@@ -97,9 +95,9 @@ async def abort_open(
     store: IMetadataStore, environment: Environment, transaction: Transaction, attempts_max: int
 ) -> Transaction | None:
     """Abort a transaction that was open, whoever owns it; return how it ended, None if it is not known any more."""
-    request = End(transaction.txn_id, Action.ABORT)
+    request = End(transaction.txn_id, Action.ABORT, operator=True)
     try:
-        return await end_transaction(store, environment, request, attempts_max, as_owner=False)
+        return await end_transaction(store, environment, request, attempts_max)
     except InvalidTransactionState:
         header = await read_header(store, transaction.txn_id)
         return None if header is None else header.transaction

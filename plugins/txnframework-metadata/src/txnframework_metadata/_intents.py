@@ -27,12 +27,13 @@ class Intents:
         self._options = options
         self._ledger_ids: OrderedDict[Branch, int] = OrderedDict()
 
-    async def admit(self, branch: Branch) -> int:
+    async def admit(self, branch: Branch, principal: str) -> int:
         """
         Return the ledger that ``branch`` may append to, its intent durable.
 
         :raises TransactionConflict: the transaction has ended.
         :raises TransactionNotFound: it is not known.
+        :raises NotTransactionOwner: it belongs to another principal.
         :raises LedgerSealed: the segment takes no more entries.
         :raises OutcomeUnknown: the intent may stand; there is no entry for it.
         """
@@ -40,7 +41,7 @@ class Intents:
         known = self._ledger_ids.get(branch)
         if known is not None and not self._options.check_every_append:
             return known
-        header = await require_open(self._store, branch.txn_id)
+        header = await require_open(self._store, branch.txn_id, principal)
         if known is not None:
             return known
         tail = await self._ledger.tail()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from txnframework.errors import (
     Closed,
     NotFound,
+    NotTransactionOwner,
     OutcomeUnknown,
     TransactionConflict,
     TransactionDomainMismatch,
@@ -51,11 +52,26 @@ async def read_header(store: IMetadataStore, txn_id: TxnID) -> Header | None:
     return None if record is None else header_of(record)
 
 
-async def require_open(store: IMetadataStore, txn_id: TxnID) -> Header:
-    """Return the header of an open transaction; TransactionConflict if it has ended, TransactionNotFound if unknown."""
+def require_owner(header: Header, principal: str) -> None:
+    """Raise NotTransactionOwner if the transaction belongs to somebody else."""
+    owner = header.transaction.principal
+    if owner and owner != principal:
+        raise NotTransactionOwner(header.transaction.txn_id, principal)
+
+
+async def require_open(store: IMetadataStore, txn_id: TxnID, principal: str | None = None) -> Header:
+    """
+    Return the header of an open transaction that ``principal`` may add to (None: that was looked at before).
+
+    :raises TransactionNotFound: it is not known.
+    :raises NotTransactionOwner: it belongs to somebody else, who alone is told how it stands.
+    :raises TransactionConflict: it has ended.
+    """
     header = await read_header(store, txn_id)
     if header is None:
         raise TransactionNotFound(txn_id)
+    if principal is not None:
+        require_owner(header, principal)
     if header.transaction.state is not State.OPEN:
         raise TransactionConflict(txn_id, f"it has ended ({header.transaction.state.value})")
     return header

@@ -103,7 +103,7 @@ class MetadataPendingAcks:
         if not request.acks:
             return
         async with self._adding:
-            header = await require_open(self._store, request.branch.txn_id)
+            header = await require_open(self._store, request.branch.txn_id, request.principal)
             documents = self._documents(request)
             stored = await put_operations(self._store, header, documents, self._options.page_records)
             reason = f"an acknowledgment in {request.branch.txn_id} failed and may still be recorded"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
-from txnframework.errors import LedgerSealed, TransactionConflict, TransactionNotFound
-from txnframework.model import Append, Branch, Position, ProducerSequence, TxnID
+from txnframework.errors import LedgerSealed, NotTransactionOwner, TransactionConflict, TransactionNotFound
+from txnframework.model import Action, Append, Begin, Branch, End, Position, ProducerSequence, TxnID
 from txnframework.testing._suites._buffer._case import (
     BufferRules,
     abort,
@@ -92,6 +93,20 @@ class WriteRules(BufferRules):
             await send(world, "plain")
             await abort(world, known)
             assert await visible(world) == ["plain"]
+
+    async def test_another_principal_is_refused(self) -> None:
+        """Writing in somebody else's transaction raises NotTransactionOwner, and appends nothing; its owner may."""
+        async with self.data.open() as world:
+            owned = (await world.coordinator.begin(Begin(60_000, "ada"))).txn_id
+            before = await world.ledger.tail()
+            for principal in ("", "eve"):
+                with pytest.raises(NotTransactionOwner):
+                    await world.buffer.append((replace(entry("refused", Branch(owned, 7)), principal=principal),))
+            assert (await world.ledger.tail()).last_confirmed == before.last_confirmed
+            assert (await world.coordinator.describe(owned)).participants == frozenset()
+            await world.buffer.append((replace(entry("sent", Branch(owned)), principal="ada"),))
+            await world.coordinator.end(End(owned, Action.COMMIT, "ada"))
+            assert await visible(world) == ["sent"]
 
     async def test_first_sends_at_a_time(self) -> None:
         """Many first sends to a buffer that was just opened: none is lost, each transaction is whole."""
