@@ -148,9 +148,16 @@ class Producer:
             self._producer.send(value, key=key, headers=headers, sequence_id=sequence_id, txn=_part(txn))
         )
 
-    def send_many(self, values: Iterable[bytes], *, txn: TransactionPart | None = None) -> tuple[MessageID, ...]:
+    def send_many(
+        self,
+        values: Iterable[bytes],
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        txn: TransactionPart | None = None,
+    ) -> tuple[MessageID, ...]:
         """Send in order, in as few entries as fit."""
-        return self._loop.run(self._producer.send_many(tuple(values), txn=_part(txn)))
+        return self._loop.run(self._producer.send_many(tuple(values), key=key, headers=headers, txn=_part(txn)))
 
     def close(self) -> None:
         """Wait for sends in flight, then let go."""
@@ -311,6 +318,14 @@ class Client:
         """Open a reader."""
         opening = self._client.reader(topic, start=start, follow=follow, isolation=isolation)
         return Reader(self._loop, self._loop.run(opening))
+
+    def subscribe(self, topic: str, subscription: str, *, start: Start = "latest") -> None:
+        """Make a subscription without joining it; one that is there stays as it is."""
+        self._loop.run(self._client.subscribe(topic, subscription, start=start))
+
+    def unsubscribe(self, topic: str, subscription: str) -> None:
+        """Give a subscription up, with everything that it acknowledged."""
+        self._loop.run(self._client.unsubscribe(topic, subscription))
 
     def create_topic(self, topic: str, *, segments: int = 1, exist_ok: bool = False) -> None:
         """Make a topic of so many segments; with ``exist_ok`` one that is there stays as it is."""

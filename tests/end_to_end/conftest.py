@@ -22,7 +22,11 @@ SOON_MS = 10_000
 PLUGINS = ("txnframework_memory", "txnframework_metadata", "txnframework_dispatchers", "txnframework_sql")
 BACKENDS = {"memory": "txnframework_memory", "sqlite": "txnframework_sql"}
 # Not a skip: where the plugin is not installed there is nothing to say about it.
-collect_ignore = [] if importlib.util.find_spec(BACKENDS["sqlite"]) else ["test_backup.py", "test_processes.py"]
+collect_ignore = (
+    []
+    if importlib.util.find_spec(BACKENDS["sqlite"])
+    else ["test_backup.py", "test_command_line.py", "test_processes.py"]
+)
 _names = count()
 
 

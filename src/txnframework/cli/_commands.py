@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
 from txnframework.cli._boundary import STATUS_FAILED, report
 from txnframework.cli._loaded import Loaded
+from txnframework.cli._opening import CONFIG_FILE
+from txnframework.cli._output import output_option, print_json, print_table
 from txnframework.config import Config, check_config, load_config, redact_url, render_config
 from txnframework.errors import ConfigurationError, UnknownPlugin
-from txnframework.plugin import PluginDescription, PluginRegistry, Role
-
-CONFIG_FILE = "txnframework.toml"
-_PLAIN_WIDTH = 160  # into a file or pipe: wide enough that nobody's grep meets a folded line
+from txnframework.plugin import PluginRegistry, Role
 
 
 @click.command()
-@click.option(
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="A table to read, or JSON for programs.",
-)
+@output_option
 @click.pass_obj
 @click.pass_context
 def plugins(ctx: click.Context, loaded: Loaded, output: str) -> None:
@@ -40,34 +29,28 @@ def plugins(ctx: click.Context, loaded: Loaded, output: str) -> None:
     """
     described = loaded.registry.describe()
     if output == "json":
-        click.echo(json.dumps([asdict(one) for one in described], indent=2))
+        print_json([asdict(one) for one in described])
     elif described:
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=_PLAIN_WIDTH)
-        console.print(_table(described))
+        print_table(
+            ("role", "name", "distribution", "version", "family", "promises"),
+            (
+                (
+                    one.role,
+                    one.name,
+                    one.distribution or "(passed in)",
+                    one.version,
+                    ", ".join(one.families),
+                    ", ".join(one.capabilities),
+                )
+                for one in described
+            ),
+        )
     else:
         click.echo("No plugin is installed; 'pip install txnframework[embedded]' brings enough to start with.")
     for error in loaded.errors:
         report(error)
     if loaded.errors:
         ctx.exit(STATUS_FAILED)
-
-
-def _table(described: tuple[PluginDescription, ...]) -> Table:
-    table = Table(box=SIMPLE_HEAD)
-    for title in ("role", "name", "distribution", "version", "family", "promises"):
-        table.add_column(title, overflow="fold")
-    for one in described:
-        table.add_row(
-            one.role,
-            one.name,
-            one.distribution or "(passed in)",
-            one.version or "",
-            ", ".join(one.families),
-            ", ".join(one.capabilities),
-        )
-    return table
 
 
 @click.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework.client._client import Client, ConfigSource, open
+from txnframework.client._client import Client, ConfigSource, open, parse_txn_id
 from txnframework.client._consumer import Consumer
 from txnframework.client._messages import Message, MessageID
 from txnframework.client._producer import Producer
@@ -23,4 +23,5 @@ __all__ = [
     "Transaction",
     "TransactionPart",
     "open",
+    "parse_txn_id",
 ]

@@ -14,7 +14,7 @@ from txnframework.client._producer import Producer
 from txnframework.client._reader import Reader
 from txnframework.client._retrying import Retrying
 from txnframework.client._transaction import JoinedTransaction, Transaction
-from txnframework.config import check_config, load_config
+from txnframework.config import Config, check_config, load_config
 from txnframework.environment import Environment
 from txnframework.errors import InvalidInput, TopicExists, TransactionDomainMismatch
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
@@ -24,7 +24,7 @@ from txnframework.model.reading import Isolation
 from txnframework.model.transactions import Action, End, State
 from txnframework.plugin import PluginRegistry, load_plugins
 
-ConfigSource = Path | str | Mapping[str, object] | None
+ConfigSource = Config | Path | str | Mapping[str, object] | None
 
 
 class Client:
@@ -71,7 +71,7 @@ class Client:
         :param txn_id: its id, or ``str`` of it, as it travels between processes.
         :param principal: the one that it was begun with; with another one sends and acknowledgments are refused.
         """
-        joined = _txn_id(txn_id)
+        joined = parse_txn_id(txn_id)
         if is_of_log_family(joined):
             raise TransactionDomainMismatch(joined, "log", "topic://")
         number = self.host.environment.random_bits(BRANCH_BITS) or 1
@@ -83,7 +83,7 @@ class Client:
 
         :raises TransactionNotFound: it never began, or ended longer ago than outcomes are kept.
         """
-        asked = _txn_id(txn_id)
+        asked = parse_txn_id(txn_id)
         coordinator = await self.host.coordinator()
         return (await self._retrying.run(lambda: coordinator.describe(asked))).state
 
@@ -98,11 +98,11 @@ class Client:
         :param operator: whoever owns it; for a tool that has asked who its user is.
         :raises NotTransactionOwner: it belongs to another principal; nothing was changed.
         """
-        await self._end(End(_txn_id(txn_id), Action.COMMIT, principal, frozenset({0, *branches}), operator))
+        await self._end(End(parse_txn_id(txn_id), Action.COMMIT, principal, frozenset({0, *branches}), operator))
 
     async def abort(self, txn_id: TxnID | str, *, principal: str = "", operator: bool = False) -> None:
         """Abort a transaction by its id; raises as ``Transaction.abort`` does, and takes who ends it as ``commit``."""
-        await self._end(End(_txn_id(txn_id), Action.ABORT, principal, operator=operator))
+        await self._end(End(parse_txn_id(txn_id), Action.ABORT, principal, operator=operator))
 
     async def _end(self, end: End) -> None:
         coordinator = await self.host.coordinator()
@@ -147,10 +147,7 @@ class Client:
         :raises SubscriptionOwnedElsewhere: another process dispatches it.
         :raises TopicNotFound: there is no such topic.
         """
-        if not subscription:
-            raise InvalidInput("a subscription needs a name")
-        if start not in ("earliest", "latest"):
-            raise InvalidInput(f"a subscription starts at 'earliest' or 'latest', not at {start!r}")
+        _check_subscription(subscription, start)
         self.host.registry.dispatcher(type)
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         targets = tuple(dict.fromkeys(self._target(one) for one in names))
@@ -180,6 +177,28 @@ class Client:
         reader = Reader(self.host, self._target(topic), start, follow, isolation)
         await reader.open()
         return reader
+
+    # -- subscriptions --------------------------------------------------------------------------------
+
+    async def subscribe(self, topic: str, subscription: str, *, start: Start = "latest") -> None:
+        """
+        Make a subscription without joining it; one that is there stays as it is.
+
+        :param start: as for ``consumer``.
+        :raises TopicNotFound: there is no such topic.
+        """
+        named = self._topic(topic)
+        _check_subscription(subscription, start)
+        await self._retrying.run(lambda: self.host.topics.subscribe(named, subscription, start))
+
+    async def unsubscribe(self, topic: str, subscription: str) -> None:
+        """
+        Give a subscription up, with everything that it acknowledged.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        """
+        named = self._topic(topic)
+        await self._retrying.run(lambda: self.host.topics.unsubscribe(named, subscription))
 
     # -- topics ---------------------------------------------------------------------------------------
 
@@ -248,16 +267,16 @@ async def open(
     """
     Open a client: ``async with txnframework.open(...) as client``.
 
-    :param config: the path of a TOML file, a table as such a file holds, or nothing (one SQLite database in
-        ``./txnframework-data``).
+    :param config: the path of a TOML file, a table as such a file holds, what ``load_config`` returned, or nothing
+        (one SQLite database in ``./txnframework-data``).
     :param registry: the plugins to use; default: those that are installed.
     :param environment: time and randomness; default: the real ones.
     :raises ConfigurationError: the configuration does not fit what is installed.
     :raises StoreMismatch: its two stores do not belong together.
     """
-    loaded = load_config(config)
+    loaded = config if isinstance(config, Config) else load_config(config)
     plugins = registry or load_plugins()
-    check_config(loaded, plugins, None if config is None or isinstance(config, Mapping) else str(config))
+    check_config(loaded, plugins, str(config) if isinstance(config, Path | str) else None)
     host = await open_host(loaded, plugins, environment)
     try:
         yield Client(host)
@@ -269,8 +288,19 @@ def _topic_of(target: TopicName | SegmentName) -> TopicName:
     return target.topic if isinstance(target, SegmentName) else target
 
 
-def _txn_id(given: TxnID | str) -> TxnID:
-    """Return the id that was given as such, or as the text that ``str`` makes of it."""
+def _check_subscription(name: str, start: str) -> None:
+    if not name:
+        raise InvalidInput("a subscription needs a name")
+    if start not in ("earliest", "latest"):
+        raise InvalidInput(f"a subscription starts at 'earliest' or 'latest', not at {start!r}")
+
+
+def parse_txn_id(given: TxnID | str) -> TxnID:
+    """
+    Return the id that was given as such, or as the text that ``str`` makes of it.
+
+    :raises InvalidInput: it is not such a text.
+    """
     try:
         return TxnID.parse(given) if isinstance(given, str) else given
     except ValueError as error:

@@ -81,9 +81,20 @@ class Producer:
                 raise TransactionDomainMismatch(branch.txn_id, "log", self.topic)
             return await self._send(value, key, headers, sequence_id, branch, txn.principal)
 
-    async def send_many(self, values: Iterable[bytes], *, txn: TransactionPart | None = None) -> tuple[MessageID, ...]:
-        """Send in order, in as few entries as fit; raises as ``send`` does, after all of them have come to an end."""
-        sends = [asyncio.ensure_future(self.send(value, txn=txn)) for value in values]
+    async def send_many(
+        self,
+        values: Iterable[bytes],
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        txn: TransactionPart | None = None,
+    ) -> tuple[MessageID, ...]:
+        """
+        Send in order, in as few entries as fit; raises as ``send`` does, after all of them have come to an end.
+
+        ``key`` and ``headers`` are those of every message.
+        """
+        sends = [asyncio.ensure_future(self.send(value, key=key, headers=headers, txn=txn)) for value in values]
         try:
             if sends:
                 await asyncio.wait(sends)

@@ -1,0 +1,191 @@
+"""``txnframework topic produce`` and ``consume``: messages from and to a terminal."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import AsyncExitStack
+from itertools import islice
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from txnframework.cli._loaded import Loaded
+from txnframework.cli._opening import config_option, with_client
+from txnframework.cli._output import output_option, print_json, print_json_line, time_of
+from txnframework.client import Client, Message, Producer, Transaction
+from txnframework.errors import InvalidInput, ReceiveTimeout
+
+TOGETHER = 1_000
+"""How many lines are sent at a time."""
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("messages", nargs=-1)
+@click.option("--key", help="The key of every message; messages of one key keep their order.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every message; repeatable.")
+@click.option("--transaction", "in_transaction", is_flag=True, help="Send all of them in one transaction.")
+@config_option
+@output_option
+@click.pass_obj
+def produce(
+    loaded: Loaded,
+    topic: str,
+    messages: tuple[str, ...],
+    key: str | None,
+    headers: tuple[str, ...],
+    in_transaction: bool,
+    config: Path | None,
+    output: str,
+) -> None:
+    """
+    Send MESSAGES, or every line of standard input, to TOPIC.
+
+    Each message is durable when this command ends with status 0. Without --transaction, an interruption leaves those
+    that were sent.
+    """
+    pairs = _headers(headers)
+
+    async def work(client: Client) -> int:
+        async with AsyncExitStack() as stack:
+            producer = await stack.enter_async_context(await client.producer(topic))
+            txn = await stack.enter_async_context(client.transaction()) if in_transaction else None
+            return await _send_all(producer, _lines(messages), key, pairs, txn)
+
+    sent = with_client(loaded, config, work)
+    if output == "json":
+        print_json({"topic": topic, "sent": sent})
+    else:
+        click.echo(f"Sent {sent} {'message' if sent == 1 else 'messages'} to {topic}.")
+
+
+def _lines(messages: tuple[str, ...]) -> Iterator[bytes]:
+    if messages:
+        return iter([message.encode() for message in messages])
+    return (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+
+
+async def _send_all(
+    producer: Producer, lines: Iterator[bytes], key: str | None, headers: dict[str, bytes], txn: Transaction | None
+) -> int:
+    sent = 0
+    with _progress() as progress:
+        task = progress.add_task("sending", total=None)
+        while some := list(islice(lines, TOGETHER)):
+            await producer.send_many(some, key=None if key is None else key.encode(), headers=headers, txn=txn)
+            sent += len(some)
+            progress.update(task, completed=sent)
+    return sent
+
+
+def _progress() -> Progress:
+    """Return a counter on standard error that leaves nothing behind, and is not there where nobody looks."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def _headers(given: Iterable[str]) -> dict[str, bytes]:
+    found = {}
+    for one in given:
+        name, separator, value = one.partition("=")
+        if not (name and separator):
+            raise InvalidInput(f"{one!r} is not a header: write NAME=VALUE")
+        found[name] = value.encode()
+    return found
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--subscription", help="Receive from it and acknowledge what was printed; it is made if it is not there.")
+@click.option("--type", "kind", default="exclusive", show_default=True, help="How the subscription is shared.")
+@click.option("--messages", "count", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("--follow", is_flag=True, help="Wait for messages to come, instead of stopping at the end.")
+@click.option(
+    "--wait-ms",
+    type=click.IntRange(min=0),
+    default=1_000,
+    show_default=True,
+    help="With --subscription and without --follow: how long nothing has to come before this is the end.",
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+    help="Without --subscription: whether to show what is not committed, marked as such.",
+)
+@config_option
+@output_option
+@click.pass_obj
+def consume(
+    loaded: Loaded,
+    topic: str,
+    subscription: str | None,
+    kind: str,
+    count: int | None,
+    follow: bool,
+    wait_ms: int,
+    isolation: str,
+    config: Path | None,
+    output: str,
+) -> None:
+    """
+    Print the messages of TOPIC from its first one on.
+
+    Without --subscription it only looks and leaves no trace. With --output json there is one document a line; a key or
+    value that is not UTF-8 text stands there in base64, as key_base64 or value_base64.
+    """
+    left = count or sys.maxsize
+
+    async def read(client: Client) -> None:
+        nonlocal left
+        async with await client.reader(topic, follow=follow, isolation=isolation) as reader:
+            async for message in reader:
+                _print(message, output)
+                left -= 1
+                if not left:
+                    return
+
+    async def receive(client: Client, name: str) -> None:
+        nonlocal left
+        async with await client.consumer(topic, name, type=kind, start="earliest") as consumer:
+            while left:
+                try:
+                    message = await consumer.receive(timeout_ms=None if follow else wait_ms)
+                except ReceiveTimeout:
+                    return
+                # Printed, then acknowledged: a crash in between prints it again.
+                _print(message, output)
+                await consumer.ack(message)
+                left -= 1
+
+    with_client(loaded, config, read if subscription is None else lambda client: receive(client, subscription))
+
+
+def _print(message: Message, output: str) -> None:
+    if output == "json":
+        print_json_line(_document(message))
+        return
+    note = "" if message.committed else "  (not committed)"
+    click.echo(f"{message.value.decode(errors='replace')}{note}")
+
+
+def _document(message: Message) -> dict[str, object]:
+    document: dict[str, object] = {"id": str(message.id)}
+    for name, content in (("key", message.key), ("value", message.value)):
+        try:
+            document[name] = None if content is None else content.decode()
+        except UnicodeDecodeError:
+            document[f"{name}_base64"] = base64.b64encode(content or b"").decode()
+    document["headers"] = {name: value.decode(errors="replace") for name, value in message.headers.items()}
+    document["published"] = time_of(message.published_ms)
+    document["producer"] = message.producer
+    document["redelivery_count"] = message.redelivery_count
+    document["transaction"] = None if message.txn_id is None else str(message.txn_id)
+    document["committed"] = message.committed
+    return document

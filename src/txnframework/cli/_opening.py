@@ -1,0 +1,52 @@
+"""Opening a client for one command."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from txnframework.cli._loaded import Loaded
+from txnframework.client import Client, open
+from txnframework.config import check_config, load_config
+
+F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
+
+CONFIG_FILE = "txnframework.toml"
+
+
+def config_option(command: F) -> F:
+    """Add ``--config FILE`` to a command."""
+    return click.option(
+        "--config",
+        "config",
+        type=click.Path(path_type=Path),
+        envvar="TXNFRAMEWORK_CONFIG",
+        metavar="FILE",
+        help=f"The configuration.  [default: {CONFIG_FILE} if it is there, otherwise the embedded database]",
+    )(command)
+
+
+def with_client(loaded: Loaded, config: Path | None, work: Callable[[Client], Awaitable[R]]) -> R:
+    """
+    Open a client, let ``work`` use it, close it; return what ``work`` returned.
+
+    A command is gone in a moment, so it leaves sweeping to the processes that stay.
+    """
+    if loaded.errors:
+        raise loaded.errors[0]
+    source = config or (Path(CONFIG_FILE) if Path(CONFIG_FILE).exists() else None)
+    settings = load_config(source)
+    check_config(settings, loaded.registry, None if source is None else str(source))
+    quiet = msgspec.structs.replace(settings, transactions=msgspec.structs.replace(settings.transactions, sweep=False))
+
+    async def run() -> R:
+        async with open(quiet, registry=loaded.registry) as client:
+            return await work(client)
+
+    return asyncio.run(run())

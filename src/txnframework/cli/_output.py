@@ -1,0 +1,91 @@
+"""What commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PLAIN_WIDTH = 160  # into a file or pipe: wide enough that nobody's grep meets a folded line
+
+
+def output_option(command: F) -> F:
+    """Add ``--output table|json`` to a command."""
+    return click.option(
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="A table to read, or JSON for programs.",
+    )(command)
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def print_json_line(value: object) -> None:
+    """Print one JSON document on one line, as one of many."""
+    click.echo(json.dumps(value))
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
+    """Print a table; numbers stand to the right, None is left empty."""
+    cells = [["" if one is None else one for one in row] for row in rows]
+    table = Table(box=SIMPLE_HEAD, title=None if title is None else escape(title), title_justify="left")
+    for index, name in enumerate(titles):
+        numbers = bool(cells) and all(isinstance(row[index], int) or row[index] == "" for row in cells)
+        table.add_column(name, overflow="fold", justify="right" if numbers else "left")
+    for row in cells:
+        table.add_row(*(escape(str(one)) for one in row))
+    _console().print(table)
+
+
+def print_records(records: Sequence[Mapping[str, object]]) -> None:
+    """Print documents with the same names, at least one, as a table."""
+    titles = tuple(name.replace("_", " ") for name in records[0])
+    print_table(titles, ([_cell(value) for value in one.values()] for one in records))
+
+
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Print names and values in two columns; what is None is left out."""
+    known = {name: value for name, value in facts.items() if value is not None}
+    width = max(map(len, known), default=0)
+    for name, value in known.items():
+        click.echo(f"{name:<{width}}  {value}")
+
+
+def time_of(at_ms: int | None) -> str | None:
+    """Return a time as people write it, in UTC."""
+    if at_ms is None:
+        return None
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+
+
+def duration_of(ms: int) -> str:
+    """Return a length of time in the largest unit that leaves two digits or more."""
+    for name, size_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if ms >= 2 * size_ms:
+            return f"{ms // size_ms} {name}"
+    return f"{ms} ms"
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=PLAIN_WIDTH)

@@ -1,0 +1,150 @@
+"""The command line over a real store: what a person types, what is printed, and what the exit status says."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txnframework.cli import main
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+
+@pytest.fixture
+def cli(sqlite: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return a function that runs a command in a directory whose configuration names a database of its own."""
+    (tmp_path / "txnframework.toml").write_text(f'[metadata]\nurl = "{sqlite.url}"\n')
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, stdin: bytes = b"") -> SimpleNamespace:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+        status = main(arguments)
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return SimpleNamespace(status=status, out=out, err=err)
+
+    return run
+
+
+def lines(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_messages_go_in_and_come_out(cli: Any) -> None:
+    """What was produced is consumed, as text and as one JSON document a line."""
+    assert cli("topic", "create", "orders", "--segments", "2").status == 0
+    assert cli("topic", "produce", "orders", "one", "two", "--key", "k", "--header", "from=test").status == 0
+    assert cli("topic", "produce", "orders", "--key", "k", stdin=b"three\n\xff\n").out.startswith("Sent 2 messages")
+    assert cli("topic", "consume", "orders").out.splitlines() == ["one", "two", "three", "\N{REPLACEMENT CHARACTER}"]
+    first, _, _, last = lines(cli("topic", "consume", "orders", "--output", "json").out)
+    assert (first["value"], first["key"], first["headers"]) == ("one", "k", {"from": "test"})
+    assert last["value_base64"] == "/w=="
+    assert "value" not in last
+
+
+def test_a_subscription_goes_on_where_it_stopped(cli: Any) -> None:
+    """What was printed is acknowledged; the next call begins after it."""
+    cli("topic", "create", "orders")
+    cli("topic", "produce", "orders", "one", "two", "three")
+    consumed = [
+        cli("topic", "consume", "orders", "--subscription", "billing", "--messages", "2").out.split(),
+        cli("topic", "consume", "orders", "--subscription", "billing", "--messages", "1").out.split(),
+    ]
+    assert consumed == [["one", "two"], ["three"]]
+    assert json.loads(cli("subscription", "list", "orders", "--output", "json").out) == ["billing"]
+    described = json.loads(cli("subscription", "describe", "orders", "billing", "--output", "json").out)
+    assert [one["held_by"] for one in described["segments"]] == [[]]
+
+
+def test_a_transaction_is_sent_whole_or_not_at_all(cli: Any) -> None:
+    """With --transaction a message that is refused takes the others with it."""
+    cli("topic", "create", "orders")
+    with Path("txnframework.toml").open("a") as config:
+        config.write("[client]\nmessage_bytes_max = 60\n")
+    refused = cli("topic", "produce", "orders", "--transaction", stdin=b"fine\nmuch too long for this\n")
+    assert refused.status == 2
+    assert refused.err.count("\n") == 1
+    assert cli("topic", "consume", "orders").out == ""
+
+
+def test_segments_split_and_merge(cli: Any) -> None:
+    """Layout changes are told, and described with parents and children."""
+    cli("topic", "create", "orders")
+    assert cli("topic", "split", "orders", "0").out == "Segment 0 became 1 and 2.\n"
+    assert cli("topic", "merge", "orders", "1", "2").out == "Segments 1 and 2 became 3.\n"
+    described = json.loads(cli("topic", "describe", "orders", "--output", "json").out)
+    assert [(one["segment"], one["state"], one["parents"]) for one in described["segments"]] == [
+        (0, "replaced", []),
+        (1, "replaced", [0]),
+        (2, "replaced", [0]),
+        (3, "active", [1, 2]),
+    ]
+    assert "0000-ffff" in cli("topic", "describe", "orders").out
+
+
+def test_an_open_transaction_is_found_and_aborted(cli: Any, sqlite: Stores) -> None:
+    """It is listed with its age, described with its participants, and ended by its id; once more changes nothing."""
+    cli("topic", "create", "orders")
+    assert cli("transaction", "list").out == "No transaction is open.\n"
+
+    async def leave_open() -> str:
+        async with sqlite.open() as client, await client.producer("orders") as producer:
+            txn = client.transaction(outlives_client=True, principal="ada")
+            await txn.begin()
+            await producer.send(b"undecided", txn=txn)
+            return str(txn.id)
+
+    txn_id = asyncio.run(leave_open())
+    (listed,) = json.loads(cli("transaction", "list", "--output", "json").out)
+    assert (listed["transaction"], listed["state"]) == (txn_id, "OPEN")
+    described = json.loads(cli("transaction", "describe", txn_id, "--output", "json").out)
+    assert described["participants"] == [{"segment": "segment://public/default/orders/0000-ffff-0", "subscription": ""}]
+    assert txn_id in cli("transaction", "describe", txn_id).out
+    for _ in range(2):
+        assert cli("transaction", "abort", txn_id).status == 0
+    assert json.loads(cli("transaction", "list", "--output", "json").out) == []
+    assert json.loads(cli("transaction", "describe", txn_id, "--output", "json").out)["state"] == "ABORTED"
+    assert cli("topic", "consume", "orders").out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("topic", "describe", "nowhere"), 1, "topic topic://public/default/nowhere does not exist; create it first"),
+        (("topic", "create", "orders"), 1, "topic topic://public/default/orders already exists"),
+        (("topic", "create", "a/b"), 2, "'a/b' is not a topic name"),
+        (("topic", "split", "orders", "7"), 1, "there is no segment 7"),
+        (("topic", "list", "public"), 2, "'public' is not a namespace"),
+        (("topic", "produce", "orders", "x", "--header", "nonsense"), 2, "'nonsense' is not a header"),
+        (("topic", "consume", "orders", "--config", "missing.toml"), 2, "missing.toml"),
+        (("transaction", "abort", "12"), 2, "'12' is not a transaction id"),
+        (("transaction", "describe", "0" * 32), 1, "is not known"),
+        (("subscription", "describe", "orders", "nobody"), 1, "has no subscription nobody"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(cli: Any, arguments: tuple[str, ...], status: int, said: str) -> None:
+    """Bad input ends with status 2, a state that forbids it with 1; both name the thing, and no traceback is shown."""
+    cli("topic", "create", "orders")
+    refused = cli(*arguments)
+    assert refused.status == status
+    assert said in refused.err
+    assert refused.err.startswith("Error: ")
+    assert refused.err.count("\n") == 1
+
+
+def test_a_file_that_is_no_database_is_refused(cli: Any, tmp_path: Path) -> None:
+    """It is named, and left as it is."""
+    content = b"not a database at all" * 100
+    (tmp_path / "txn.db").write_bytes(content)
+    refused = cli("topic", "list")
+    assert refused.status == 2
+    assert "txn.db is not a SQLite database" in refused.err
+    assert (tmp_path / "txn.db").read_bytes() == content
+    assert refused.err.count("\n") == 1
