@@ -1,0 +1,109 @@
+"""Ending a transaction is one compare-and-set: what that costs over the bare update, and over more participants."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+
+from rig import (
+    Found,
+    Run,
+    Target,
+    interleaved,
+    make_schema,
+    microseconds,
+    opened,
+    p50,
+    raw,
+    settle,
+    timed,
+    unsettled,
+)
+
+from txnframework import Client, Producer, Transaction
+
+
+async def ending_over_raw_update(run: Run) -> list[Found]:
+    """p50 of ``commit`` over p50 of one autocommit UPDATE with a version check, on the same tables and as durable."""
+    samples = run.size(100, 20)
+    await make_schema(run.url("raw"))
+    ratios, ours, theirs = [], [], []
+    with raw(run.directory / "raw.db") as connection:
+        update = raw_update(connection)
+        async with opened(run.url("ending")) as client, await _producer(client, "t") as producer:
+            for number in range(run.rounds):
+                run.progress(f"round {number + 1} of {run.rounds}")
+                begun = iter([await _written(client, [producer]) for _ in range(samples)])
+
+                async def end() -> float:
+                    return await timed(next(begun).commit())  # noqa: B023
+
+                with unsettled(client) as ended:
+                    took, raw_took = await interleaved(samples, end, update)
+                await settle(client, ended)
+                ours.append(p50(took))
+                theirs.append(p50(raw_took))
+                ratios.append(ours[-1] / theirs[-1])
+    notes = {"end_p50_us": microseconds(p50(ours)), "raw_p50_us": microseconds(p50(theirs))}
+    return [Found("end, p50 / raw UPDATE with a version check", tuple(ratios), Target(2.0), notes)]
+
+
+async def ending_by_participants(run: Run) -> list[Found]:
+    """``commit`` of a transaction that wrote to 1000 segments over one that wrote to 1."""
+    many, samples = run.size(1_000, 50), 4
+    ratios = []
+    async with opened(run.url("participants")) as client:
+        producers = []
+        for number in range(many):
+            producers.append(await _producer(client, f"t{number}"))
+            if number % 100 == 99:
+                run.progress(f"{number + 1} of {many} topics made")
+        with unsettled(client):
+            for number in range(run.rounds):
+                run.progress(f"round {number + 1} of {run.rounds}")
+                wide = iter([await _written(client, producers) for _ in range(samples)])
+                narrow = iter([await _written(client, producers[:1]) for _ in range(samples)])
+
+                async def end_wide() -> float:
+                    return await timed(next(wide).commit())  # noqa: B023
+
+                async def end_narrow() -> float:
+                    return await timed(next(narrow).commit())  # noqa: B023
+
+                took, narrow_took = await interleaved(samples, end_wide, end_narrow)
+                ratios.append(p50(took) / p50(narrow_took))
+    return [Found(f"end, {many:,} participating segments / 1", tuple(ratios), Target(1.3))]
+
+
+def raw_update(connection: sqlite3.Connection) -> Callable[[], Awaitable[float]]:
+    """One UPDATE of a header-sized record, committed by itself, naming the version that it replaces."""
+    value = b"x" * 180
+    connection.execute("INSERT INTO records VALUES ('/txn/1', '/txn/1', 0, NULL, ?)", (value,))
+    version = 0
+
+    async def once() -> None:
+        nonlocal version
+        cursor = connection.execute(
+            "UPDATE records SET value = ?, version = ? WHERE path = ? AND partition = ? AND version = ?",
+            (value, version + 1, "/txn/1", "/txn/1", version),
+        )
+        assert cursor.rowcount == 1
+        version += 1
+
+    return lambda: timed(once())
+
+
+async def _producer(client: Client, topic: str) -> Producer:
+    await client.create_topic(topic)
+    producer = await client.producer(topic)
+    await producer.send(b"first")
+    return producer
+
+
+async def _written(client: Client, producers: list[Producer]) -> Transaction:
+    """A transaction that has written to each of these, and is still open."""
+    transaction = client.transaction(timeout_ms=3_600_000)
+    await transaction.begin()
+    await asyncio.gather(*(producer.send(b"x" * 100, txn=transaction) for producer in producers))
+    return transaction

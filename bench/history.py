@@ -1,0 +1,137 @@
+"""A database with a long history, made in bulk as the real code leaves it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from rig import opened
+
+from txnframework import Client
+from txnframework.model import Append, Branch, Expect, Put, TopicName, TxnID
+from txnframework.model.entries import encode_entry
+from txnframework.model.entry_view import EntryMessage
+from txnframework.model.paths import abort_record_key, header_key
+from txnframework.model.records import AbortRecord, TransactionHeader, encode
+from txnframework.model.transactions import State
+from txnframework_metadata._views import header_indexes
+
+TOPIC = "t"
+T = TypeVar("T")
+REAL = 10
+"""Of each kind, transactions that were really run; the bulk ones must look like them."""
+APPENDS_TOGETHER = 500
+PUTS_TOGETHER = 512
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """``finished`` transactions of one entry each, settled; ``collected``: their headers are gone, too."""
+
+    finished: int
+    collected: bool = False
+    aborted_every: int | None = None
+
+    def aborts(self, number: int) -> bool:
+        return self.aborted_every is not None and number % self.aborted_every == 0
+
+
+async def make_history(url: str, path: Path, history: History) -> str:
+    """Make the database; return its segment's name. Raises if a record differs in shape from what real ones leave."""
+    reserve = {"metadata": {"id_block_size": history.finished + 1_000}}
+    async with opened(url, coordinators=reserve) as client:
+        await client.create_topic(TOPIC)
+        segment = await _run_really(client, history)
+        real = shapes(path)
+        async with client.transaction() as last_real:
+            first = last_real.id.number + 1
+        count = history.finished - REAL
+        ids = [TxnID(last_real.id.coordinator, number) for number in range(first, first + count)]
+        await _write_in_bulk(client, segment, ids, history)
+    if (made := shapes(path)) - real:
+        raise AssertionError(f"bulk records have shapes that real ones have not: {made - real}")
+    if history.collected:
+        # As the sweep does once retention has passed; it would take one commit for each.
+        with sqlite3.connect(path) as connection:
+            connection.execute("DELETE FROM records WHERE path LIKE '/txn/%'")
+            connection.execute("DELETE FROM index_entries WHERE path LIKE '/txn/%'")
+        connection.close()
+    return segment
+
+
+def shapes(path: Path) -> set[str]:
+    """Return what kinds of records a database holds: key, indexes and value, their variable parts left out."""
+    connection = sqlite3.connect(path)
+    try:
+        rows = connection.execute("SELECT path, partition, indexes, value FROM records WHERE path LIKE '/txn%'")
+        return {_shape(*row) for row in rows}
+    finally:
+        connection.close()
+
+
+def _shape(path: str, partition: str, indexes: str | None, value: bytes) -> str:
+    document = json.loads(value)
+    fields = {name: content if name == "state" else type(content).__name__ for name, content in document.items()}
+    names = [name for name, _ in json.loads(indexes or "[]")]
+    key = re.sub(r"[0-9a-f]{32}|\d{20}", "#", f"{path} in {partition}")
+    return f"{key} {names} {json.dumps(fields, sort_keys=True)}"
+
+
+async def _run_really(client: Client, history: History) -> str:
+    """Run and settle a few transactions of each kind; return the segment that they wrote to."""
+    async with await client.producer(TOPIC) as producer:
+        for aborts in (False, True) if history.aborted_every else (False,):
+            for _ in range(REAL):
+                txn = client.transaction()
+                await txn.begin()
+                await producer.send(b"x" * 100, txn=txn)
+                await (txn.abort() if aborts else txn.commit())
+                await (await client.host.coordinator()).settle(txn.id)
+    layout = await client.topics.layout(TopicName.parse(TOPIC))
+    return str(layout.name_of(layout.active()[0].id))
+
+
+async def _write_in_bulk(client: Client, segment: str, ids: list[TxnID], history: History) -> None:
+    """Append the entries and put the headers and abort records, without the steps that leave nothing behind."""
+    opened_segment = await client.host.segment(segment)
+    now_ms = client.host.environment.now_ms()
+    session = await client.host.sessions.own()
+    puts: list[Put] = []
+    for numbered in _chunks(enumerate(ids), APPENDS_TOGETHER):
+        entries = []
+        for number, txn_id in numbered:
+            message = EntryMessage(None, b"x" * 100, (), number, now_ms)
+            entries.append(Append(encode_entry([message], "bulk", Branch(txn_id)), 1, Branch(txn_id)))
+        open_ledger_id = (await opened_segment.ledger.tail()).open_ledger_id
+        appended = await opened_segment.ledger.append(tuple(entries), open_ledger_id)
+        for (number, txn_id), place in zip(numbered, appended, strict=True):
+            aborts = history.aborts(number)
+            header = TransactionHeader(
+                state=(State.ABORTED if aborts else State.COMMITTED).value,
+                timeout_ms=now_ms + 60_000,
+                created_ms=now_ms,
+                finalized_ms=now_ms + 5,
+                principal="",
+                session=session,
+                branches=None if aborts else [0],
+            )
+            puts.append(Put(header_key(txn_id), encode(header), Expect.ABSENT, header_indexes(txn_id, header)))
+            if aborts:
+                at = place.position
+                record = AbortRecord(after=f"{at.ledger_id}:{at.entry_id - 1}")
+                puts.append(Put(abort_record_key(segment, at.ledger_id, txn_id, 0), encode(record), Expect.ABSENT))
+    for some in _chunks(puts, PUTS_TOGETHER):
+        await asyncio.gather(*(client.host.metadata.put(put) for put in some))
+
+
+def _chunks(items: Iterable[T], size: int) -> Iterable[list[T]]:
+    left = iter(items)
+    while some := list(itertools.islice(left, size)):
+        yield some

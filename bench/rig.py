@@ -1,0 +1,167 @@
+"""What every figure stands on: two sides measured in turn, a raw SQLite beside the framework, a client, the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import statistics
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import txnframework
+from txnframework.environment import SystemEnvironment
+from txnframework.model import TxnID
+from txnframework_sql import MetadataOptions, open_metadata_store
+
+Side = Callable[[], Awaitable[float]]
+"""Does one sample; returns the seconds that count."""
+
+FULL_DURABILITY = ("PRAGMA synchronous = FULL", "PRAGMA wal_autocheckpoint = 4000", "PRAGMA cache_size = -16384")
+"""What the SQL plugin sets for its own connection, for the raw side; the file is in WAL mode already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A bound on the median of a figure's rounds."""
+
+    bound: float
+    at_most: bool = True
+
+    def met_by(self, ratio: float) -> bool:
+        return ratio <= self.bound if self.at_most else ratio >= self.bound
+
+    def __str__(self) -> str:
+        return f"{'≤' if self.at_most else '≥'} {self.bound:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One figure: a ratio for each round, what it should be, and the absolute numbers it was made of."""
+
+    what: str
+    rounds: tuple[float, ...]
+    target: Target | None = None
+    notes: Mapping[str, float | str] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.rounds)
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.target is None else self.target.met_by(self.ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a figure is given: a directory of its own, how many rounds, whether sizes are small, where progress goes."""
+
+    directory: Path
+    rounds: int
+    quick: bool
+    progress: Callable[[str], None]
+
+    def size(self, whole: int, quick: int) -> int:
+        return quick if self.quick else whole
+
+    def url(self, name: str) -> str:
+        return f"sqlite:///{self.directory / name}.db"
+
+
+async def timed(work: Awaitable[object]) -> float:
+    """Seconds that ``work`` takes."""
+    begun = time.perf_counter()
+    await work
+    return time.perf_counter() - begun
+
+
+async def interleaved(samples: int, *sides: Side) -> tuple[list[float], ...]:
+    """Take a sample of each side in turn, every other time in the other order: what is slow on one is so on both."""
+    taken: tuple[list[float], ...] = tuple([] for _ in sides)
+    for number in range(samples):
+        for at in range(len(sides)) if number % 2 == 0 else reversed(range(len(sides))):
+            taken[at].append(await sides[at]())
+    return taken
+
+
+def p50(seconds: list[float]) -> float:
+    return statistics.median(seconds)
+
+
+def microseconds(seconds: float) -> float:
+    return round(seconds * 1e6, 1)
+
+
+@asynccontextmanager
+async def opened(url: str, **sections: Mapping[str, object]) -> AsyncIterator[txnframework.Client]:
+    """A client of its own on a database; nothing sweeps, so that nothing but what is measured runs."""
+    config = {"metadata": {"url": url}, **sections}
+    config.setdefault("transactions", {"sweep": False})
+    async with txnframework.open(config) as client:
+        yield client
+
+
+@contextmanager
+def unsettled(client: txnframework.Client) -> Iterator[list[TxnID]]:
+    """Commits leave their settling to ``settle``, so that it does not run beside what is measured next."""
+    ended: list[TxnID] = []
+    host, settle_soon = client.host, client.host.settle_soon
+    host.settle_soon = ended.append  # type: ignore[assignment,method-assign]
+    try:
+        yield ended
+    finally:
+        host.settle_soon = settle_soon  # type: ignore[method-assign]
+
+
+async def settle(client: txnframework.Client, ended: list[TxnID]) -> None:
+    """Settle what ``unsettled`` kept."""
+    coordinator = await client.host.coordinator()
+    while ended:
+        await coordinator.settle(ended.pop())
+
+
+async def make_schema(url: str) -> None:
+    """Make the plugin's own tables in a database, for a raw side on the same layout."""
+    await (await open_metadata_store(url, SystemEnvironment(), MetadataOptions())).close()
+
+
+@contextmanager
+def raw(path: Path) -> Iterator[sqlite3.Connection]:
+    """The standard library's driver alone, in autocommit, as durable as the plugin."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        for pragma in FULL_DURABILITY:
+            connection.execute(pragma)
+        yield connection
+    finally:
+        connection.close()
+
+
+def machine() -> dict[str, object]:
+    """Where this was measured, and how busy it was."""
+    return {
+        "system": platform.system(),
+        "release": platform.release(),
+        "architecture": platform.machine(),
+        "processor": _processor(),
+        "processors": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "load_average": list(os.getloadavg()),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "txnframework": txnframework.__version__,
+    }
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
