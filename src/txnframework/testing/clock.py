@@ -45,17 +45,26 @@ class VirtualEnvironment:
         """Return ``count`` bits from the seeded source."""
         return self._random.getrandbits(count)
 
+    def next_ms(self) -> int | None:
+        """Return when the next sleeper wakes; None: nobody sleeps."""
+        return self._sleepers[0][0] if self._sleepers else None
+
+    def move_to(self, at_ms: int) -> None:
+        """Let time be ``at_ms``, if it is not later already, and wake whoever slept until then."""
+        self._now_ms = max(self._now_ms, at_ms)
+        while self._sleepers and self._sleepers[0][0] <= self._now_ms:
+            _, _, woken = self._sleepers.pop(0)
+            if not woken.done():
+                woken.set_result(None)
+
     async def advance(self, by_ms: int) -> None:
         """Let ``by_ms`` pass: wake whoever sleeps, in the order of time, and let each run before time goes on."""
         end_ms = self._now_ms + by_ms
         await run_ready()
-        while self._sleepers and self._sleepers[0][0] <= end_ms:
-            at_ms, _, woken = self._sleepers.pop(0)
-            self._now_ms = max(self._now_ms, at_ms)
-            if not woken.done():
-                woken.set_result(None)
+        while (next_ms := self.next_ms()) is not None and next_ms <= end_ms:
+            self.move_to(next_ms)
             await run_ready()
-        self._now_ms = end_ms
+        self.move_to(end_ms)
         await run_ready()
 
 
