@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import os
 import threading
 from collections.abc import Callable
 from typing import NoReturn
@@ -42,6 +43,20 @@ def test_file_system_without_locks(url: str, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(fcntl, "flock", refuse)
         await put(store)
         await put(store)
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_turn_of_a_stopped_process(url: str) -> None:
+    """A process that was stopped while it has the writers' turn holds nobody up: only the database's lock excludes."""
+
+    async def main() -> None:
+        store = await opened(url)
+        turn = os.open(f"{url.removeprefix('sqlite:///')}-turn", os.O_RDWR | os.O_CREAT)
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        await put(store)
+        os.close(turn)
         await store.close()
 
     asyncio.run(main())

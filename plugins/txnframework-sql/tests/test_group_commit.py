@@ -80,7 +80,7 @@ def test_write_that_fails_half_way_is_undone_alone(url: str) -> None:
 
 
 class Unsure(SqliteDatabase):
-    """A connection whose second commit and later ones are done without an answer."""
+    """A connection whose second commit is done without an answer."""
 
     commits = 0
 
@@ -88,7 +88,7 @@ class Unsure(SqliteDatabase):
         """Commit, then fail."""
         super().commit()
         self.commits += 1
-        if self.commits > 1:
+        if self.commits == 2:
             raise sqlite3.OperationalError("disk I/O error")
 
 

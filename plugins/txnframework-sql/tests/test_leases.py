@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 
-from txnframework.errors import LeaseHeld
+from txnframework.errors import Closed, LeaseHeld
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import KeyRange
+from txnframework.testing import run_ready
 from txnframework_sql import SqlMetadataStore
 from txnframework_sql.schema import leases, sessions
 from txnframework_sql.testing import SESSION_TTL_MS, SqlMetadataHarness
@@ -29,6 +33,18 @@ def sql(store: IMetadataStore) -> SqlMetadataStore:
     """Return the store as what it is."""
     assert isinstance(store, SqlMetadataStore)
     return store
+
+
+@contextmanager
+def busy(store: SqlMetadataStore) -> Iterator[None]:
+    """Keep the store's database thread from everything that is asked within the block."""
+    gate = threading.Event()
+    task = asyncio.ensure_future(store.bridge.read(lambda _: gate.wait()))
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        yield
+    finally:
+        gate.set()
 
 
 def test_heartbeat_keeps_a_lease(tmp_path: Path) -> None:
@@ -126,5 +142,93 @@ def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
             assert page.records == ()
             assert await sql(store).bridge.read(lambda database: database.rows(select(leases))) == []
             assert await sql(store).bridge.read(lambda database: database.rows(select(sessions))) == []
+
+    asyncio.run(main())
+
+
+def test_lapse_during_an_acquisition(tmp_path: Path) -> None:
+    """What lapses while another lease is being taken goes to others, and what is then taken is lost from the start."""
+
+    async def main() -> None:
+        harness = SqlMetadataHarness(tmp_path)
+        async with harness.open() as one, harness.open() as two:
+            lease = await one.acquire_lease("name", "one")
+            lost = asyncio.create_task(lease.lost())
+            # Before the first heartbeat, and late enough to be relied on for longer than the first lease.
+            await harness.environment.advance(SESSION_TTL_MS // 4)
+            with busy(sql(one)):
+                acquiring = asyncio.create_task(one.acquire_lease("other", "one"))
+                while not lost.done():
+                    await harness.environment.advance(STEP_MS)
+            other = await acquiring
+            async with asyncio.timeout(10):
+                await other.lost()
+            await pass_time(harness, SESSION_TTL_MS)
+            for lapsed in (lease, other):
+                assert (await two.acquire_lease(lapsed.name, "two")).fencing > lapsed.fencing
+            await one.acquire_lease("another", "one")
+            with pytest.raises(LeaseHeld):
+                await two.acquire_lease("another", "two")
+
+    asyncio.run(main())
+
+
+def test_lapsed_session_writes_no_more(tmp_path: Path) -> None:
+    """A session that has lapsed and holds nothing does not write with every heartbeat."""
+
+    async def main() -> None:
+        harness = SqlMetadataHarness(tmp_path)
+        async with harness.open() as one:
+            await one.acquire_lease("name", "one")
+            with busy(sql(one)):
+                await harness.environment.advance(SESSION_TTL_MS)
+            await pass_time(harness, SESSION_TTL_MS)
+            before = sql(one).bridge.commits
+            await pass_time(harness, 3 * SESSION_TTL_MS)
+            assert sql(one).bridge.commits == before
+
+    asyncio.run(main())
+
+
+def test_acquisition_during_close(tmp_path: Path) -> None:
+    """A lease that is asked for before or while the store is closed is refused, and nothing of it stays behind."""
+
+    async def main() -> None:
+        harness = SqlMetadataHarness(tmp_path)
+        async with harness.open() as one, harness.open() as two:
+            with busy(sql(one)):
+                acquiring = [asyncio.create_task(one.acquire_lease("a", "one"))]
+                await run_ready()
+                closing = asyncio.create_task(one.close())
+                await run_ready()
+                acquiring += [asyncio.create_task(one.acquire_lease("b", "one"))]
+                await run_ready()
+            await closing
+            outcomes = await asyncio.gather(*acquiring, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [Closed, Closed]
+            assert len(asyncio.all_tasks()) == 1
+            assert await sql(two).bridge.read(lambda database: database.rows(select(sessions))) == []
+            assert await sql(two).bridge.read(lambda database: database.rows(select(leases))) == []
+
+    asyncio.run(main())
+
+
+def test_watch_during_close(tmp_path: Path) -> None:
+    """A watch that is asked for before or while the store is closed is refused: nobody would wake it."""
+
+    async def main() -> None:
+        harness = SqlMetadataHarness(tmp_path)
+        async with harness.open() as one:
+            lease = await one.acquire_lease("name", "one")
+            with busy(sql(one)):
+                watching = [asyncio.create_task(one.watch(lease.key))]
+                await run_ready()
+                closing = asyncio.create_task(one.close())
+                await run_ready()
+                watching += [asyncio.create_task(one.watch(lease.key))]
+                await run_ready()
+            await closing
+            outcomes = await asyncio.gather(*watching, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [Closed, Closed]
 
     asyncio.run(main())

@@ -12,7 +12,9 @@ import pytest
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import Closed, InvalidInput
 from txnframework.model import Expect, Key, Put
+from txnframework.testing import run_ready
 from txnframework_sql import LedgerOptions, MetadataOptions, SqlMetadataStore, open_ledger_store, open_metadata_store
+from txnframework_sql._sqlite import Location, SqliteDatabase
 
 
 async def opened(url: str, options: MetadataOptions | None = None) -> SqlMetadataStore:
@@ -87,6 +89,66 @@ def test_closing_answers_what_is_under_way(url: str) -> None:
             await store.get(Key("/0"))
         store = await opened(url)
         assert await store.get(Key("/19")) is not None
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_cancelled_opening(url: str) -> None:
+    """Cancelling one opening of a file leaves the others of it alone, and a cancelled close the thread."""
+    gate = threading.Event()
+
+    class Slow(SqliteDatabase):
+        def __init__(self, location: Location, lock_timeout_ms: int) -> None:
+            gate.wait()
+            super().__init__(location, lock_timeout_ms)
+
+    async def main() -> None:
+        openings = [
+            asyncio.create_task(open_metadata_store(url, SystemEnvironment(), MetadataOptions(), Slow))
+            for _ in range(2)
+        ]
+        await run_ready()
+        openings[0].cancel()
+        await run_ready()
+        gate.set()
+        store = await openings[1]
+        assert openings[0].cancelled()
+        await put(store, "/a")
+        gate.clear()
+        busy = asyncio.create_task(store.bridge.read(lambda _: gate.wait()))
+        closing = asyncio.create_task(store.close())
+        await run_ready()
+        closing.cancel()
+        await run_ready()
+        gate.set()
+        await busy
+        again = await opened(url)
+        assert await again.get(Key("/a")) is not None
+        await again.close()
+
+    asyncio.run(main())
+    for thread in threading.enumerate():
+        if thread.name == "txnframework-sql":
+            thread.join(10)
+    assert threads() == 0
+
+
+def test_ledger_closed_while_its_watch_is_armed(url: str) -> None:
+    """A watch that is being armed when its ledger is closed is refused."""
+
+    async def main() -> None:
+        store = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(), None)
+        ledger = await store.create("a")
+        gate = threading.Event()
+        busy = asyncio.create_task(store.bridge.read(lambda _: gate.wait()))
+        watching = asyncio.create_task(ledger.watch())
+        await run_ready()
+        await ledger.close()
+        gate.set()
+        await busy
+        with pytest.raises(Closed):
+            await watching
         await store.close()
 
     asyncio.run(main())

@@ -12,9 +12,10 @@ from typing import TypeVar
 from txnframework.errors import Closed
 from txnframework_sql._database import Database
 from txnframework_sql._errors import DATABASE_ERRORS, translated
+from txnframework_sql._jobs import Job, Work
 from txnframework_sql._options import DatabaseOptions
 from txnframework_sql._sqlite import Location, SqliteDatabase
-from txnframework_sql._thread import DatabaseThread, Job, Observer, Work
+from txnframework_sql._thread import DatabaseThread, Observer
 from txnframework_sql._upgrade import ensure_current
 
 T = TypeVar("T")

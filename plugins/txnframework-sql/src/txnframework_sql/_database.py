@@ -114,6 +114,10 @@ class Database(ABC):
     def rollback(self) -> None:
         """Undo the transaction; without one, nothing happens."""
 
+    @abstractmethod
+    def overwrite_lost(self) -> None:
+        """Write, so that the commit of this transaction leaves nothing of a lost one that was found not to be there."""
+
     @property
     @abstractmethod
     def in_transaction(self) -> bool:

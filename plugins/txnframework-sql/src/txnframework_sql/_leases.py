@@ -67,9 +67,11 @@ class LeaseSession:
         self._held: dict[Lease, None] = {}
         # Until when the database surely knows the session, less the margin.
         self._relied_on_ms = 0
-        # What was held was given up here, and the database does not know it yet.
-        self._has_lapsed = False
+        # How often what was held was given up here, and how many of those times the database knows.
+        self._lapses = 0
+        self._told_lapses = 0
         self._is_known = False
+        self._is_closed = False
         # A heartbeat that ends a lapsed session must not meet an acquisition that begins it anew.
         self._changing = asyncio.Lock()
         self._tasks: tuple[asyncio.Task[None], ...] = ()
@@ -77,21 +79,24 @@ class LeaseSession:
     async def acquire(self, name: str, holder: str) -> Lease:
         """Take a lease, or raise LeaseHeld."""
         async with self._changing:
-            self._bridge.require_open()
+            self._require_open()
             now_ms = self._environment.now_ms()
             if now_ms >= self._relied_on_ms:
                 self._lapse()
-            request = Request(name, holder, self.name, now_ms, now_ms + self._ttl_ms, self._has_lapsed)
+            lapses = self._lapses
+            request = Request(name, holder, self.name, now_ms, now_ms + self._ttl_ms, lapses > self._told_lapses)
             self._is_known = True
             answer = await self._bridge.write(lambda database: take(database, request))
-            self._has_lapsed = False
+            # What lapsed during the commit is still granted in the database: the next step of the session ends it.
+            self._told_lapses = lapses
+            self._require_open()
             self._keep_alive(request.expires_ms)
         if isinstance(answer, Refused):
             raise LeaseHeld(name, answer.holder, answer.key)
         lease = Lease(self, name, answer)
         self._held[lease] = None
-        if self._environment.now_ms() >= self._relied_on_ms:
-            # The answer took longer than the session lives.
+        if self._lapses > lapses or self._environment.now_ms() >= self._relied_on_ms:
+            # The session lapsed before the answer came, or the answer took longer than it lives: lost from the start.
             self._lapse()
         return lease
 
@@ -101,7 +106,7 @@ class LeaseSession:
 
         A process that was killed changes nothing by itself, so nobody would be woken by the end of its leases.
         """
-        if not self._tasks:
+        if not self._tasks and not self._is_closed:
             loop = asyncio.get_running_loop()
             self._tasks = (
                 loop.create_task(self._beat(), name="txnframework-sql heartbeat"),
@@ -120,19 +125,32 @@ class LeaseSession:
 
     async def close(self) -> None:
         """End the session, and its leases with it; may be repeated."""
-        was_known = self._is_known
-        await self.abandon()
-        if was_known:
-            await self._bridge.write(lambda database: end_session(database, self.name))
+        await self._stop()
+        # Behind an acquisition under way, which may have made the session known.
+        async with self._changing:
+            if self._is_known:
+                try:
+                    await self._bridge.write(lambda database: end_session(database, self.name))
+                finally:
+                    self._is_known = False
 
     async def abandon(self) -> None:
         """Stop keeping it alive without a word to the database, as the kill of a process does."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = ()
+        await self._stop()
         self._is_known = False
+
+    async def _stop(self) -> None:
+        self._is_closed = True
+        tasks, self._tasks = self._tasks, ()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._lapse()
+
+    def _require_open(self) -> None:
+        self._bridge.require_open()
+        if self._is_closed:
+            raise Closed("the store is being closed, and its leases with it")
 
     def _keep_alive(self, expires_ms: int) -> None:
         self._relied_on_ms = max(self._relied_on_ms, expires_ms - self._ttl_ms // _MARGIN)
@@ -157,8 +175,12 @@ class LeaseSession:
             if await self._bridge.read(lambda database: has_expired(database, now_ms)):
                 await self._bridge.write(lambda database: end_expired(database, now_ms))
             return
-        if self._has_lapsed:
+        lapses = self._lapses
+        if lapses > self._told_lapses:
             await self._bridge.write(lambda database: end_session(database, self.name))
+            # Nothing is held any more; the next acquisition begins the session anew.
+            self._told_lapses, self._is_known = lapses, False
+            return
         expires_ms = now_ms + self._ttl_ms
         if await self._bridge.write(lambda database: extend(database, self.name, now_ms, expires_ms)):
             self._relied_on_ms = max(self._relied_on_ms, expires_ms - self._ttl_ms // _MARGIN)
@@ -179,6 +201,6 @@ class LeaseSession:
     def _lapse(self) -> None:
         """Rely on nothing any more."""
         held, self._held = self._held, {}
-        self._has_lapsed = True
+        self._lapses += 1
         for lease in held:
             lease.end()

@@ -106,6 +106,9 @@ class SqlManagedLedger:
         """Return an armed watch on the tail."""
         self._require_open()
         watch = await self._watches.arm(LedgerChange(self.managed.id))
+        if self._is_closed:
+            watch.end()
+        self._require_open()
         self._armed = {armed for armed in self._armed if not armed.is_closed} | {watch}
         return watch
 

@@ -32,10 +32,14 @@ _PRAGMAS = (
     "PRAGMA cache_size = -16384",
     "PRAGMA temp_store = MEMORY",
 )
+_USER_VERSIONS = 1 << 31
 _FIRST_WAIT_S = 0.0002
 _LONGEST_WAIT_S = 0.004
 # Whoever has waited so long for the write lock takes the turn, and the others stand back.
 _PATIENCE_S = 0.02
+# How long the turn of another process is respected. Turns make writers fair and no more: one that was stopped while it
+# has the turn must not stop the others.
+_TURN_MAX_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ class SqliteDatabase(Database):
             return
         try:
             # Without the turn in time it is tried all the same: whoever has it may have been stopped.
-            _sleep_until(self._turn.take, deadline)
+            _sleep_until(self._turn.take, min(deadline, time.monotonic() + _TURN_MAX_S))
             self._when_unlocked("BEGIN IMMEDIATE", deadline)
         finally:
             self._turn.give()
@@ -137,6 +141,15 @@ class SqliteDatabase(Database):
         """Undo the transaction; without one, nothing happens."""
         if self._driver.in_transaction:
             self._driver.execute("ROLLBACK")
+
+    def overwrite_lost(self) -> None:
+        """
+        Change the header of the file, in a field that SQLite leaves to applications.
+
+        A COMMIT whose sync failed has its pages in the log, unseen: the index of the log does not name them, but who
+        recovers the log after a crash would find them whole. The next commit is written over them.
+        """
+        self._driver.execute(f"PRAGMA user_version = {(self._one('PRAGMA user_version') + 1) % _USER_VERSIONS}")
 
     @property
     def in_transaction(self) -> bool:

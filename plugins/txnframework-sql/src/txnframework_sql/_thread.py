@@ -8,45 +8,21 @@ with one commit, which is one fsync for all of them. A write is confirmed after 
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework_sql._changes import Change
 from txnframework_sql._database import Database
 from txnframework_sql._errors import DATABASE_ERRORS, commit_lost, translated
-
-T = TypeVar("T")
-
-Work = Callable[[Database], T]
-"""What is done on the thread. It may be called again, if the group it was in had to be undone."""
+from txnframework_sql._jobs import Job, Outcome, attempt, copy_of, deliver, failed
 
 Observer = Callable[[tuple[Change, ...]], None]
 """Called on the thread after a commit with what it changed; must be quick and not raise."""
-
-
-@dataclass(slots=True, eq=False)
-class Job(Generic[T]):
-    """One piece of work and who waits for it."""
-
-    work: Work[T]
-    is_write: bool
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[T]
-
-
-@dataclass(slots=True)
-class _Outcome:
-    job: Job[Any]
-    value: Any = None
-    error: BaseException | None = None
-    changes: tuple[Change, ...] = ()
 
 
 class DatabaseThread:
@@ -59,6 +35,9 @@ class DatabaseThread:
     def __init__(self, connect: Callable[[], Database], group_max: int) -> None:
         self.started: ThreadFuture[None] = ThreadFuture()
         self.stopped: ThreadFuture[None] = ThreadFuture()
+        for told in (self.started, self.stopped):
+            # Several may wait for it: one that is cancelled must not cancel it for the others and for the thread.
+            told.set_running_or_notify_cancel()
         self.commits = 0
         self._connect = connect
         self._group_max = group_max
@@ -68,6 +47,8 @@ class DatabaseThread:
         # A job is either taken by the thread, or refused: none is put after the last look at the queue.
         self._end_lock = threading.Lock()
         self._is_dead = False
+        # A commit was lost, and it is not decided yet whether it happened.
+        self._is_unsettled = False
         # A program that forgets to close must still be able to end.
         self._thread = threading.Thread(target=self._run, name="txnframework-sql", daemon=True)
         self._thread.start()
@@ -140,11 +121,12 @@ class DatabaseThread:
         except BaseException as error:
             with suppress(Exception):
                 database.rollback()
+            self._is_unsettled = True
             text = f"{database.shown_url} failed unexpectedly: {type(error).__name__}"
             # Those that were answered keep their answer; for the others a commit may have been made.
-            _deliver(
+            deliver(
                 [
-                    _Outcome(job, error=_own(OutcomeUnknown(text) if job.is_write else Unavailable(text), error))
+                    Outcome(job, error=copy_of(OutcomeUnknown(text) if job.is_write else Unavailable(text), error))
                     for job in jobs
                 ]
             )
@@ -157,7 +139,7 @@ class DatabaseThread:
             self._is_dead = True
         while not self._jobs.empty():
             if (job := self._jobs.get()) is not None:
-                _deliver([_Outcome(job, error=Unavailable(f"the connection to {shown_url} broke down"))])
+                deliver([Outcome(job, error=Unavailable(f"the connection to {shown_url} broke down"))])
 
     def _take(self) -> list[Job[Any] | None]:
         """Wait for a job, and take all that wait with it; a last None says to stop."""
@@ -173,13 +155,19 @@ class DatabaseThread:
         """Execute jobs that change nothing in one view, taken after all of them were asked for."""
         if not jobs:
             return
+        outcomes: list[Outcome] = []
         try:
+            self._settle(database)
             database.begin_read()
-            outcomes = [_attempt(database, job) for job in jobs]
+            for job in jobs:
+                # An error may end the transaction by itself, and the view with it: those behind it get another one.
+                if not database.in_transaction:
+                    database.begin_read()
+                outcomes.append(attempt(database, job))
             database.rollback()
         except DATABASE_ERRORS as error:
-            outcomes = _failed(jobs, translated(error, database.shown_url), error)
-        _deliver(outcomes)
+            outcomes += failed(jobs[len(outcomes) :], translated(error, database.shown_url), error)
+        deliver(outcomes)
 
     def _write(self, database: Database, jobs: list[Job[Any]]) -> None:
         """Execute writes with one commit; if one of them fails half way, each with a commit of its own."""
@@ -192,25 +180,26 @@ class DatabaseThread:
         if changes:
             for observer in self._observers:
                 observer(changes)
-        _deliver(outcomes)
+        deliver(outcomes)
 
-    def _commit_together(self, database: Database, jobs: list[Job[Any]]) -> list[_Outcome] | None:
+    def _commit_together(self, database: Database, jobs: list[Job[Any]]) -> list[Outcome] | None:
         """Return what became of each job; None, and nothing changed, if one of several failed after it had written."""
         try:
+            self._settle(database)
             database.begin_write()
         except DATABASE_ERRORS as error:
-            return _failed(jobs, translated(error, database.shown_url), error)
-        outcomes: list[_Outcome] = []
+            return failed(jobs, translated(error, database.shown_url), error)
+        outcomes: list[Outcome] = []
         for job in jobs:
             before = database.writes
-            outcome = _attempt(database, job)
+            outcome = attempt(database, job)
             if outcome.error is not None and (database.writes != before or not database.in_transaction):
                 self._undo(database)
                 return None if len(jobs) > 1 else [outcome]
             outcomes.append(outcome)
         return self._commit(database, outcomes)
 
-    def _commit(self, database: Database, outcomes: list[_Outcome]) -> list[_Outcome]:
+    def _commit(self, database: Database, outcomes: list[Outcome]) -> list[Outcome]:
         """Commit; if that fails, every job that had succeeded fails with it."""
         try:
             database.commit()
@@ -223,8 +212,28 @@ class DatabaseThread:
             for outcome in outcomes:
                 if outcome.error is None:
                     # What it changed is kept: watches wake for what may have happened, too.
-                    outcome.error = _own(told, error)
+                    outcome.error = copy_of(told, error)
+            if not surely_undone:
+                self._is_unsettled = True
+                with suppress(*DATABASE_ERRORS):
+                    self._settle(database)
         return outcomes
+
+    def _settle(self, database: Database) -> None:
+        """
+        Decide for ever whether a lost commit happened, before anybody looks.
+
+        Until then a read may say no, and the recovery after a crash yes.
+        """
+        if self._is_unsettled:
+            try:
+                database.begin_write()
+                database.overwrite_lost()
+                database.commit()
+            except DATABASE_ERRORS:
+                self._undo(database)
+                raise
+            self._is_unsettled = False
 
     @staticmethod
     def _undo(database: Database) -> bool:
@@ -234,50 +243,3 @@ class DatabaseThread:
         except DATABASE_ERRORS:
             return False
         return True
-
-
-def _attempt(database: Database, job: Job[Any]) -> _Outcome:
-    """Execute one job within a transaction."""
-    database.changes = []
-    try:
-        value = job.work(database)
-    except DATABASE_ERRORS as error:
-        return _failed([job], translated(error, database.shown_url), error)[0]
-    except Exception as error:  # Whoever asked is told; the thread goes on.
-        return _Outcome(job, error=error)
-    return _Outcome(job, value, changes=tuple(database.changes))
-
-
-def _failed(jobs: Iterable[Job[Any]], error: TxnFrameworkError, cause: BaseException) -> list[_Outcome]:
-    return [_Outcome(job, error=_own(error, cause)) for job in jobs]
-
-
-def _own(error: TxnFrameworkError, cause: BaseException) -> TxnFrameworkError:
-    """Return an exception for one caller: raising one object in several tasks would mix up their tracebacks."""
-    own = type(error)(*error.args)
-    own.__cause__ = cause
-    return own
-
-
-def _deliver(outcomes: list[_Outcome]) -> None:
-    """Set the futures, with one call into each loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Outcome]] = {}
-    for outcome in outcomes:
-        by_loop.setdefault(outcome.job.loop, []).append(outcome)
-    for loop, own in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_set_all, own)
-        except RuntimeError:
-            # The loop was closed; nobody waits in it any more.
-            continue
-
-
-def _set_all(outcomes: list[_Outcome]) -> None:
-    for outcome in outcomes:
-        future = outcome.job.future
-        if future.done():
-            continue
-        if outcome.error is not None:
-            future.set_exception(outcome.error)
-        else:
-            future.set_result(outcome.value)

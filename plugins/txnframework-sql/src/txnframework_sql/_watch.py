@@ -110,12 +110,13 @@ class Watches:
 
     async def arm(self, target: Target) -> Watch:
         """Return a watch that no change from now on escapes."""
-        self._bridge.require_open()
+        self._require_open()
         watch = Watch(self, target)
         # First the commits of this connection, then those of others: what comes in between wakes once too often.
         self._armed[watch] = None
         try:
             look = await self._bridge.read(lambda database: _look(database, (target,)))
+            self._require_open()
         except BaseException:
             watch.end()
             raise
@@ -145,6 +146,11 @@ class Watches:
             self._poller.cancel()
             await asyncio.gather(self._poller, return_exceptions=True)
             self._poller = None
+
+    def _require_open(self) -> None:
+        self._bridge.require_open()
+        if self._is_closed:
+            raise Closed(f"the store {self._bridge.shown_url} is being closed, and its watches with it")
 
     async def _poll(self) -> None:
         """Ask again and again whether another connection has committed, as long as somebody waits."""

@@ -1,0 +1,86 @@
+"""What a database's thread is asked to do, and what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from txnframework.errors import TxnFrameworkError
+from txnframework_sql._changes import Change
+from txnframework_sql._database import Database
+from txnframework_sql._errors import DATABASE_ERRORS, translated
+
+T = TypeVar("T")
+
+Work = Callable[[Database], T]
+"""What is done on the thread. It may be called again, if the group it was in had to be undone."""
+
+
+@dataclass(slots=True, eq=False)
+class Job(Generic[T]):
+    """One piece of work and who waits for it."""
+
+    work: Work[T]
+    is_write: bool
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[T]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a job returned or raised, and what it changed."""
+
+    job: Job[Any]
+    value: Any = None
+    error: BaseException | None = None
+    changes: tuple[Change, ...] = ()
+
+
+def attempt(database: Database, job: Job[Any]) -> Outcome:
+    """Execute one job within a transaction."""
+    database.changes = []
+    try:
+        value = job.work(database)
+    except DATABASE_ERRORS as error:
+        return failed([job], translated(error, database.shown_url), error)[0]
+    except Exception as error:  # Whoever asked is told; the thread goes on.
+        return Outcome(job, error=error)
+    return Outcome(job, value, changes=tuple(database.changes))
+
+
+def failed(jobs: Iterable[Job[Any]], error: TxnFrameworkError, cause: BaseException) -> list[Outcome]:
+    """Return what becomes of jobs that all fail by one cause."""
+    return [Outcome(job, error=copy_of(error, cause)) for job in jobs]
+
+
+def copy_of(error: TxnFrameworkError, cause: BaseException) -> TxnFrameworkError:
+    """Return an exception for one caller: raising one object in several tasks would mix up their tracebacks."""
+    own = type(error)(*error.args)
+    own.__cause__ = cause
+    return own
+
+
+def deliver(outcomes: list[Outcome]) -> None:
+    """Set the futures, with one call into each loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_loop.setdefault(outcome.job.loop, []).append(outcome)
+    for loop, own in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_set_all, own)
+        except RuntimeError:
+            # The loop was closed; nobody waits in it any more.
+            continue
+
+
+def _set_all(outcomes: list[Outcome]) -> None:
+    for outcome in outcomes:
+        future = outcome.job.future
+        if future.done():
+            continue
+        if outcome.error is not None:
+            future.set_exception(outcome.error)
+        else:
+            future.set_result(outcome.value)

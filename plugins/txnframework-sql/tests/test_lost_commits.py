@@ -1,0 +1,149 @@
+"""What is read after an error of the disk stays true."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework.model import Expect, Key, Put, Record
+from txnframework_sql import MetadataOptions, SqlMetadataStore, open_metadata_store
+from txnframework_sql._database import Database
+from txnframework_sql._records import get_record
+from txnframework_sql._sqlite import SqliteDatabase
+
+KEY = Key("/a")
+# What says how far the log goes: both copies of its index's header, and where checkpoints are.
+INDEX_HEADER_BYTES = 136
+
+
+class FailingSync(SqliteDatabase):
+    """
+    A connection whose commit leaves what SQLite leaves when the sync of its log fails.
+
+    The pages are in the log, and the log's index does not know them.
+    """
+
+    fails = False
+    cannot_write = False
+
+    def commit(self) -> None:
+        """Commit, and put the index back to what it was."""
+        if not self.fails:
+            super().commit()
+            return
+        type(self).fails = False
+        # Closing a file of SQLite's drops the locks that this process has on it; no other process is there.
+        index = os.open(f"{self.connection.engine.url.database}-shm", os.O_RDWR)
+        before = os.pread(index, INDEX_HEADER_BYTES, 0)
+        super().commit()
+        os.pwrite(index, before, 0)
+        os.close(index)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    def begin_write(self) -> None:
+        """Begin, unless the disk is full."""
+        if self.cannot_write:
+            raise sqlite3.OperationalError("database or disk is full")
+        super().begin_write()
+
+
+async def opened(url: str, kind: type[SqliteDatabase] = SqliteDatabase) -> SqlMetadataStore:
+    """Open the records."""
+    return await open_metadata_store(url, SystemEnvironment(), MetadataOptions(), kind)
+
+
+async def after_a_crash(url: str, directory: Path) -> Record | None:
+    """Return the record as whoever opens the files finds it when every process was killed now."""
+    store = await opened(copy_without_index(url, directory))
+    try:
+        return await store.get(KEY)
+    finally:
+        await store.close()
+
+
+def copy_without_index(url: str, directory: Path) -> str:
+    """Copy the file and its log; return the copy's URL."""
+    path = Path(url.removeprefix("sqlite:///"))
+    directory.mkdir()
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", directory / f"{path.name}{suffix}")
+    return f"sqlite:///{directory / path.name}"
+
+
+def test_lost_commit_is_decided_before_it_is_read(url: str, tmp_path: Path) -> None:
+    """What a read says after a commit of unknown outcome is what every crash leaves."""
+
+    class Kind(FailingSync):
+        pass
+
+    async def main() -> None:
+        store = await opened(url, Kind)
+        Kind.fails = True
+        with pytest.raises(OutcomeUnknown):
+            await store.put(Put(KEY, b"", Expect.ABSENT))
+        found = await store.get(KEY)
+        assert await after_a_crash(url, tmp_path / "crashed") == found
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_lost_commit_that_cannot_be_decided(url: str, tmp_path: Path) -> None:
+    """As long as nothing can be written after a lost commit nothing is read either; it goes on by itself."""
+
+    class Kind(FailingSync):
+        def commit(self) -> None:
+            Kind.cannot_write = Kind.fails
+            super().commit()
+
+    async def main() -> None:
+        store = await opened(url, Kind)
+        Kind.fails = True
+        with pytest.raises(OutcomeUnknown):
+            await store.put(Put(KEY, b"", Expect.ABSENT))
+        assert await after_a_crash(url, tmp_path / "undecided") is not None
+        with pytest.raises(Unavailable):
+            await store.get(KEY)
+        with pytest.raises(Unavailable):
+            await store.put(Put(KEY, b"", Expect.ABSENT))
+        Kind.cannot_write = False
+        found = await store.get(KEY)
+        assert await after_a_crash(url, tmp_path / "decided") == found
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_reads_after_an_error_have_a_view(url: str) -> None:
+    """An error that ends the transaction of several reads does not take the view from those behind it."""
+
+    def fail(database: Database) -> NoReturn:
+        database.rollback()
+        raise sqlite3.OperationalError("disk I/O error")
+
+    def read_twice(database: Database) -> tuple[Record | None, Record | None]:
+        before = get_record(database, KEY)
+        other = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+        other.execute("UPDATE records SET version = version + 1")
+        other.close()
+        return before, get_record(database, KEY)
+
+    async def main() -> None:
+        store = await opened(url)
+        await store.put(Put(KEY, b"", Expect.ABSENT))
+        failed, (before, after) = await asyncio.gather(
+            store.bridge.read(fail), store.bridge.read(read_twice), return_exceptions=True
+        )  # type: ignore[misc]
+        assert isinstance(failed, Unavailable)
+        assert before == after
+        await store.close()
+
+    asyncio.run(main())
