@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import txnframework.interfaces
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "quickstart.py"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")])
@@ -38,3 +40,17 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_every_role_stands_in_the_reference() -> None:
+    """A role or promise that is added is documented, from its docstring."""
+    page = (ROOT / "docs" / "reference" / "interfaces.md").read_text(encoding="utf-8")
+    shown = re.findall(r"autointerface:: txnframework\.interfaces\.(\w+)", page)
+    assert sorted(shown) == sorted(txnframework.interfaces.__all__)
+
+
+def test_every_page_can_be_reached() -> None:
+    """The index names every page, so that a reader finds it from there."""
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for page in ROOT.glob("docs/*/*.md"):
+        assert str(page.relative_to(ROOT / "docs").with_suffix("")) in index, page

@@ -89,9 +89,10 @@ def describe(loaded: Loaded, transaction_id: str, config: Path | None, output: s
 @click.pass_obj
 def abort(loaded: Loaded, transaction_id: str, config: Path | None) -> None:
     """
-    Abort an open transaction, whoever's it is: nothing it sent becomes visible, and what it acknowledged is delivered again.
+    Abort an open transaction, whoever's it is.
 
-    Aborting it once more succeeds; one that was committed stays committed, and the exit status is 1.
+    Nothing it sent becomes visible, and what it acknowledged is delivered again. Aborting it once more succeeds; one
+    that was committed stays committed, and the exit status is 1.
     """
     with_client(loaded, config, lambda client: client.abort(transaction_id, operator=True))
     click.echo(f"Transaction {transaction_id} is aborted.")
