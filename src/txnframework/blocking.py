@@ -302,9 +302,13 @@ class Client:
         type: str = "exclusive",
         start: Start = "latest",
         name: str | None = None,
+        priority: int = 0,
+        stand_by: bool | None = None,
     ) -> Consumer:
         """Join a subscription, making it if it is not there."""
-        joining = self._client.consumer(topics, subscription, type=type, start=start, name=name)
+        joining = self._client.consumer(
+            topics, subscription, type=type, start=start, name=name, priority=priority, stand_by=stand_by
+        )
         return Consumer(self._loop, self._loop.run(joining))
 
     def reader(

@@ -113,7 +113,7 @@ class Run:
         return False
 
 
-@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
 @pytest.mark.parametrize("seed", range(4))
 def test_exactly_once_under_faults(memory: Stores, seed: int, kind: str) -> None:
     """Nothing is lost, nothing comes twice, each key keeps its order; and everything is quiet at the end."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from txnframework.broker._cursors import StoredCursor
 from txnframework.broker._deliveries import HeldMessage, acks_of
-from txnframework.broker._dispatch_parts import Delivery, Listener
+from txnframework.broker._dispatch_parts import Delivery, Joining, Listener
 from txnframework.broker._dispatches import Attached, Dispatches, Place
 from txnframework.broker._dispatching import SegmentDispatch
 from txnframework.broker._host import Host, is_of_log_family, open_host
@@ -24,6 +24,7 @@ __all__ = [
     "Dispatches",
     "HeldMessage",
     "Host",
+    "Joining",
     "Listener",
     "OpenSegment",
     "Place",

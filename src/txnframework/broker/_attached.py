@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from txnframework.broker._deliveries import Deliveries
-from txnframework.broker._dispatch_parts import Delivery, Listener
+from txnframework.broker._dispatch_parts import Delivery, Joining, Listener
 from txnframework.interfaces import IDispatcher
 from txnframework.model.dispatching import ConsumerInfo
 from txnframework.model.positions import Position
@@ -41,23 +41,26 @@ class AttachedConsumers:
     def __len__(self) -> int:
         return len(self._consumers)
 
-    async def attach(self, name: str, permits: int, listener: Listener) -> int:
+    async def attach(self, joining: Joining, listener: Listener) -> int:
         """
-        Add a consumer that takes ``permits`` messages; return its id.
+        Add a consumer; return its id.
 
         :raises ConsumerBusy: the subscription takes one consumer only, and has one.
         """
         consumer_id, self._next_id = self._next_id, self._next_id + 1
-        await self._dispatcher.attach(ConsumerInfo(consumer_id, name))
-        self._consumers[consumer_id] = _Consumer(listener, permits)
+        await self._dispatcher.attach(ConsumerInfo(consumer_id, joining.name, joining.priority))
+        self._consumers[consumer_id] = _Consumer(listener, joining.permits)
         return consumer_id
 
-    async def detach(self, consumer_id: int) -> bool:
-        """Remove a consumer: nothing is delivered to it any more. Return whether it was there."""
+    async def detach(self, consumer_id: int) -> frozenset[Position] | None:
+        """
+        Remove a consumer: nothing is delivered to it any more. Return what it had, None if it was not there.
+
+        The dispatcher lets nothing overtake that until it is told that it is released.
+        """
         if self._consumers.pop(consumer_id, None) is None:
-            return False
-        await self._dispatcher.detach(consumer_id)
-        return True
+            return None
+        return await self._dispatcher.detach(consumer_id)
 
     def permit(self, consumer_id: int, messages: int) -> None:
         """Let a consumer take that many more; one that has gone takes nothing."""
@@ -82,10 +85,13 @@ class AttachedConsumers:
         for one in assigned:
             taker = self._consumers.get(one.consumer_id)
             held = self._deliveries.deliver(one.position, one.consumer_id) if taker else None
+            if taker is not None:
+                taker.granted -= 1
             if taker is None or held is None:  # acknowledged or detached while the dispatcher decided
                 unused.add(one.position)
+                if taker is not None:
+                    taker.owed += 1
                 continue
-            taker.granted -= 1
             taker.listener.deliver(Delivery(held, held.redeliveries, incarnation, held.delivery))
         if unused:
             await self._dispatcher.released(frozenset(unused))

@@ -81,6 +81,8 @@ class Deliveries:
         self._held: dict[Position, HeldMessage] = {}
         self._waiting: list[Position] = []
         self._delivered: Counter[int] = Counter()
+        # Like _delivered, and what is being acknowledged besides.
+        self._outstanding: Counter[int] = Counter()
         self._looks = 0
         self._made = 0
 
@@ -106,6 +108,10 @@ class Deliveries:
     def delivered(self, consumer: int) -> int:
         """Return how many messages a consumer has and did not acknowledge."""
         return self._delivered[consumer]
+
+    def takers(self) -> frozenset[int]:
+        """Return the consumers that something was delivered to and is not done, acknowledged or not."""
+        return frozenset(self._outstanding)
 
     def delivered_to(self, consumer: int) -> tuple[Position, ...]:
         """Return the positions that a consumer has and did not acknowledge, in order."""
@@ -173,6 +179,7 @@ class Deliveries:
                     held.redeliveries += 1
                     self._set(held, Standing.WAITING)
                 held.consumer = None
+        self._outstanding.pop(consumer, None)
 
     def begin_ack(self, positions: Iterable[Position], holder: Branch | None, cumulative: bool) -> list[HeldMessage]:
         """Mark messages whose acknowledgment is being recorded; those that another one has stay as they are."""
@@ -219,6 +226,7 @@ class Deliveries:
         self._held.clear()
         self._waiting.clear()
         self._delivered.clear()
+        self._outstanding.clear()
         return gone
 
     def look(self) -> int:
@@ -265,8 +273,10 @@ class Deliveries:
         if standing is Standing.WAITING:
             held.consumer = None
             bisect.insort(self._waiting, held.position)
-        elif standing is Standing.DELIVERED and held.consumer is not None:
-            self._delivered[held.consumer] += 1
+        elif held.consumer is not None:
+            self._outstanding[held.consumer] += 1
+            if standing is Standing.DELIVERED:
+                self._delivered[held.consumer] += 1
 
     def _leave(self, held: HeldMessage) -> None:
         """Take a message out of what its standing counts in."""
@@ -274,10 +284,16 @@ class Deliveries:
             at = bisect.bisect_left(self._waiting, held.position)
             if at < len(self._waiting) and self._waiting[at] == held.position:
                 del self._waiting[at]
-        elif held.standing is Standing.DELIVERED and held.consumer is not None:
-            self._delivered[held.consumer] -= 1
-            if not self._delivered[held.consumer]:
-                del self._delivered[held.consumer]
+        elif held.consumer is not None:
+            _take_one(self._outstanding, held.consumer)
+            if held.standing is Standing.DELIVERED:
+                _take_one(self._delivered, held.consumer)
+
+
+def _take_one(counts: Counter[int], consumer: int) -> None:
+    counts[consumer] -= 1
+    if not counts[consumer]:
+        del counts[consumer]
 
 
 def _has(held: HeldMessage, consumer: int) -> bool:

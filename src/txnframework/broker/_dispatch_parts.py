@@ -27,12 +27,21 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class Joining:
+    """A consumer that wants to attach; ``permits``: how many messages it takes to begin with."""
+
+    name: str
+    permits: int
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Listener:
     """
     What a consumer is told, at once and without waiting for it.
 
     ``deliver``: here is a message. ``reset``: what you were given is void, someone sought. ``progressed``: look at
-    ``drained`` and ``done`` again. ``ended``: nothing more comes, for this reason.
+    ``drained_by`` and ``done`` again. ``ended``: nothing more comes, for this reason.
     """
 
     deliver: Callable[[Delivery], None]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from txnframework.broker._dispatch_parts import DispatchParts, Listener
+from txnframework.broker._dispatch_parts import DispatchParts, Joining, Listener
 from txnframework.broker._dispatching import SegmentDispatch
 from txnframework.broker._segments import dispatching_lease
 from txnframework.errors import Closed, Conflict, LeaseHeld, SubscriptionOwnedElsewhere, TxnFrameworkError
@@ -44,7 +44,7 @@ class Dispatches:
         self._changing: dict[tuple[str, str], asyncio.Lock] = {}
         self._closed = False
 
-    async def attach(self, place: Place, consumer: str, permits: int, listener: Listener) -> Attached:
+    async def attach(self, place: Place, joining: Joining, listener: Listener) -> Attached:
         """
         Attach a consumer.
 
@@ -71,7 +71,7 @@ class Dispatches:
                         f"subscription {place.subscription} is used as {dispatch.subscription_type} here, "
                         f"not as {place.subscription_type}"
                     )
-                return Attached(place, dispatch, await dispatch.attach(consumer, permits, listener))
+                return Attached(place, dispatch, await dispatch.attach(joining, listener))
             finally:
                 if not dispatch.consumers:
                     await self._close(key, dispatch)

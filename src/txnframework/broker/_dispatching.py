@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from txnframework.broker._acknowledging import Acknowledging, Sized
 from txnframework.broker._attached import AttachedConsumers
 from txnframework.broker._deliveries import Deliveries, HeldMessage, OpenAcks
-from txnframework.broker._dispatch_parts import DispatchParts, Listener
+from txnframework.broker._dispatch_parts import DispatchParts, Joining, Listener
 from txnframework.broker._looking import Looking
 from txnframework.broker._plain_acks import PlainAcks
 from txnframework.broker._reading_ahead import ReadingAhead
@@ -39,6 +39,7 @@ class SegmentDispatch:
         self.done = False
         """And is acknowledged."""
         self.ended: Exception | None = None
+        self._takers: frozenset[int] = frozenset()
         self.incarnation = 0
         self._parts = parts
         self._lease = lease
@@ -72,6 +73,10 @@ class SegmentDispatch:
         for work in (self._pump, self._looking.at_changes, self._looking.at_ends, self._until_lease_lost):
             self._run(self._guarded(work))
 
+    def drained_by(self, consumer_id: int) -> bool:
+        """Return whether all that will ever stand in the segment was delivered, and nobody else has any of it."""
+        return self.drained and self._deliveries.takers() <= {consumer_id}
+
     async def close(self) -> None:
         """Stop and give the lease back; consumers are told; may be repeated."""
         self._tell_end(Closed(f"dispatching of {self.segment} was stopped"))
@@ -91,24 +96,28 @@ class SegmentDispatch:
         """How many consumers are attached."""
         return len(self._consumers)
 
-    async def attach(self, name: str, permits: int, listener: Listener) -> int:
+    async def attach(self, joining: Joining, listener: Listener) -> int:
         """
-        Add a consumer that takes ``permits`` messages; return its id here.
+        Add a consumer; return its id here.
 
         :raises ConsumerBusy: the subscription takes one consumer only, and has one.
         """
         self._require_running()
-        consumer_id = await self._consumers.attach(name, permits, listener)
+        consumer_id = await self._consumers.attach(joining, listener)
         self._wake.set()
         return consumer_id
 
     async def detach(self, consumer_id: int, unseen: frozenset[Position]) -> None:
         """Remove a consumer; what it did not acknowledge goes to others, ``unseen`` as if never delivered."""
+        had: frozenset[Position] | None = None
         try:
-            if await self._consumers.detach(consumer_id) and self._consumers:
+            had = await self._consumers.detach(consumer_id)
+            if had is not None and self._consumers:
                 await self.return_delivered(consumer_id, None, lambda: unseen)
         finally:
             self._deliveries.orphan(consumer_id)
+            # All of it waits again, first in order, or a transaction holds it: the dispatcher may go on behind it.
+            await self._parts.dispatcher.released(had or frozenset())
             self._wake.set()
 
     def permit(self, consumer_id: int, messages: int) -> None:
@@ -276,8 +285,9 @@ class SegmentDispatch:
     def _note_progress(self) -> None:
         drained = self._reading.sealed_end and not self._deliveries.waiting
         done = drained and not len(self._deliveries)
-        if (drained, done) != (self.drained, self.done):
-            self.drained, self.done = drained, done
+        takers = self._deliveries.takers() if drained else frozenset()
+        if (drained, done, takers) != (self.drained, self.done, self._takers):
+            self.drained, self.done, self._takers = drained, done, takers
             self._consumers.tell(lambda listener: listener.progressed())
 
     async def _until_something_happens(self) -> None:

@@ -13,6 +13,7 @@ from txnframework.client._messages import MessageID
 from txnframework.client._producer import Producer
 from txnframework.client._reader import Reader
 from txnframework.client._retrying import Retrying
+from txnframework.client._terms import STANDING_BY_TYPES, Terms
 from txnframework.client._transaction import JoinedTransaction, Transaction
 from txnframework.config import Config, check_config, load_config
 from txnframework.environment import Environment
@@ -133,6 +134,8 @@ class Client:
         type: str = "exclusive",
         start: Start = "latest",
         name: str | None = None,
+        priority: int = 0,
+        stand_by: bool | None = None,
     ) -> Consumer:
         """
         Join a subscription of one or several topics (or segments), making it if it is not there.
@@ -143,6 +146,10 @@ class Client:
 
         :param start: where a new subscription begins: at the ``earliest`` message that is there, or after the
             ``latest`` that may be read now.
+        :param priority: lower numbers come first, among the consumers of one process, where the type minds it.
+        :param stand_by: where another process dispatches, or the one consumer of an exclusive subscription is here,
+            wait until it has left or died and take over, instead of raising; also after losing a lease. ``failover``
+            does unless told otherwise. How often messages were delivered before is not known after a take-over.
         :raises ConsumerBusy: its type takes one consumer only, and it has one.
         :raises SubscriptionOwnedElsewhere: another process dispatches it.
         :raises TopicNotFound: there is no such topic.
@@ -155,7 +162,9 @@ class Client:
             raise InvalidInput("a consumer needs at least one topic")
         for topic in dict.fromkeys(map(_topic_of, targets)):
             await self._retrying.run(partial(self.host.topics.subscribe, topic, subscription, start))
-        consumer = Consumer(self.host, targets, subscription, type, name)
+        own_name = name or f"consumer-{self.host.environment.random_bits(64):016x}"
+        stands_by = type in STANDING_BY_TYPES if stand_by is None else stand_by
+        consumer = Consumer(self.host, targets, Terms(subscription, type, own_name, priority, stands_by))
         await consumer.join()
         return consumer
 

@@ -11,6 +11,7 @@ from txnframework.broker import Host, acks_of, first_of, is_of_log_family
 from txnframework.client._feed import Feed, Inbox, by_segment
 from txnframework.client._membership import Membership
 from txnframework.client._messages import Message, MessageID
+from txnframework.client._terms import Terms
 from txnframework.client._transaction import TransactionPart
 from txnframework.errors import Closed, InvalidInput, NotFound, ReceiveTimeout, TransactionDomainMismatch
 from txnframework.model.acks import Ack, AckRequest
@@ -19,9 +20,6 @@ from txnframework.model.ids import Branch
 from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import EARLIEST, Limit, Position
 from txnframework.model.reading import Isolation, ReadRequest
-
-UNORDERED_TYPES = frozenset({"shared"})
-"""Subscription types whose consumers take messages in any order; all others keep each segment's order."""
 
 Acked = Message | MessageID
 
@@ -38,27 +36,16 @@ class Consumer:
         self,
         host: Host,
         targets: tuple[TopicName | SegmentName, ...],
-        subscription: str,
-        subscription_type: str,
-        name: str | None = None,
+        terms: Terms,
     ) -> None:
-        self.subscription = subscription
-        self.name = name or f"consumer-{host.environment.random_bits(64):016x}"
+        self.subscription = terms.subscription
+        self.name = terms.name
         self._host = host
-        self._type = subscription_type
+        self._terms = terms
         self._inbox = Inbox()
         self._news = asyncio.Event()
         self._closed = False
-        self._membership = Membership(
-            host,
-            targets,
-            subscription,
-            subscription_type,
-            subscription_type not in UNORDERED_TYPES,
-            self.name,
-            self._inbox,
-            self._news.set,
-        )
+        self._membership = Membership(host, targets, terms, self._inbox, self._news.set)
 
     async def join(self) -> None:
         """Attach to the segments; ``Client.consumer`` does."""
@@ -71,7 +58,8 @@ class Consumer:
         Return the next message.
 
         :raises ReceiveTimeout: none came within ``timeout_ms``.
-        :raises LeaseLost: another process may dispatch the subscription now; open another consumer.
+        :raises LeaseLost: another process may dispatch the subscription now; open another consumer. A consumer that
+            stands by waits for its turn instead.
         """
         return (await self.receive_many(messages_max=1, timeout_ms=timeout_ms))[0]
 
@@ -136,8 +124,11 @@ class Consumer:
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing is acknowledged.
         :raises OutcomeUnknown: as for a cancelled call, some or all of it may be acknowledged.
         """
-        if self._type in UNORDERED_TYPES:
-            raise InvalidInput(f"a {self._type} subscription has no order, so it cannot acknowledge cumulatively")
+        if not self._terms.acknowledges_cumulatively:
+            raise InvalidInput(
+                f"a {self._terms.type} subscription has no order of all its messages, so it cannot acknowledge "
+                f"cumulatively"
+            )
         if txn is None:
             await self._ack_cumulative(message, None)
             return

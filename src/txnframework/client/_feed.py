@@ -52,15 +52,23 @@ class Feed:
         self.attached: Attached | None = None
         self.finished = False
         """All of the segment is acknowledged; there will never be more."""
+        self.lost = False
+        """Another process may dispatch the segment now; this consumer stands by."""
         self.error: Exception | None = None
         self.last_seen: Position | None = None
         self._inbox = inbox
         self._changed = changed
 
     @property
-    def drained(self) -> bool:
-        """Whether everything of the segment was delivered; what descends from it may follow."""
-        return self.finished or (self.attached is not None and self.attached.dispatch.drained)
+    def may_be_followed(self) -> bool:
+        """
+        Whether what descends from the segment may come: all of it was delivered, and no other consumer has any of it.
+
+        Otherwise one could get what follows, in order, on what another one has not finished.
+        """
+        return self.finished or (
+            self.attached is not None and self.attached.dispatch.drained_by(self.attached.consumer_id)
+        )
 
     @property
     def done(self) -> bool:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from txnframework.broker import Host, Place, dispatching_lease, segment_of
+from txnframework.broker import Host, Joining, Place, dispatching_lease, segment_of
 from txnframework.client._feed import Feed, Inbox
-from txnframework.errors import OutcomeUnknown, SubscriptionOwnedElsewhere, Unavailable
+from txnframework.client._terms import Terms
+from txnframework.errors import ConsumerBusy, LeaseLost, OutcomeUnknown, SubscriptionOwnedElsewhere, Unavailable
 from txnframework.interfaces import IWatch
 from txnframework.model import paths
 from txnframework.model.layout import Layout, Segment, SegmentState
@@ -22,18 +23,17 @@ class Membership:
     """
     Attaches a consumer to segments as they come, and detaches it from those that are done.
 
-    Ordered: children follow when everything of their parents was delivered. Otherwise all at once, and a segment
-    that another process dispatches is taken over when that one's lease ends.
+    Where order matters, children follow when everything of their parents was delivered and is no other consumer's.
+    Otherwise all come at once, and a segment that another process dispatches is taken over when that one's lease ends.
+    A consumer that stands by waits for that in any case, and again after it lost a lease itself: who dispatches is
+    told by the lease alone, and nothing that was delivered under a lease that was lost is acknowledged by that.
     """
 
     def __init__(
         self,
         host: Host,
         targets: tuple[TopicName | SegmentName, ...],
-        subscription: str,
-        subscription_type: str,
-        ordered: bool,
-        consumer: str,
+        terms: Terms,
         inbox: Inbox,
         wake: Callable[[], None],
     ) -> None:
@@ -42,10 +42,7 @@ class Membership:
         self.error: Exception | None = None
         self._host = host
         self._targets = targets
-        self._subscription = subscription
-        self._type = subscription_type
-        self._ordered = ordered
-        self._consumer = consumer
+        self._terms = terms
         self._inbox = inbox
         self._wake_consumer = wake
         self._changed = asyncio.Event()
@@ -57,8 +54,9 @@ class Membership:
         """
         Attach to what is there, and follow what comes.
 
-        :raises SubscriptionOwnedElsewhere: another process has a segment, or for an unordered type all of them.
-        :raises ConsumerBusy: the subscription takes one consumer only, and has one.
+        :raises SubscriptionOwnedElsewhere: another process has a segment, or for an unordered type all of them; never
+            for who stands by.
+        :raises ConsumerBusy: the subscription takes one consumer only, and has one; never for who stands by.
         """
         for topic in dict.fromkeys(_topic_of(target) for target in self._targets):
             watch = await self._host.topics.watch(topic)
@@ -124,7 +122,7 @@ class Membership:
             self._changed.clear()
             for feed in tuple(self.feeds.values()):
                 if feed.error is not None and feed.attached is not None:
-                    raise feed.error
+                    await self._step_back(feed, feed.error)
                 if feed.done and not feed.finished:
                     feed.finished = True
                     await self._detach(feed)
@@ -134,18 +132,41 @@ class Membership:
     async def _attach_all(self, first: bool) -> None:
         refused: SubscriptionOwnedElsewhere | None = None
         for segment_name, topic, segment in self._wanted():
-            if segment_name in self.feeds or segment_name in self._elsewhere or not self._may_follow(topic, segment):
+            if self._has(segment_name) or not self._may_follow(topic, segment):
                 continue
             try:
                 await self._attach(str(topic), segment_name)
             except SubscriptionOwnedElsewhere as error:
-                if first and self._ordered:
+                if first and self._terms.follows_order and not self._terms.stand_by:
                     raise
                 refused = error
-                self._elsewhere.add(segment_name)
-                self._follow(partial(self._until_free, segment_name))
-        if first and refused is not None and not self.feeds:
+                self._wait_for(segment_name)
+            except ConsumerBusy:
+                if not self._terms.stand_by:
+                    raise
+                self._wait_for(segment_name)
+        if first and refused is not None and not self.feeds and not self._terms.stand_by:
             raise refused
+
+    def _has(self, segment: str) -> bool:
+        """Return whether there is nothing to do: it is attached, was finished, or is waited for."""
+        feed = self.feeds.get(segment)
+        return segment in self._elsewhere or (feed is not None and not feed.lost)
+
+    def _wait_for(self, segment: str) -> None:
+        self._elsewhere.add(segment)
+        self._follow(partial(self._until_free, segment))
+
+    async def _step_back(self, feed: Feed, error: Exception) -> None:
+        """
+        The dispatch of a feed has ended: stand by, if that is what was asked for and the lease was lost.
+
+        Messages that the user has seen can be acknowledged all the same, as any process may do.
+        """
+        if not self._terms.stand_by or not isinstance(error, LeaseLost):
+            raise error
+        await self._detach(feed)
+        feed.lost, feed.error = True, None
 
     def _wanted(self) -> list[tuple[str, TopicName, Segment]]:
         """
@@ -165,21 +186,25 @@ class Membership:
         return wanted
 
     def _may_follow(self, topic: TopicName, segment: Segment) -> bool:
-        if not self._ordered or topic not in self._targets:
+        if not self._terms.follows_order or topic not in self._targets:
             return True
         layout = self.layouts[topic]
         feeds = [self.feeds.get(str(layout.name_of(parent))) for parent in segment.parents]
-        return all(feed is not None and feed.drained for feed in feeds)
+        return all(feed is not None and feed.may_be_followed for feed in feeds)
 
     async def _attach(self, topic: str, segment: str) -> None:
-        place = Place(topic, self._subscription, segment, self._type)
-        feed = Feed(place, self._inbox, self.poke)
-        permits = self._host.config.client.receive_messages_max
+        terms = self._terms
+        feed = Feed(Place(topic, terms.subscription, segment, terms.type), self._inbox, self.poke)
+        joining = Joining(terms.name, self._host.config.client.receive_messages_max, terms.priority)
+        lost = self.feeds.get(segment)
         self.feeds[segment] = feed
         try:
-            feed.attached = await self._host.dispatches.attach(place, self._consumer, permits, feed.listener())
+            feed.attached = await self._host.dispatches.attach(feed.place, joining, feed.listener())
         except BaseException:
-            del self.feeds[segment]
+            if lost is None:
+                del self.feeds[segment]
+            else:
+                self.feeds[segment] = lost
             raise
 
     async def _detach(self, feed: Feed) -> None:
@@ -189,7 +214,7 @@ class Membership:
 
     async def _until_free(self, segment: str) -> None:
         """Try again when the lease of whoever dispatches a segment has ended."""
-        key = paths.lease_key(dispatching_lease(segment, self._subscription))
+        key = paths.lease_key(dispatching_lease(segment, self._terms.subscription))
         watch = await self._host.metadata.watch(key)
         try:
             while await self._host.metadata.get(key) is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from txnframework_dispatchers._exclusive import ExclusiveDispatcher
+from txnframework_dispatchers._failover import FailoverDispatcher
+from txnframework_dispatchers._key_shared import KeySharedDispatcher
 from txnframework_dispatchers._shared import SharedDispatcher
 
-__all__ = ["ExclusiveDispatcher", "SharedDispatcher"]
+__all__ = ["ExclusiveDispatcher", "FailoverDispatcher", "KeySharedDispatcher", "SharedDispatcher"]

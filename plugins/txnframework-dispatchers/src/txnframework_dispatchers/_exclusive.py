@@ -35,7 +35,7 @@ class ExclusiveDispatcher:
         self._consumers.add(consumer)
 
     async def detach(self, consumer_id: int) -> frozenset[Position]:
-        """Remove it; return what it held."""
+        """Remove it; return what it held, which holds up everything until it is released."""
         return self._consumers.remove(consumer_id)
 
     async def permit(self, consumer_id: int, messages: int) -> None:
@@ -44,8 +44,10 @@ class ExclusiveDispatcher:
 
     async def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
         """Assign the first of them, as many as the consumer takes."""
+        if self._consumers.left_behind:
+            return ()
         for attached in self._consumers.by_id.values():
-            return tuple(attached.take(candidate) for candidate in waiting[: max(0, attached.permits)])
+            return attached.take_first(waiting)
         return ()
 
     async def released(self, positions: frozenset[Position]) -> None:

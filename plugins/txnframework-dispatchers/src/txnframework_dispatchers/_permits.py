@@ -22,12 +22,21 @@ class Attached:
         self.has.add(candidate.position)
         return Assignment(self.info.consumer_id, candidate.position)
 
+    def take_first(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
+        """Assign the first of these, as many as this consumer takes."""
+        return tuple(self.take(candidate) for candidate in waiting[: max(0, self.permits)])
+
 
 class Consumers:
-    """The consumers of one subscription on one segment."""
+    """
+    The consumers of one subscription on one segment, in the order in which they attached.
+
+    ``left_behind`` is what those that have left had and was not released yet.
+    """
 
     def __init__(self) -> None:
         self.by_id: dict[int, Attached] = {}
+        self.left_behind: set[Position] = set()
 
     def add(self, info: ConsumerInfo) -> None:
         """Add one, with the permits it brings; one that is there already keeps what it has."""
@@ -36,7 +45,10 @@ class Consumers:
     def remove(self, consumer_id: int) -> frozenset[Position]:
         """Remove one; return what it had, nothing if there is no such consumer."""
         gone = self.by_id.pop(consumer_id, None)
-        return frozenset() if gone is None else frozenset(gone.has)
+        if gone is None:
+            return frozenset()
+        self.left_behind |= gone.has
+        return frozenset(gone.has)
 
     def permit(self, consumer_id: int, messages: int) -> None:
         """Let one take more; a consumer that has gone takes nothing."""
@@ -45,5 +57,6 @@ class Consumers:
 
     def release(self, positions: frozenset[Position]) -> None:
         """Nobody has these any more."""
+        self.left_behind -= positions
         for attached in self.by_id.values():
             attached.has -= positions

@@ -9,6 +9,7 @@ from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo
 from txnframework.model.positions import Position
 from txnframework.plugin import DispatcherContext
 from txnframework_dispatchers._permits import Attached, Consumers
+from txnframework_dispatchers._turns import Turns
 
 
 @implementer(IDispatcher)
@@ -23,7 +24,7 @@ class SharedDispatcher:
 
     def __init__(self) -> None:
         self._consumers = Consumers()
-        self._last = 0
+        self._turns = Turns()
 
     async def attach(self, consumer: ConsumerInfo) -> None:
         """Add a consumer; any number may be there."""
@@ -44,7 +45,6 @@ class SharedDispatcher:
             attached = self._next()
             if attached is None:
                 break
-            self._last = attached.info.consumer_id
             assigned.append(attached.take(candidate))
         return tuple(assigned)
 
@@ -53,13 +53,10 @@ class SharedDispatcher:
         self._consumers.release(positions)
 
     def _next(self) -> Attached | None:
-        """Return whose turn it is: the lowest priority number, then the next id after the last one's."""
+        """Return whose turn it is among those with the lowest priority number that can take more."""
         able = [one for one in self._consumers.by_id.values() if one.permits > 0]
-        return min(able, key=self._turn, default=None)
-
-    def _turn(self, attached: Attached) -> tuple[int, bool, int]:
-        consumer_id = attached.info.consumer_id
-        return attached.info.priority, consumer_id <= self._last, consumer_id
+        first = min((one.info.priority for one in able), default=0)
+        return self._turns.next(one for one in able if one.info.priority == first)
 
 
 async def open_shared(_: DispatcherContext) -> IDispatcher:

@@ -1,17 +1,21 @@
-"""The hooks: ``exclusive`` and ``shared``."""
+"""The hooks: one dispatcher for each subscription type."""
 
 from __future__ import annotations
 
 from txnframework.interfaces import IDispatcher
 from txnframework.plugin import DispatcherContext, Provider, hookimpl
 from txnframework_dispatchers._exclusive import ExclusiveDispatcher, open_exclusive
+from txnframework_dispatchers._failover import FailoverDispatcher, open_failover
+from txnframework_dispatchers._key_shared import KeySharedDispatcher, open_key_shared
 from txnframework_dispatchers._shared import SharedDispatcher, open_shared
 
 
 @hookimpl
 def txnframework_dispatchers() -> list[Provider[DispatcherContext, IDispatcher]]:
-    """Provide both."""
+    """Provide all of them."""
     return [
         Provider("exclusive", open_exclusive, ExclusiveDispatcher),
+        Provider("failover", open_failover, FailoverDispatcher),
         Provider("shared", open_shared, SharedDispatcher),
+        Provider("key_shared", open_key_shared, KeySharedDispatcher),
     ]

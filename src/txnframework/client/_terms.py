@@ -1,0 +1,39 @@
+"""On which terms a consumer takes part in a subscription."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNORDERED_TYPES = frozenset({"shared"})
+"""Subscription types whose consumers take messages in any order."""
+
+ORDERED_BY_KEY_TYPES = frozenset({"key_shared"})
+"""Subscription types that keep the order of each key only; all others keep each segment's order."""
+
+STANDING_BY_TYPES = frozenset({"failover"})
+"""Subscription types whose consumers stand by unless they are told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """
+    The subscription and its type, the consumer's own name, and what it asks for.
+
+    ``priority``: lower numbers come first. ``stand_by``: wait where somebody else dispatches, instead of raising.
+    """
+
+    subscription: str
+    type: str
+    name: str
+    priority: int = 0
+    stand_by: bool = False
+
+    @property
+    def follows_order(self) -> bool:
+        """Whether what a segment became is received after the segment."""
+        return self.type not in UNORDERED_TYPES
+
+    @property
+    def acknowledges_cumulatively(self) -> bool:
+        """Whether everything before a message of a segment was received by this consumer or those before it."""
+        return self.type not in UNORDERED_TYPES | ORDERED_BY_KEY_TYPES
