@@ -221,7 +221,7 @@ class LedgerSealed(Conflict):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"{name} is sealed")
+        super().__init__(f"{name} is sealed for ever; send to its topic, which knows what took its place")
 
 
 class StoreMismatch(Conflict):
@@ -355,4 +355,6 @@ class UnknownFormat(Corrupt):
     def __init__(self, what: str, version: object) -> None:
         self.what = what
         self.version = version
-        super().__init__(f"{what} has format version {version}, which this release does not know")
+        super().__init__(
+            f"{what} has format version {version}, which this release does not know; open it with the one that wrote it"
+        )

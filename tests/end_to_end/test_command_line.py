@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -148,3 +150,76 @@ def test_a_file_that_is_no_database_is_refused(cli: Any, tmp_path: Path) -> None
     assert "txn.db is not a SQLite database" in refused.err
     assert (tmp_path / "txn.db").read_bytes() == content
     assert refused.err.count("\n") == 1
+
+
+def change(path: Path, *statements: str) -> None:
+    """Change a database behind the store's back."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def one_sentence(refused: SimpleNamespace, *said: str) -> None:
+    """The command ended with status 1 and one sentence that says all of this."""
+    assert refused.status == 1
+    assert refused.err.startswith("Error: ")
+    assert refused.err.count("\n") == 1
+    for words in said:
+        assert words in refused.err
+
+
+def test_a_database_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path) -> None:
+    """It is named, with what wrote it and what to do."""
+    cli("topic", "create", "orders")
+    change(tmp_path / "txn.db", "UPDATE txnframework_schema SET version_num = '9999'")
+    one_sentence(cli("topic", "list"), "txn.db", "9999", "release")
+
+
+def test_a_record_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path) -> None:
+    """It is named, with its format and what to do."""
+    cli("topic", "create", "orders")
+    change(tmp_path / "txn.db", "UPDATE records SET value = replace(value, '\"format\":1', '\"format\":7')")
+    one_sentence(cli("topic", "list"), "/topic/public/default/orders", "format version 7", "open it with")
+
+
+@pytest.mark.parametrize("reading", [(), ("--subscription", "billing")])
+def test_a_damaged_entry_is_named_and_not_passed_over(cli: Any, tmp_path: Path, reading: tuple[str, ...]) -> None:
+    """What stands before it is printed; what stands behind it is not, as if it were the next."""
+    cli("topic", "create", "orders")
+    for message in ("one", "two", "three"):
+        cli("topic", "produce", "orders", message)
+    change(tmp_path / "txn.db", f"UPDATE entries SET data = zeroblob(length(data)) WHERE place = {(1 << 32) + 1}")
+    refused = cli("topic", "consume", "orders", *reading)
+    one_sentence(refused, "1:1", "damaged")
+    assert "three" not in refused.out
+
+
+def test_a_ledger_of_another_store_is_refused(cli: Any, tmp_path: Path) -> None:
+    """Both are named, and neither is changed."""
+    cli("topic", "create", "orders")
+    cli("topic", "produce", "orders", "one")
+    (tmp_path / "other.toml").write_text(
+        f'[metadata]\nurl = "sqlite:///{tmp_path}/other.db"\n[ledger]\nurl = "sqlite:///{tmp_path}/txn.db"\n'
+    )
+    one_sentence(cli("topic", "list", "--config", "other.toml"), "txn.db", "do not belong together")
+    assert cli("topic", "consume", "orders").out == "one\n"
+
+
+def test_a_sealed_segment_takes_no_message(cli: Any) -> None:
+    """The sentence says where messages go now."""
+    cli("topic", "create", "orders")
+    cli("topic", "split", "orders", "0")
+    segment = "segment://public/default/orders/0000-ffff-0"
+    one_sentence(cli("topic", "produce", segment, "late"), segment, "sealed", "send to its topic")
+    assert cli("topic", "consume", "orders").out == ""
+
+
+def test_a_subscription_that_another_process_has_is_refused(cli: Any, sqlite: Stores) -> None:
+    """The holder is named, and keeps it."""
+    cli("topic", "create", "orders")
+
+    async def hold() -> SimpleNamespace:
+        async with sqlite.open() as client, await client.consumer("orders", "billing"):
+            return await asyncio.to_thread(cli, "topic", "consume", "orders", "--subscription", "billing")
+
+    one_sentence(asyncio.run(hold()), "subscription billing", "is dispatched by session-", "try again when")
