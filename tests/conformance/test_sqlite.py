@@ -1,22 +1,39 @@
-"""The metadata family keeps the rules of its buffer over SQLite as well: threads, polling watches and all."""
+"""The metadata family keeps the rules of its roles over SQLite as well: threads, polling watches and all."""
 
 from __future__ import annotations
 
-from txnframework.testing import BufferSuite, WorldHarness
-from txnframework_metadata.plugin import txnframework_buffers, txnframework_coordinators
+from txnframework.testing import BufferSuite, CoordinatorSuite, PendingAckSuite, WorldHarness
+from txnframework_metadata.plugin import (
+    txnframework_buffers,
+    txnframework_coordinators,
+    txnframework_pending_ack_stores,
+)
 from txnframework_sql.testing import SqlLedgerHarness, SqlMetadataHarness
 
 
 class MetadataFamilyInSqlite(WorldHarness):
-    """Coordinator and buffer ``metadata`` over SQLite files."""
+    """Coordinator, buffer and pending acknowledgments ``metadata`` over SQLite files."""
 
     stores = SqlMetadataHarness
     ledgers = SqlLedgerHarness
     (coordinator,) = txnframework_coordinators()
     (buffer,) = txnframework_buffers()
+    (pending_acks,) = txnframework_pending_ack_stores()
 
 
 class TestMetadataBufferInSqlite(BufferSuite):
     """ITransactionBuffer of the metadata family."""
+
+    harness = MetadataFamilyInSqlite
+
+
+class TestMetadataCoordinatorInSqlite(CoordinatorSuite):
+    """ITransactionCoordinator and IApplicationCoordinator of the metadata family."""
+
+    harness = MetadataFamilyInSqlite
+
+
+class TestMetadataPendingAcksInSqlite(PendingAckSuite):
+    """IPendingAckStore of the metadata family."""
 
     harness = MetadataFamilyInSqlite

@@ -27,9 +27,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from txnframework.testing._suites.buffer import BufferSuite
+    from txnframework.testing._suites.coordinator import CoordinatorSuite
     from txnframework.testing._suites.ledger_store import LedgerStoreSuite
     from txnframework.testing._suites.metadata_store import MetadataStoreSuite
-    from txnframework.testing.capabilities import requires
+    from txnframework.testing._suites.pending_ack import PendingAckSuite
+    from txnframework.testing.capabilities import OfKind, requires
     from txnframework.testing.clock import VirtualEnvironment, run_ready
     from txnframework.testing.harness import Belonging, Crashing, Disconnecting, Harness
     from txnframework.testing.world import World, WorldHarness
@@ -37,11 +39,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Belonging",
     "BufferSuite",
+    "CoordinatorSuite",
     "Crashing",
     "Disconnecting",
     "Harness",
     "LedgerStoreSuite",
     "MetadataStoreSuite",
+    "OfKind",
+    "PendingAckSuite",
     "VirtualEnvironment",
     "World",
     "WorldHarness",
@@ -52,11 +57,14 @@ __all__ = [
 _HOMES = {
     "Belonging": "harness",
     "BufferSuite": "_suites.buffer",
+    "CoordinatorSuite": "_suites.coordinator",
     "Crashing": "harness",
     "Disconnecting": "harness",
     "Harness": "harness",
     "LedgerStoreSuite": "_suites.ledger_store",
     "MetadataStoreSuite": "_suites.metadata_store",
+    "OfKind": "capabilities",
+    "PendingAckSuite": "_suites.pending_ack",
     "VirtualEnvironment": "clock",
     "World": "world",
     "WorldHarness": "world",

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _ATTRIBUTE = "__txnframework_requires__"
+
+
+@dataclass(frozen=True)
+class OfKind:
+    """Asked for like an interface: provided by what has this value of an attribute, as a dispatcher of one type has."""
+
+    attribute: str
+    value: str
+
+    @property
+    def __name__(self) -> str:
+        """What a skip and the summary call it."""
+        return f"{self.attribute} {self.value}"
+
+    def providedBy(self, subject: object) -> bool:  # noqa: N802 - as interfaces call it
+        """Return whether the subject is of this kind."""
+        return getattr(subject, self.attribute, None) == self.value
 
 
 def requires(*needed: Any) -> Callable[[F], F]:

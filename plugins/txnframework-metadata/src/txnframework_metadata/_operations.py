@@ -12,6 +12,7 @@ from txnframework.errors import (
     TransactionConflict,
     TransactionDomainMismatch,
     TransactionNotFound,
+    TxnFrameworkError,
     Unavailable,
     VersionMismatch,
 )
@@ -161,15 +162,21 @@ async def _put_checked(
             await require_open(store, txn_id)
             raise
         return [operation_of(record) for record in written]
-    keys = [await store.put_sequential(put) for put in puts]
-    stored = [
-        StoredOperation(Record(key, put.value, 0), txn_id, document)
-        for key, put, document in zip(keys, puts, operations, strict=True)
-    ]
+    stored: list[StoredOperation] = []
     try:
+        for put, document in zip(puts, operations, strict=True):
+            key = await store.put_sequential(put)
+            stored.append(StoredOperation(Record(key, put.value, 0), txn_id, document))
         await require_open(store, txn_id)
     except (TransactionConflict, NotFound):
         await withdraw(store, stored)
+        raise
+    except (Unavailable, Closed) as error:
+        # Some stand and are in the way of others, and the caller is going to be told that nothing was changed.
+        try:
+            await withdraw(store, stored)
+        except TxnFrameworkError as undone:
+            raise OutcomeUnknown(f"operations of {txn_id} may be recorded: {error}") from undone
         raise
     return stored
 

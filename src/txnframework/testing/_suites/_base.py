@@ -42,6 +42,10 @@ class Suite:
         for name, test in vars(cls).items():
             if name.startswith("test") and any(name in vars(base) for base in inherited):
                 deviations[name] = _known_deviation(cls, name, test)
+        for name in {name for base in inherited for name in vars(base) if name.startswith("test")}:
+            homes = [base for base in inherited if name in vars(base) and name not in cls.deviations]
+            if len(homes) > 1 and not issubclass(homes[0], homes[-1]):
+                raise TypeError(f"{homes[0].__name__} and {homes[-1].__name__} both have {name}: only one would be run")
         cls.deviations = deviations
         cls.found = None
 

@@ -7,66 +7,40 @@ from typing import Any, ClassVar
 from txnframework.interfaces import IAtomicBatchStore, IPlannableBuffer
 from txnframework.model import (
     EARLIEST,
-    Action,
     Append,
     Appended,
-    Begin,
     Branch,
-    End,
     EntryPage,
     Isolation,
     Limit,
-    Participant,
     Position,
     ProducerSequence,
     ReadableEntry,
     ReadRequest,
-    Transaction,
     TxnID,
 )
 from txnframework.model.entries import encode_entry
 from txnframework.model.entry_view import EntryMessage, EntryView
-from txnframework.testing._suites._base import Suite
-from txnframework.testing.harness import Harness
+from txnframework.testing._suites._processes import TIMEOUT_MS, ProcessRules, abort, begin, commit, held_up, kill
 from txnframework.testing.world import World
 
-TIMEOUT_MS = 60_000
-YEAR_MS = 365 * 24 * 3600 * 1000
+__all__ = [
+    "PAGE", "TIMEOUT_MS", "BufferRules", "abort", "begin", "commit", "entry", "held_up", "kill", "pages", "send",
+    "send_sequence", "skipped", "text_of", "visible",
+]  # fmt: skip
+
 PAGE = Limit(3)
 """Small, so that reading goes by several pages."""
 
 
-class BufferRules(Suite):
-    """Rules of one buffer; the harness opens processes over the same stores."""
+class BufferRules(ProcessRules):
+    """Rules of one buffer."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (IPlannableBuffer, IAtomicBatchStore)
-    data: Harness[World]
 
     def subjects(self, opened: World) -> tuple[object, ...]:
         """Return what may promise more than its role: the buffer, and the store under it."""
         return (opened.buffer, opened.store)
-
-    async def forget_ended(self, world: World) -> None:
-        """Forget ended transactions, as if a year had passed."""
-        while (await world.coordinator.collect(self.data.now_ms() + YEAR_MS)).done:
-            pass
-
-
-async def begin(world: World) -> TxnID:
-    """Return a new transaction in which this segment may be written."""
-    txn = await world.coordinator.begin(Begin(TIMEOUT_MS))
-    await world.coordinator.enlist(txn.txn_id, frozenset({Participant(world.buffer.segment)}))
-    return txn.txn_id
-
-
-async def commit(world: World, txn_id: TxnID, *branches: int) -> Transaction:
-    """Commit with these branches; without any: with the beginner's."""
-    return await world.coordinator.end(End(txn_id, Action.COMMIT, branches=frozenset(branches or {0})))
-
-
-async def abort(world: World, txn_id: TxnID) -> Transaction:
-    """Abort."""
-    return await world.coordinator.end(End(txn_id, Action.ABORT))
 
 
 def entry(text: str, branch: Branch | None = None, *sequences: int, producer: str = "") -> Append:

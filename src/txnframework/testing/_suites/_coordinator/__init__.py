@@ -1,0 +1,1 @@
+"""Rules of ITransactionCoordinator and IApplicationCoordinator, by topic."""

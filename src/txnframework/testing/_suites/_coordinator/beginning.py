@@ -1,0 +1,140 @@
+"""Rules of begin and describe: ids never repeat, and a transaction is known to everybody."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from txnframework.errors import OutcomeUnknown, TransactionNotFound
+from txnframework.interfaces import ITransactionCoordinator
+from txnframework.model import Begin, Participant, State, Transaction, TxnID
+from txnframework.testing._suites._coordinator._case import (
+    LOG_FAMILY,
+    METADATA_FAMILY,
+    CoordinatorRules,
+    acknowledge,
+    open_for,
+    write,
+)
+from txnframework.testing._suites._processes import TIMEOUT_MS, abort, begin, held_up, kill
+from txnframework.testing.capabilities import requires
+from txnframework.testing.world import World
+
+LOG_BIT = 0x8000
+
+
+class BeginRules(CoordinatorRules):
+    """A transaction begins once, under an id of its own."""
+
+    async def test_keeps_the_interface(self) -> None:
+        """The coordinator has every method and attribute of its role."""
+        from txnframework.plugin import verify_provider
+
+        async with self.data.open() as world:
+            verify_provider(ITransactionCoordinator, world.coordinator)
+            assert world.coordinator.family in ("metadata", "log")
+
+    async def test_open_after_begin(self) -> None:
+        """A transaction is open from its begin on, with the deadline and the owner asked for, in every process."""
+        async with self.data.open() as world, self.data.open() as other:
+            now_ms = self.data.now_ms()
+            began = await world.coordinator.begin(Begin(TIMEOUT_MS, "ada", world.store.session))
+            assert (began.state, began.created_ms, began.deadline_ms) == (State.OPEN, now_ms, now_ms + TIMEOUT_MS)
+            assert (began.finalized_ms, began.principal, began.session) == (None, "ada", world.store.session)
+            for process in (world, other):
+                assert await process.coordinator.describe(began.txn_id) == began
+
+    async def test_describe_unknown(self) -> None:
+        """A transaction that never began is not found."""
+        async with self.data.open() as world:
+            known = await begin(world)
+            with pytest.raises(TransactionNotFound):
+                await world.coordinator.describe(TxnID(known.coordinator, known.number + 10**6))
+
+    async def test_ids_count_up(self) -> None:
+        """Within one process, one after the other, numbers grow; all carry one coordinator."""
+        async with self.data.open() as world:
+            ids = [await begin(world) for _ in range(10)]
+            assert len({one.coordinator for one in ids}) == 1
+            numbers = [one.number for one in ids]
+            assert numbers == sorted(set(numbers))
+
+    @requires(METADATA_FAMILY)
+    async def test_ids_of_the_metadata_family(self) -> None:
+        """The highest bit of the coordinator's id is not set, so that the id says which family decides."""
+        async with self.data.open() as world:
+            assert not (await begin(world)).coordinator & LOG_BIT
+
+    @requires(LOG_FAMILY)
+    async def test_ids_of_the_log_family(self) -> None:
+        """The highest bit of the coordinator's id is set, so that the id says which family decides."""
+        async with self.data.open() as world:
+            assert (await begin(world)).coordinator & LOG_BIT
+
+    async def test_ids_of_racing_processes(self) -> None:
+        """Processes that begin at the same time never get the same id."""
+        async with self.data.open() as world, self.data.open() as other, self.data.open() as third:
+            processes = (world, other, third)
+            ids = await asyncio.gather(*(begin(process) for _ in range(20) for process in processes))
+            assert len(set(ids)) == 60
+
+    async def test_ids_never_repeat(self) -> None:
+        """No id returns: not after a restart, and not after a kill at any step of a begin.
+
+        If this fails, check that the numbers are reserved durably before the first of them is given out.
+        """
+        given: list[TxnID] = []
+        step, finished = 0, False
+        while not finished:
+            step += 1
+            async with self.data.open() as world:
+                async with held_up(world.line, step, open_for(world, TIMEOUT_MS)) as (task, reached):
+                    finished = not reached
+                    if finished:
+                        given.append((await task).txn_id)
+                    await kill(world, task)
+                world.line.restore()
+                given += [await begin(world) for _ in range(3)]
+            async with self.data.open() as world:
+                given += [await begin(world) for _ in range(3)]
+        assert len(set(given)) == len(given)
+
+    async def test_begin_lost_replies(self) -> None:
+        """A begin whose replies are lost either returns an open transaction or raises OutcomeUnknown, nothing else."""
+        given: list[TxnID] = []
+        async with self.data.open() as world, self.data.open() as other:
+            for write_number in (1, 2, 3):
+                for process in (world, other):
+                    process.line.lose(write_number)
+                    began = await self.began_or_unknown(process)
+                    process.line.restore()
+                    if began is not None:
+                        assert await other.coordinator.describe(began.txn_id) == began
+                        given.append(began.txn_id)
+                    given.append(await begin(process))
+            assert len(set(given)) == len(given)
+
+    async def began_or_unknown(self, world: World) -> Transaction | None:
+        """Begin; None when nobody knows whether one began."""
+        try:
+            return await open_for(world, TIMEOUT_MS)
+        except OutcomeUnknown:
+            return None
+
+    async def test_participants(self) -> None:
+        """A transaction is described with the segments it wrote and the subscriptions it acknowledged, each once."""
+        async with self.data.open() as world, self.data.open() as other:
+            began = await open_for(world, TIMEOUT_MS)
+            segment = world.buffer.segment
+            both = frozenset({Participant(segment), Participant(segment, world.acks.subscription)})
+            for _ in range(2):
+                await world.coordinator.enlist(began.txn_id, both)
+            plain = await begin(world)
+            position = await write(world, plain)
+            await abort(world, plain)
+            await write(world, began.txn_id)
+            await write(other, began.txn_id, branch=5)
+            await acknowledge(world, began.txn_id, position)
+            for process in (world, other):
+                assert (await process.coordinator.describe(began.txn_id)).participants == both

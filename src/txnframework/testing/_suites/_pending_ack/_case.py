@@ -1,0 +1,83 @@
+"""What the rules of the pending-ack role share."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from txnframework.errors import TransactionConflict
+from txnframework.interfaces import IAtomicBatchStore
+from txnframework.model import Ack, AckRequest, Branch, Position, ProcessedRange, Transaction, TxnID
+from txnframework.model.acks import AckState
+from txnframework.model.cursor import state_of
+from txnframework.testing._suites._processes import ProcessRules, abort, begin
+from txnframework.testing.world import World
+
+LEDGER = 0
+BATCH = 4
+"""Messages of an entry that holds several."""
+
+
+class PendingAckRules(ProcessRules):
+    """Rules of one pending-ack store."""
+
+    capabilities: ClassVar[tuple[Any, ...]] = (IAtomicBatchStore,)
+
+    def subjects(self, opened: World) -> tuple[object, ...]:
+        """Return what may promise more than its role: the store under it."""
+        return (opened.acks, opened.store)
+
+
+def at(entry: int, index: int = -1) -> Position:
+    """Return the place of an entry, or of a message of it."""
+    return Position(LEDGER, entry, index)
+
+
+def single(*entries: int) -> tuple[Ack, ...]:
+    """Return acknowledgments of whole entries."""
+    return tuple(Ack(at(entry)) for entry in entries)
+
+
+def part(entry: int, *indexes: int) -> Ack:
+    """Return an acknowledgment of some messages of an entry."""
+    return Ack(at(entry), BATCH, frozenset(indexes))
+
+
+def upto(entry: int, index: int = -1) -> Ack:
+    """Return a cumulative acknowledgment."""
+    return Ack(at(entry, index), BATCH if index >= 0 else 1, None, True)
+
+
+async def add(
+    world: World,
+    txn_id: TxnID,
+    *acks: Ack,
+    branch: int = 0,
+    incarnation: int = 1,
+    processed: ProcessedRange | None = None,
+) -> None:
+    """Acknowledge in a transaction's branch."""
+    await world.acks.add(AckRequest(Branch(txn_id, branch), acks, incarnation, processed))
+
+
+async def is_free(world: World, *acks: Ack) -> bool:
+    """Return whether a transaction of its own may acknowledge these now; it is aborted and leaves nothing."""
+    txn_id = await begin(world)
+    try:
+        await add(world, txn_id, *acks, incarnation=(await world.cursor.load()).incarnation)
+    except TransactionConflict:
+        return False
+    finally:
+        await world.acks.settle(await abort(world, txn_id))
+    return True
+
+
+async def deleted(world: World, *positions: Position) -> list[bool]:
+    """Return for each whether the cursor has it."""
+    cursor = await world.cursor.load()
+    return [state_of(cursor, position) is AckState.DELETED for position in positions]
+
+
+async def settle(ended: Transaction, *worlds: World) -> None:
+    """Make an outcome take effect, by each of these processes."""
+    for world in worlds:
+        await world.acks.settle(ended)

@@ -1,0 +1,186 @@
+"""Rules of batch indexes and of cumulative acknowledgments."""
+
+from __future__ import annotations
+
+import pytest
+
+from txnframework.errors import TransactionConflict
+from txnframework.model import Ack, TxnID
+from txnframework.testing._suites._pending_ack._case import (
+    BATCH,
+    PendingAckRules,
+    add,
+    at,
+    deleted,
+    is_free,
+    part,
+    single,
+    upto,
+)
+from txnframework.testing._suites._processes import abort, begin, commit
+from txnframework.testing.world import World
+
+
+async def conflict(world: World, txn_id: TxnID, *acks: Ack) -> None:
+    """Acknowledge what another transaction, or the cursor, stands in the way of."""
+    with pytest.raises(TransactionConflict):
+        await add(world, txn_id, *acks)
+
+
+class BatchIndexRules(PendingAckRules):
+    """Messages of one entry are acknowledged one by one."""
+
+    async def test_disjoint_indexes(self) -> None:
+        """Two transactions may hold different messages of one entry; each is committed or aborted on its own."""
+        async with self.data.open() as world, self.data.open() as other:
+            first, second = await begin(world), await begin(other)
+            await add(world, first, part(0, 0, 1))
+            await add(other, second, part(0, 2))
+            await world.acks.settle(await abort(world, first))
+            await world.acks.settle(await commit(other, second))
+            indexes = (await world.cursor.load()).partial
+            assert indexes == {at(0): frozenset({2})}
+            assert await is_free(other, part(0, 0, 1, 3))
+            assert not await is_free(other, part(0, 2))
+
+    async def test_overlapping_indexes(self) -> None:
+        """A message that two requests name is a conflict, and so is the whole entry, before and after the commit."""
+        async with self.data.open() as world, self.data.open() as other:
+            holder, late = await begin(world), await begin(other)
+            await add(world, holder, part(0, 1, 2))
+            await add(world, holder, *single(5))
+            ended = None
+            for _ in ("open", "committed", "settled"):
+                await conflict(other, late, part(0, 2, 3))
+                await conflict(other, late, Ack(at(0), BATCH))
+                await conflict(other, late, Ack(at(0, 1), BATCH))
+                await conflict(other, late, part(5, 0))
+                assert await is_free(other, part(0, 0, 3))
+                if ended is not None:
+                    await world.acks.settle(ended)
+                ended = await commit(world, holder)
+
+    async def test_index_in_the_position(self) -> None:
+        """A message may be named by its position as well as by a set of indexes."""
+        async with self.data.open() as world:
+            holder, late = await begin(world), await begin(world)
+            await add(world, holder, Ack(at(0, 1), BATCH))
+            await conflict(world, late, part(0, 1))
+            await add(world, late, Ack(at(0, 0), BATCH))
+            await world.acks.settle(await commit(world, holder))
+            assert await deleted(world, at(0, 1), at(0, 0), at(0)) == [True, False, False]
+
+    async def test_all_indexes(self) -> None:
+        """An entry is done when its last message is, by whichever transactions."""
+        async with self.data.open() as world:
+            for indexes in ((0, 1), (2,), (3,)):
+                assert await deleted(world, at(0)) == [False]
+                txn = await begin(world)
+                await add(world, txn, part(0, *indexes))
+                await world.acks.settle(await commit(world, txn))
+            assert await deleted(world, at(0)) == [True]
+
+    async def test_same_indexes_again(self) -> None:
+        """Repeating indexes in the same branch succeeds, alone and with more."""
+        async with self.data.open() as world:
+            txn = await begin(world)
+            for indexes in ((0,), (0,), (0, 1), (1,)):
+                await add(world, txn, part(0, *indexes))
+            await world.acks.settle(await commit(world, txn))
+            assert (await world.cursor.load()).partial == {at(0): frozenset({0, 1})}
+
+
+class CumulativeRules(PendingAckRules):
+    """A cumulative acknowledgment is of everything up to it, moves forward, and is one transaction's at a time."""
+
+    async def test_moves_forward_only(self) -> None:
+        """In one branch a lower one is a conflict; the same and a higher one succeed."""
+        async with self.data.open() as world:
+            txn = await begin(world)
+            await add(world, txn, upto(3))
+            await add(world, txn, upto(3))
+            await conflict(world, txn, upto(2))
+            await add(world, txn, upto(7))
+            await conflict(world, txn, upto(3))
+            await world.acks.settle(await commit(world, txn))
+            assert (await world.cursor.load()).mark_delete == at(7)
+
+    async def test_one_transaction_at_a_time(self) -> None:
+        """While one transaction holds a cumulative acknowledgment no other one may make one, higher or lower."""
+        async with self.data.open() as world, self.data.open() as other:
+            for end in (abort, commit):
+                holder = await begin(world)
+                await add(world, holder, upto(5))
+                for process in (world, other):
+                    for entry in (4, 5, 6):
+                        assert not await is_free(process, upto(entry))
+                await world.acks.settle(await end(world, holder))
+            assert not await is_free(other, upto(5))
+            assert await is_free(other, upto(6))
+
+    async def test_behind_a_committed_one(self) -> None:
+        """At or below a committed cumulative acknowledgment, settled or not, is a conflict; above it is not."""
+        async with self.data.open() as world, self.data.open() as other:
+            holder = await begin(world)
+            await add(world, holder, upto(5))
+            ended = await commit(world, holder)
+            for _ in range(2):
+                for process in (world, other):
+                    for ack in (upto(4), upto(5), *single(3, 5)):
+                        assert not await is_free(process, ack)
+                    assert await is_free(process, upto(6))
+                    assert await is_free(process, *single(6))
+                await other.acks.settle(ended)
+
+    async def test_over_pending_single_ones(self) -> None:
+        """One that reaches a message which another transaction holds is a conflict; one below it is not."""
+        async with self.data.open() as world, self.data.open() as other:
+            holder = await begin(world)
+            await add(world, holder, *single(5))
+            for entry in (5, 6):
+                assert not await is_free(other, upto(entry))
+            assert await is_free(other, upto(4))
+            await world.acks.settle(await abort(world, holder))
+            assert await is_free(other, upto(6))
+
+    async def test_under_a_pending_one(self) -> None:
+        """Below another transaction's cumulative acknowledgment nothing may be acknowledged; above it all may."""
+        async with self.data.open() as world, self.data.open() as other:
+            holder = await begin(world)
+            await add(world, holder, upto(5))
+            for entry in (0, 5):
+                assert not await is_free(other, *single(entry))
+            assert await is_free(other, *single(6))
+
+    async def test_over_committed_single_ones(self) -> None:
+        """Messages that are done already do not stand in the way of a cumulative acknowledgment over them."""
+        async with self.data.open() as world:
+            first, second = await begin(world), await begin(world)
+            await add(world, first, *single(2))
+            ended = await commit(world, first)
+            await add(world, second, upto(4))
+            await world.acks.settle(ended)
+            await world.acks.settle(await commit(world, second))
+            assert (await world.cursor.load()).mark_delete == at(4)
+
+    async def test_both_kinds(self) -> None:
+        """A transaction may hold both kinds; a commit applies both, an abort gives both back."""
+        async with self.data.open() as world:
+            for end in (abort, commit):
+                txn = await begin(world)
+                await add(world, txn, upto(3), *single(5, 7))
+                await world.acks.settle(await end(world, txn))
+                wanted = [end is commit] * 3
+                assert await deleted(world, at(3), at(5), at(7)) == wanted
+            assert await deleted(world, at(4), at(6)) == [False, False]
+
+    async def test_in_mid_batch(self) -> None:
+        """One that ends inside of an entry is of the entry's messages up to there."""
+        async with self.data.open() as world, self.data.open() as other:
+            txn = await begin(world)
+            await add(world, txn, upto(3, 1))
+            assert not await is_free(other, part(3, 1))
+            assert await is_free(other, part(3, 2))
+            await world.acks.settle(await commit(world, txn))
+            assert await deleted(world, at(2), at(3, 1), at(3, 2)) == [True, True, False]
+            assert await is_free(other, part(3, 2, 3))

@@ -1,0 +1,193 @@
+"""Rules of what happens between two steps of an add: ends, kills, other processes, lost replies."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from contextlib import suppress
+
+from txnframework.errors import Closed, OutcomeUnknown, TransactionConflict, Unavailable
+from txnframework.model import Ack, AckRequest, Branch, State, Transaction
+from txnframework.testing._suites._pending_ack._case import (
+    PendingAckRules,
+    add,
+    at,
+    deleted,
+    is_free,
+    single,
+)
+from txnframework.testing._suites._processes import abort, begin, commit, held_up, kill
+from txnframework.testing.world import World
+
+
+async def answered(adding: Awaitable[None]) -> bool | None:
+    """Return whether an add succeeded; None if nobody knows."""
+    try:
+        await adding
+    except TransactionConflict:
+        return False
+    except OutcomeUnknown:
+        return None
+    return True
+
+
+class AddRaceRules(PendingAckRules):
+    """Put, then look: what is told is true, whatever happens between two steps."""
+
+    async def test_two_processes(self) -> None:
+        """Of two processes that acknowledge one message at most one succeeds, at whichever step they meet."""
+        async with self.data.open() as world, self.data.open() as other:
+            for base, cumulative in ((0, False), (1_000, True)):
+                step, reached = 0, True
+                while reached:
+                    step += 1
+                    acks = (Ack(at(base + 10 * step), cumulative=cumulative),)
+                    first, second = await begin(world), await begin(other)
+                    async with held_up(world.line, step, answered(add(world, first, *acks))) as (task, reached):
+                        other_won = await answered(add(other, second, *acks))
+                        world.line.restore()
+                        won = await task
+                    assert not (won and other_won), f"both succeeded at step {step}"
+                    assert reached or won
+                    for txn in (first, second):
+                        await world.acks.settle(await commit(other, txn))
+                    assert await deleted(world, at(base + 10 * step)) == [bool(won or other_won)]
+
+    async def test_holder_settles_meanwhile(self) -> None:
+        """
+        A message that another transaction commits, settles and forgets between two steps of an add is not given twice.
+
+        If this fails, check the order: others' operations, then their headers, then the cursor last.
+        """
+        async with self.data.open() as world, self.data.open() as other:
+            step, reached = 0, True
+            while reached:
+                step += 1
+                holder, late = await begin(other), await begin(world)
+                await add(other, holder, *single(10 * step))
+                async with held_up(world.line, step, answered(add(world, late, *single(10 * step)))) as (task, reached):
+                    await other.acks.settle(await commit(other, holder))
+                    await self.forget_ended(other)
+                    world.line.restore()
+                    assert not await task, f"given twice at step {step}"
+                await world.acks.settle(await abort(world, late))
+
+    async def test_transaction_ends_meanwhile(self) -> None:
+        """
+        An add that succeeded takes effect with its commit, also if that came between two of its steps; in a branch that
+        does not count, or aborted, it leaves nothing behind whatever it answered.
+        """
+        async with self.data.open() as world, self.data.open() as other:
+            for end, branch, base in ((abort, 0, 0), (commit, 0, 1_000), (commit, 5, 2_000)):
+                step, reached = 0, True
+                while reached:
+                    step += 1
+                    entry = base + 10 * step
+                    txn = await begin(other)
+                    adding = answered(add(world, txn, *single(entry), branch=branch))
+                    async with held_up(world.line, step, adding) as (task, reached):
+                        ended = await end(other, txn)
+                        await other.acks.settle(ended)
+                        world.line.restore()
+                        told = await task
+                    await other.acks.settle(ended)
+                    await self.forget_ended(other)
+                    done = await deleted(other, at(entry)) == [True]
+                    if ended.counts(branch):
+                        assert done or not told, f"succeeded at step {step} and has no effect"
+                    else:
+                        assert not done
+                    assert await is_free(other, *single(entry)) is not done
+
+    async def test_killed_while_adding(self) -> None:
+        """Killed at any step of an add, the message is held by nobody once the transaction has ended."""
+        async with self.data.open() as survivor:
+            for end, base in ((abort, 0), (commit, 1_000)):
+                step, reached = 0, True
+                while reached:
+                    step += 1
+                    entry = base + 10 * step
+                    txn = await begin(survivor)
+                    async with (
+                        self.data.open() as world,
+                        held_up(world.line, step, add(world, txn, *single(entry))) as (task, reached),
+                    ):
+                        await kill(world, task)
+                    ended = await end(survivor, txn)
+                    await survivor.acks.settle(ended)
+                    if end is abort:
+                        assert await deleted(survivor, at(entry)) == [False]
+                        assert await is_free(survivor, *single(entry))
+                    await self.forget_ended(survivor)
+                    done = await deleted(survivor, at(entry)) == [True]
+                    assert await is_free(survivor, *single(entry)) is not done
+
+    async def test_lost_reply_while_adding(self) -> None:
+        """An add whose reply was lost at any write is recorded, or raises OutcomeUnknown; repeated, it succeeds."""
+        async with self.data.open() as world:
+            for write in range(1, 5):
+                txn = await begin(world)
+                request = AckRequest(Branch(txn), single(10 * write), 1)
+                world.line.lose(write)
+                told = await answered(world.acks.add(request))
+                world.line.restore()
+                assert told is not False
+                await world.acks.add(request)
+                assert not await is_free(world, *single(10 * write))
+                await world.acks.settle(await commit(world, txn))
+                assert await deleted(world, at(10 * write)) == [True]
+
+    async def test_refused_step_fails_the_add(self) -> None:
+        """A store that fails at any step fails the add, as Unavailable only if nothing is recorded; the next works."""
+        async with self.data.open() as world, self.data.open() as other:
+            step, failed = 0, True
+            while failed:
+                step += 1
+                entry = 10 * step
+                txn = await begin(world)
+                world.line.refuse(step)
+                try:
+                    await add(world, txn, *single(entry))
+                    failed = False
+                except Unavailable:
+                    world.line.restore()
+                    assert await is_free(other, *single(entry)), f"recorded at step {step}"
+                except OutcomeUnknown:
+                    pass
+                world.line.restore()
+                await add(world, txn, *single(entry))
+                await world.acks.settle(await commit(world, txn))
+                assert await deleted(world, at(entry)) == [True]
+
+    async def test_cut_off_while_adding(self) -> None:
+        """Cut off after its record was put, an add raises OutcomeUnknown, never a plain error."""
+        async with self.data.open() as world, self.data.open() as other:
+            txn = await begin(world)
+            world.line.cut_at(1)
+            told: bool | None = False
+            with suppress(Closed):
+                told = await answered(add(world, txn, *single(0)))
+            assert told is None
+            world.line.restore()
+            await other.acks.settle(await abort(other, txn))
+            assert await is_free(other, *single(0))
+
+    async def test_seek_meanwhile(self) -> None:
+        """An add that meets a seek at any step of it takes no effect on the new incarnation."""
+        async with self.data.open() as world, self.data.open() as other:
+            step, reached = 0, True
+            while reached:
+                step += 1
+                incarnation = (await other.cursor.load()).incarnation
+                txn = await begin(world)
+                adding = answered(add(world, txn, *single(7), incarnation=incarnation))
+                async with held_up(world.line, step, adding) as (task, reached):
+                    await other.cursor.seek(at(-1))
+                    world.line.restore()
+                    await task
+                await self.without_effect(other, await commit(other, txn))
+
+    async def without_effect(self, world: World, ended: Transaction) -> None:
+        """Settle a commit, and find the cursor where it was."""
+        assert ended.state is State.COMMITTED
+        await world.acks.settle(ended)
+        assert await deleted(world, at(7)) == [False]

@@ -1,0 +1,76 @@
+"""What the suites of the transactional roles share: processes, transactions, and steps that are held up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from txnframework.model import Action, Begin, End, Participant, Transaction, TxnID
+from txnframework.testing._suites._base import Suite
+from txnframework.testing.harness import Harness
+from txnframework.testing.line import Held, Line
+from txnframework.testing.world import World
+
+T = TypeVar("T")
+
+TIMEOUT_MS = 60_000
+YEAR_MS = 365 * 24 * 3600 * 1000
+
+
+class ProcessRules(Suite):
+    """Rules whose harness opens processes over the same stores."""
+
+    data: Harness[World]
+
+    async def forget_ended(self, world: World) -> None:
+        """Forget ended transactions, as if a year had passed."""
+        while (await world.coordinator.collect(self.data.now_ms() + YEAR_MS)).done:
+            pass
+
+
+async def begin(world: World, timeout_ms: int = TIMEOUT_MS) -> TxnID:
+    """Return a new transaction in which this segment may be written and its subscriptions acknowledged."""
+    txn = await world.coordinator.begin(Begin(timeout_ms))
+    names = ("", *world.participants.subscriptions)
+    participants = frozenset(Participant(world.buffer.segment, name) for name in names)
+    await world.coordinator.enlist(txn.txn_id, participants)
+    return txn.txn_id
+
+
+async def commit(world: World, txn_id: TxnID, *branches: int) -> Transaction:
+    """Commit with these branches; without any: with the beginner's."""
+    return await world.coordinator.end(End(txn_id, Action.COMMIT, branches=frozenset(branches or {0})))
+
+
+async def abort(world: World, txn_id: TxnID) -> Transaction:
+    """Abort."""
+    return await world.coordinator.end(End(txn_id, Action.ABORT))
+
+
+@asynccontextmanager
+async def held_up(line: Line, step: int, work: Coroutine[Any, Any, T]) -> AsyncIterator[tuple[asyncio.Task[T], bool]]:
+    """
+    Run ``work`` up to its ``step``-th step to a store, and hold it up there; with it, whether it came that far.
+
+    The block lets it go with ``line.restore()``, or kills it with ``kill``; it is over when the block is.
+    """
+    held: Held = line.hold(step)
+    task = asyncio.ensure_future(work)
+    reached = asyncio.ensure_future(held.reached.wait())
+    try:
+        await asyncio.wait({task, reached}, return_when=asyncio.FIRST_COMPLETED)
+        yield task, held.reached.is_set()
+    finally:
+        line.restore()
+        for one in (task, reached):
+            one.cancel()
+        await asyncio.gather(task, reached, return_exceptions=True)
+
+
+async def kill(world: World, task: asyncio.Task[Any]) -> None:
+    """End a task as the kill of its process does: nothing of it reaches a store any more."""
+    world.line.is_cut = True
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
