@@ -20,33 +20,30 @@ SESSION_TTL_MS = 300
 TRANSFORM = """
 import asyncio, importlib, sys
 import txnframework
-from txnframework.errors import ReceiveTimeout, SubscriptionOwnedElsewhere
+from txnframework.errors import Conflict, NotFound, ReceiveTimeout
 from txnframework.plugin import load_plugins
 
 url, ttl_ms, names = sys.argv[1], int(sys.argv[2]), sys.argv[3].split(",")
 config = {"metadata": {"url": url, "options": {"session_ttl_ms": ttl_ms}}, "ledger": {"url": url}}
 
-async def consumer_of(client):
-    while True:
-        try:
-            return await client.consumer("in", "transform", start="earliest")
-        except SubscriptionOwnedElsewhere:
-            await asyncio.sleep(0.05)
-
 async def main():
     registry = load_plugins([importlib.import_module(name + ".plugin") for name in names])
     async with txnframework.open(config, registry=registry) as client:
-        consumer, producer = await consumer_of(client), await client.producer("out")
+        consumer = await client.consumer("in", "transform", start="earliest", stand_by=True)
+        producer = await client.producer("out")
         while True:
             try:
-                messages = await consumer.receive_many(messages_max=3, timeout_ms=500)
+                messages = await consumer.receive_many(messages_max=3, timeout_ms=2_000)
             except ReceiveTimeout:
                 break
-            async with client.transaction() as txn:
-                for message in messages:
-                    await producer.send(b"done " + message.value, txn=txn)
-                await consumer.ack(*messages, txn=txn)
-                print("step", flush=True)  # where the parent kills: nothing is decided yet, or just being decided
+            try:
+                async with client.transaction() as txn:
+                    for message in messages:
+                        await producer.send(b"done " + message.value, txn=txn)
+                    await consumer.ack(*messages, txn=txn)
+                    print("step", flush=True)  # where the parent kills: nothing is decided yet, or just being decided
+            except (Conflict, NotFound):
+                await consumer.redeliver_unacknowledged()  # what is somebody else's by now does not come again
         await consumer.close()
 
 asyncio.run(main())
@@ -58,29 +55,65 @@ def test_killed_processes_transform_exactly_once(sqlite: Stores) -> None:
     stores = sqlite
     stores.options = {"session_ttl_ms": SESSION_TTL_MS}
 
-    async def prepare() -> None:
-        async with stores.open() as client:
-            await client.create_topic("in", segments=2)
-            await client.create_topic("out")
-            await (await client.producer("in")).send_many([b"%d" % number for number in range(MESSAGES)])
-
-    async def compare() -> None:
-        async with stores.open() as client:
-            assert sorted(await stores.read(client, "out")) == sorted(b"done %d" % number for number in range(MESSAGES))
-            await _nothing_left(client)
-
-    stores.run(prepare())
+    stores.run(_prepare(stores))
     for steps in STEPS_BEFORE_KILL:
         process = _start(stores)
-        assert process.stdout is not None
-        for _ in range(steps):
-            process.stdout.readline()
+        _see(process, steps)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
     last = _start(stores)
     _, errors = last.communicate(timeout=60)
     assert last.returncode == 0, errors
-    stores.run(compare())
+    stores.run(_compare(stores))
+
+
+def test_a_paused_process_spoils_nothing(sqlite: Stores) -> None:
+    """
+    While it is stopped another one takes over; it goes on where it was, and can only fail; then it stands by.
+
+    When the other one is killed, it takes over in turn.
+    """
+    stores = sqlite
+    stores.options = {"session_ttl_ms": SESSION_TTL_MS}
+    stores.run(_prepare(stores))
+    first, second = _start(stores), None
+    try:
+        _see(first, 5)
+        os.kill(first.pid, signal.SIGSTOP)
+        second = _start(stores)
+        _see(second, 5)
+        os.kill(first.pid, signal.SIGCONT)
+        _see(second, 3)
+        os.kill(second.pid, signal.SIGKILL)
+        second.communicate()
+        _, errors = first.communicate(timeout=60)
+        assert first.returncode == 0, errors
+    finally:
+        for process in (first, second):
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.communicate()
+    stores.run(_compare(stores))
+
+
+async def _prepare(stores: Stores) -> None:
+    async with stores.open() as client:
+        await client.create_topic("in", segments=2)
+        await client.create_topic("out")
+        await (await client.producer("in")).send_many([b"%d" % number for number in range(MESSAGES)])
+
+
+async def _compare(stores: Stores) -> None:
+    async with stores.open() as client:
+        assert sorted(await stores.read(client, "out")) == sorted(b"done %d" % number for number in range(MESSAGES))
+        await _nothing_left(client)
+
+
+def _see(process: subprocess.Popen[str], steps: int) -> None:
+    """Return when a process has come so many steps further."""
+    assert process.stdout is not None
+    for _ in range(steps):
+        assert process.stdout.readline() == "step\n"
 
 
 def _start(stores: Stores) -> subprocess.Popen[str]:

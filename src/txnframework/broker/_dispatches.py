@@ -34,11 +34,22 @@ class Attached:
 
 
 class Dispatches:
-    """Opens a dispatch, and takes its lease, for the first consumer; closes it after the last."""
+    """
+    Opens a dispatch, and takes its lease, for the first consumer; closes it after the last.
 
-    def __init__(self, store: IMetadataStore, parts: Callable[[Place], Awaitable[DispatchParts]]) -> None:
+    ``found_pending`` is called when one begins where open transactions hold messages: their process may be the one
+    that it takes over from, and gone.
+    """
+
+    def __init__(
+        self,
+        store: IMetadataStore,
+        parts: Callable[[Place], Awaitable[DispatchParts]],
+        found_pending: Callable[[], None],
+    ) -> None:
         self._store = store
         self._parts = parts
+        self._found_pending = found_pending
         self._open: dict[tuple[str, str], SegmentDispatch] = {}
         # One change at a time for each of them: a consumer must not attach to what the last one is just closing.
         self._changing: dict[tuple[str, str], asyncio.Lock] = {}
@@ -107,6 +118,8 @@ class Dispatches:
         except BaseException:
             await dispatch.close()
             raise
+        if dispatch.has_pending_acks:
+            self._found_pending()
         return dispatch
 
     async def _close(self, key: tuple[str, str], dispatch: SegmentDispatch) -> None:

@@ -44,7 +44,7 @@ class SegmentDispatch:
         self._parts = parts
         self._lease = lease
         self._deliveries = Deliveries()
-        self._reading = ReadingAhead(parts.segment, self._deliveries, parts.bounds.read_entries_max)
+        self._reading = ReadingAhead(parts.segment.buffer, self._deliveries, parts.bounds.read_entries_max)
         self._consumers = AttachedConsumers(
             parts.dispatcher, self._deliveries, parts.bounds.unacknowledged_messages_max
         )
@@ -89,6 +89,11 @@ class SegmentDispatch:
         await self._looking.close()
         await self._lease.release()
 
+    @property
+    def has_pending_acks(self) -> bool:
+        """Whether open transactions held messages when the stores were looked at last."""
+        return bool(self._open_acks)
+
     # -- consumers ------------------------------------------------------------------------------------
 
     @property
@@ -127,7 +132,7 @@ class SegmentDispatch:
 
     def has(self, consumer_id: int, position: Position, number: int) -> bool:
         """Return whether a delivery still holds: what was given back, or acknowledged, must not be handed out."""
-        return self._deliveries.has(consumer_id, position, number)
+        return self.ended is None and self._deliveries.has(consumer_id, position, number)
 
     async def return_delivered(
         self, consumer_id: int, positions: Iterable[Position] | None, unseen: Callable[[], frozenset[Position]]

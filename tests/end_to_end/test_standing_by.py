@@ -1,0 +1,174 @@
+"""Several processes on one subscription: who waits, who takes over, and what one that lost its lease can still do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txnframework import Client
+from txnframework.errors import (
+    ConsumerBusy,
+    LeaseLost,
+    SubscriptionOwnedElsewhere,
+    TransactionConflict,
+)
+from txnframework.testing.clock import VirtualEnvironment, run_ready
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+HOUR_MS = 3_600_000
+
+
+async def prepared(client: Client, messages: int = 3) -> None:
+    await client.create_topic("orders")
+    producer = await client.producer("orders")
+    for number in range(messages):
+        await producer.send(b"%d" % number)
+
+
+async def end_session_of(client: Client) -> None:
+    """Let a client's leases end while it goes on, as a long pause of its process does; it is cut off meanwhile."""
+    store: Any = client.host.metadata
+    store.cut()
+    store._space.end_session(store.session)
+    await run_ready()
+
+
+def test_waiting_for_the_one_consumer_here(stores: Stores) -> None:
+    """It raises unless it stands by; then it gets what the one before did not acknowledge."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await prepared(client)
+            first = await client.consumer("orders", "billing", start="earliest")
+            with pytest.raises(ConsumerBusy):
+                await client.consumer("orders", "billing")
+            second = await client.consumer("orders", "billing", stand_by=True)
+            received = [await first.receive(timeout_ms=10_000) for _ in range(2)]
+            await first.ack(received[0])
+            await first.close()
+            assert await stores.receive(second, 2) == [b"1", b"2"]
+            await second.close()
+
+    stores.run(work())
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
+def test_waiting_for_another_process(stores: Stores, kind: str) -> None:
+    """Whatever the type: its consumer waits until the other process has left all segments, and takes them over."""
+
+    async def work() -> None:
+        async with stores.open() as client, stores.open() as elsewhere:
+            await client.create_topic("orders", segments=2)
+            producer = await client.producer("orders")
+            first = await client.consumer("orders", "billing", type=kind, start="earliest")
+            with pytest.raises(SubscriptionOwnedElsewhere):
+                await elsewhere.consumer("orders", "billing", type=kind, stand_by=False)
+            second = await elsewhere.consumer("orders", "billing", type=kind, stand_by=True)
+            for number in range(8):
+                await producer.send(b"%d" % number, key=b"key %d" % number)
+            received = [await first.receive(timeout_ms=10_000) for _ in range(8)]
+            await first.ack(*received[:5])
+            await first.close()
+            left = sorted(await stores.receive(second, 3))
+            assert left == sorted(message.value for message in received[5:])
+            await second.close()
+
+    stores.run(work())
+
+
+def test_failover_stands_by_unless_told_otherwise(memory: Stores) -> None:
+    """In another process as in its own."""
+
+    async def work() -> None:
+        async with memory.open() as client, memory.open() as elsewhere:
+            await prepared(client)
+            first = await client.consumer("orders", "billing", type="failover", start="earliest")
+            second = await elsewhere.consumer("orders", "billing", type="failover")
+            await first.close()
+            assert await memory.receive(second, 3) == [b"0", b"1", b"2"]
+            await second.close()
+
+    memory.run(work())
+
+
+def test_taking_over_from_a_process_that_crashed(memory: Stores) -> None:
+    """What it acknowledged in a transaction that nobody ends any more comes back at once, without a timeout."""
+
+    async def work() -> None:
+        memory.environment = VirtualEnvironment()
+        async with memory.open() as client, memory.open() as elsewhere:
+            await prepared(client)
+            first = await client.consumer("orders", "billing", start="earliest")
+            second = await elsewhere.consumer("orders", "billing", stand_by=True)
+            received = [await first.receive() for _ in range(3)]
+            txn = client.transaction()
+            await txn.begin()
+            await first.ack(received[0], txn=txn)
+            await first.ack(received[1])
+            client.host.metadata.crash()  # type: ignore[attr-defined]
+            assert sorted([(await second.receive()).value for _ in range(2)]) == [b"0", b"2"]
+            await second.close()
+
+    memory.run(work())
+
+
+@pytest.mark.parametrize("stand_by", [False, True])
+def test_a_paused_owner_can_only_fail(memory: Stores, stand_by: bool) -> None:
+    """Somebody else took over and acknowledged: it learns that by its lease, and its acknowledgments are refused."""
+
+    async def work() -> None:
+        memory.environment = VirtualEnvironment()
+        async with memory.open() as client, memory.open() as elsewhere:
+            await prepared(client)
+            first = await client.consumer("orders", "billing", start="earliest", stand_by=stand_by)
+            second = await elsewhere.consumer("orders", "billing", stand_by=True)
+            received = [await first.receive() for _ in range(2)]
+            await end_session_of(client)
+            taken = [await second.receive() for _ in range(3)]
+            assert [message.id for message in taken[:2]] == [message.id for message in received]
+            await second.ack(taken[0])
+            client.host.metadata.restore()  # type: ignore[attr-defined]
+            if not stand_by:
+                with pytest.raises(LeaseLost):
+                    await first.receive()
+                await first.close()
+                return
+            async with client.transaction() as txn:
+                with pytest.raises(TransactionConflict):
+                    await first.ack(received[0], txn=txn)
+                await txn.abort()
+            await first.ack(received[1])  # anybody may: it counts, whoever dispatches
+            await memory.environment.advance(1_000)
+            await second.redeliver_unacknowledged()
+            assert (await second.receive()).id == taken[2].id
+            await second.close()
+            assert (await first.receive()).id == taken[2].id
+            await first.close()
+
+    memory.run(work())
+
+
+def test_standing_by_reads_nothing(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for the store's word that the lease has ended: hours of waiting cost not one read."""
+
+    async def work() -> None:
+        clock = memory.environment = VirtualEnvironment()
+        async with memory.open() as client, memory.open(transactions={"sweep": False}) as elsewhere:
+            await prepared(client)
+            first = await client.consumer("orders", "billing", start="earliest")
+            second = await elsewhere.consumer("orders", "billing", stand_by=True)
+            await run_ready()
+            reads = []
+            for name in ("get", "scan", "scan_index", "acquire_lease"):
+                monkeypatch.setattr(elsewhere.host.metadata, name, lambda *_, called=name: reads.append(called))
+            await clock.advance(HOUR_MS)
+            assert reads == []
+            monkeypatch.undo()
+            await first.close()
+            assert (await second.receive()).value == b"0"
+            await second.close()
+
+    memory.run(work())
