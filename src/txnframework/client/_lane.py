@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from txnframework.broker import Host, OpenSegment
 from txnframework.client._messages import MessageID
-from txnframework.client._outgoing import Outgoing, claimed, divide, take_batch
+from txnframework.client._outgoing import Outgoing, claimed, divide, hash_of, take_batch
 from txnframework.client._retrying import Retrying
 from txnframework.config import ClientSection
 from txnframework.errors import Closed, Conflict, LedgerSealed, NotFound, OutcomeUnknown, TransactionConflict
@@ -112,7 +112,7 @@ class Lane:
             if self._sealed is None:
                 _fail(batch, error)
                 return
-            self.waiting.extendleft(one for one in reversed(batch) if not one.sent.done())
+            self.waiting.extendleft(one for one in reversed(batch) if not one.is_over)
             self.stopped = True
             self._sealed()
         except Exception as error:  # whatever a store raises, the sender is to know
@@ -122,11 +122,11 @@ class Lane:
         """Send a batch once; what was confirmed in an earlier attempt is left out."""
         opened = await self._host.segment(self._segment)
         for one in batch:
-            if one.may_stand_elsewhere and not one.sent.done():
+            if one.may_stand_elsewhere and not one.is_over:
                 await self._confirm_in_ancestors(one)
-        left = [one for one in batch if not one.sent.done()]
+        left = [one for one in batch if not one.is_over]
         # Confirming some of a batch may leave gaps that the rest must not claim: then it goes on in pieces.
-        queue = deque(left)
+        queue = deque(left if len(left) < len(batch) else await self._append(opened, batch))
         while queue:
             piece = take_batch(queue, self._bounds.entry_messages_max, self._bounds.entry_bytes_max)
             queue.extendleft(reversed(await self._append(opened, piece)))
@@ -159,7 +159,7 @@ class Lane:
         for name, ancestor in self._ancestors:
             # Only the ancestor that covers the hash can have been sent this message: what an entry claims of others
             # was never meant for it.
-            if not ancestor.start <= one.hash_value <= ancestor.end:
+            if not ancestor.start <= hash_of(one.message, self._producer) <= ancestor.end:
                 continue
             opened = await self._host.segment(name)
             found = await opened.ledger.find_sequence(self._producer, one.sequence_id)

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+import msgspec
+
 from txnframework.broker import HeldMessage
 from txnframework.model.entries import EntryMessage
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.positions import Position
 
 
-@dataclass(frozen=True, slots=True)
-class MessageID:
+class MessageID(msgspec.Struct, frozen=True, gc=False):
     """Where a message stands: ``position`` in ``segment`` (its full name); compares within one segment only."""
 
     segment: str

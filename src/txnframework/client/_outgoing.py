@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from txnframework.client._messages import MessageID
+from txnframework.client._sending import Sending
 from txnframework.errors import OutcomeUnknown
 from txnframework.model.entries import EntryMessage
 from txnframework.model.hashing import key_hash, keyless_hash
@@ -21,7 +21,7 @@ MESSAGE_OVERHEAD_BYTES = 64
 @dataclass(slots=True, eq=False)
 class Outgoing:
     """
-    A message to be sent, and who waits for it.
+    A message to be sent, and the call that waits for it, whose message ``at`` it is.
 
     ``chosen``: the caller chose its sequence id, so it may have been sent before, by another process. ``uncertain``:
     it was sent and nobody knows whether it arrived. ``order`` counts the producer's messages as they were sent.
@@ -30,9 +30,9 @@ class Outgoing:
 
     message: EntryMessage
     branch: Branch | None
-    hash_value: int
     chosen: bool
-    sent: asyncio.Future[MessageID]
+    sending: Sending
+    at: int = 0
     order: int = 0
     uncertain: bool = False
     principal: str = ""
@@ -47,21 +47,23 @@ class Outgoing:
         """Whether an earlier copy may stand in a segment that this one's segment descends from."""
         return self.chosen or self.uncertain
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self.sending.is_over(self.at)
+
     def succeed(self, message_id: MessageID) -> None:
         """Tell whoever waits where it stands."""
-        if not self.sent.done():
-            self.sent.set_result(message_id)
+        self.sending.end(self.at, message_id)
 
     def fail(self, error: Exception) -> None:
         """Tell whoever waits why it could not be sent, or that it may stand there all the same."""
-        if self.sent.done():
-            return
         if self.uncertain and not isinstance(error, OutcomeUnknown):
             # The error is of a later attempt only: it says nothing of the one whose reply was lost.
             unknown = OutcomeUnknown(f"an earlier attempt may have stored the message; trying again failed: {error}")
             unknown.__cause__ = error
             error = unknown
-        self.sent.set_exception(error)
+        self.sending.end(self.at, error)
 
 
 def hash_of(message: EntryMessage, producer: str) -> int:
@@ -73,8 +75,10 @@ def hash_of(message: EntryMessage, producer: str) -> int:
 
 def size_of(message: EntryMessage) -> int:
     """Return about how many bytes a message takes in an entry."""
-    headers = sum(len(name.encode()) + len(value) for name, value in message.headers)
-    return len(message.value) + len(message.key or b"") + headers + MESSAGE_OVERHEAD_BYTES
+    size = len(message.value) + len(message.key or b"") + MESSAGE_OVERHEAD_BYTES
+    if message.headers:
+        size += sum(len(name.encode()) + len(value) for name, value in message.headers)
+    return size
 
 
 def take_batch(waiting: deque[Outgoing], messages_max: int, bytes_max: int) -> list[Outgoing]:
@@ -85,21 +89,22 @@ def take_batch(waiting: deque[Outgoing], messages_max: int, bytes_max: int) -> l
     gaps: what belongs into them went to other segments. Ids that the caller chose must follow each other, because
     what belongs into a gap may still come.
     """
-    batch = [waiting.popleft()]
-    size = size_of(batch[0].message)
+    last = waiting.popleft()
+    batch = [last]
+    size = size_of(last.message)
     while waiting and len(batch) < messages_max:
-        last, following = batch[-1], waiting[0]
+        following = waiting[0]
         size += size_of(following.message)
         if following.branch != last.branch or size > bytes_max or not _may_follow(last, following):
             break
-        batch.append(waiting.popleft())
+        last = waiting.popleft()
+        batch.append(last)
     return batch
 
 
 def _may_follow(last: Outgoing, following: Outgoing) -> bool:
-    if last.chosen or following.chosen:
-        return following.sequence_id == last.sequence_id + 1
-    return following.sequence_id > last.sequence_id
+    before, number = last.message.sequence_id, following.message.sequence_id
+    return number == before + 1 if last.chosen or following.chosen else number > before
 
 
 def claimed(batch: Sequence[Outgoing], producer: str) -> ProducerSequence:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -12,6 +13,7 @@ from txnframework.client._lane import Lane
 from txnframework.client._messages import MessageID
 from txnframework.client._outgoing import Outgoing, hash_of, size_of
 from txnframework.client._retrying import Retrying
+from txnframework.client._sending import Room, Sending
 from txnframework.client._transaction import TransactionPart
 from txnframework.errors import Closed, InvalidInput, LedgerSealed, TransactionDomainMismatch
 from txnframework.model.entries import EntryMessage
@@ -22,6 +24,15 @@ from txnframework.model.names import SegmentName, TopicName
 CLOCK_SHIFT_BITS = 20
 """Room for a million messages in each millisecond before sequence ids of two lives of a name could meet."""
 SEQUENCE_ID_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Common:
+    """What all messages of a call have in common; a sequence id is chosen for a single one only."""
+
+    key: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    sequence_id: int | None
 
 
 class Producer:
@@ -46,10 +57,10 @@ class Producer:
         self._host = host
         self._retrying = retrying
         self._bounds = host.config.client
-        self._layout = layout
         self._only = target if isinstance(target, SegmentName) else None
+        self._follow(layout)
         self._lanes: dict[int, Lane] = {}
-        self._slots = asyncio.Semaphore(self._bounds.sends_in_flight_max)
+        self._room = Room(self._bounds.sends_in_flight_max)
         self._sends = 0
         self._rerouting: asyncio.Task[None] | None = None
         self._closed = False
@@ -74,12 +85,8 @@ class Producer:
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing was stored.
         :raises OutcomeUnknown: as for a cancelled call, it may stand there; send it again with the same sequence id.
         """
-        if txn is None:
-            return await self._send(value, key, headers, sequence_id, None)
-        with txn.operation() as branch:
-            if is_of_log_family(branch.txn_id):
-                raise TransactionDomainMismatch(branch.txn_id, "log", self.topic)
-            return await self._send(value, key, headers, sequence_id, branch, txn.principal)
+        (sent,) = await self._send_in(txn, (value,), _Common(key, tuple((headers or {}).items()), sequence_id))
+        return sent
 
     async def send_many(
         self,
@@ -93,25 +100,16 @@ class Producer:
         Send in order, in as few entries as fit; raises as ``send`` does, after all of them have come to an end.
 
         ``key`` and ``headers`` are those of every message.
+
+        :raises InvalidInput: also for one that is too large: then none is sent.
         """
-        sends = [asyncio.ensure_future(self.send(value, key=key, headers=headers, txn=txn)) for value in values]
-        try:
-            if sends:
-                await asyncio.wait(sends)
-        except asyncio.CancelledError:
-            for send in sends:
-                send.cancel()
-            await asyncio.gather(*sends, return_exceptions=True)
-            raise
-        results = await asyncio.gather(*sends, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return tuple(result for result in results if isinstance(result, MessageID))
+        return await self._send_in(txn, tuple(values), _Common(key, tuple((headers or {}).items()), None))
 
     async def close(self) -> None:
         """Wait for sends in flight, then let go; may be repeated."""
         self._closed = True
+        async with self._room.turn():
+            pass  # whoever called ``send`` before has found room
         while self._rerouting is not None or any(lane.busy for lane in self._lanes.values()):
             if self._rerouting is not None:
                 await asyncio.wait({self._rerouting})
@@ -129,42 +127,54 @@ class Producer:
     ) -> None:
         await self.close()
 
+    async def _send_in(
+        self, txn: TransactionPart | None, values: Sequence[bytes], common: _Common
+    ) -> tuple[MessageID, ...]:
+        """Send as one operation of a transaction, or outside of any."""
+        if txn is None:
+            return await self._send(values, common, None, "")
+        with txn.operation() as branch:
+            if is_of_log_family(branch.txn_id):
+                raise TransactionDomainMismatch(branch.txn_id, "log", self.topic)
+            return await self._send(values, common, branch, txn.principal)
+
     async def _send(
-        self,
-        value: bytes,
-        key: bytes | None,
-        headers: Mapping[str, bytes] | None,
-        sequence_id: int | None,
-        branch: Branch | None,
-        principal: str = "",
-    ) -> MessageID:
+        self, values: Sequence[bytes], common: _Common, branch: Branch | None, principal: str
+    ) -> tuple[MessageID, ...]:
         if self._closed:
             raise Closed(f"producer {self.name} was closed")
-        pairs = tuple((headers or {}).items())
-        self._check(value, key, pairs, sequence_id)
-        async with self._slots:
-            # Counted here and not before: the ids of messages that go to one segment grow in the order they are put.
-            number = self._next_sequence if sequence_id is None else sequence_id
-            self._next_sequence = max(self._next_sequence, number + 1)
-            message = EntryMessage(key, value, pairs, number, self._host.environment.now_ms())
-            sent: asyncio.Future[MessageID] = asyncio.get_running_loop().create_future()
-            self._sends += 1
-            chosen = sequence_id is not None
-            hash_value = hash_of(message, self.name)
-            self._put(Outgoing(message, branch, hash_value, chosen, sent, self._sends, principal=principal))
-            return await sent
+        self._check(values, common)
+        chosen = common.sequence_id is not None
+        sending = Sending(self._room, len(values))
+        try:
+            async with self._room.turn():
+                at = 0
+                while at < len(values):
+                    upto = at + await sending.room_for(len(values) - at)
+                    now_ms = self._host.environment.now_ms()
+                    for number in range(at, upto):
+                        # Counted here and not before: the ids of messages that go to one segment grow in the order
+                        # they are put.
+                        sequence = self._next_sequence if common.sequence_id is None else common.sequence_id
+                        self._next_sequence = max(self._next_sequence, sequence + 1)
+                        self._sends += 1
+                        message = EntryMessage(common.key, values[number], common.headers, sequence, now_ms)
+                        self._put(Outgoing(message, branch, chosen, sending, number, self._sends, principal=principal))
+                    at = upto
+            return await sending.ended()
+        finally:
+            sending.give_up()
 
-    def _check(
-        self, value: bytes, key: bytes | None, headers: tuple[tuple[str, bytes], ...], sequence_id: int | None
-    ) -> None:
+    def _check(self, values: Sequence[bytes], common: _Common) -> None:
         """Refuse what cannot be stored before it shares an entry with what can."""
-        if not isinstance(value, bytes) or not isinstance(key, bytes | None):
+        if not all(isinstance(value, bytes) for value in values) or not isinstance(common.key, bytes | None):
             raise InvalidInput("a message's value and key are bytes")
-        if not all(isinstance(name, str) and isinstance(content, bytes) for name, content in headers):
+        if not all(isinstance(name, str) and isinstance(content, bytes) for name, content in common.headers):
             raise InvalidInput("a message's headers have names of text and values of bytes")
-        if sequence_id is not None and not 0 <= sequence_id <= SEQUENCE_ID_MAX:
-            raise InvalidInput(f"sequence id {sequence_id} is not between 0 and 2**63 - 1")
-        size = size_of(EntryMessage(key, value, headers, 0, 0))
+        if common.sequence_id is not None and not 0 <= common.sequence_id <= SEQUENCE_ID_MAX:
+            raise InvalidInput(f"sequence id {common.sequence_id} is not between 0 and 2**63 - 1")
+        largest = max(values, key=len, default=b"")
+        size = size_of(EntryMessage(common.key, largest, common.headers, 0, 0))
         if size > self._bounds.message_bytes_max:
             raise InvalidInput(
                 f"a message of {size} bytes is larger than client.message_bytes_max ({self._bounds.message_bytes_max})"
@@ -172,9 +182,19 @@ class Producer:
 
     # -- routing --------------------------------------------------------------------------------------
 
+    def _follow(self, layout: Layout) -> None:
+        """Route by this layout; where all messages go to one segment, without looking at each of them."""
+        self._layout = layout
+        active = layout.active()
+        if self._only is not None:
+            self._sole: int | None = self._only.segment_id
+        else:
+            self._sole = active[0].id if len(active) == 1 else None
+
     def _put(self, outgoing: Outgoing) -> None:
-        only = self._only
-        segment_id = self._layout.route(outgoing.hash_value).id if only is None else only.segment_id
+        segment_id = self._sole
+        if segment_id is None:
+            segment_id = self._layout.route(hash_of(outgoing.message, self.name)).id
         lane = self._lanes.get(segment_id)
         if lane is None:
             lane = self._lanes[segment_id] = self._lane(segment_id)
@@ -238,7 +258,7 @@ class Producer:
                 lane.stopped = True
             for lane in found.values():
                 await lane.idle()
-        self._layout = layout
+        self._follow(layout)
         for number in stale:
             del self._lanes[number]
         # Those of two parents that were merged, in the order they were sent: an entry claims every number between its

@@ -17,7 +17,6 @@ from txnframework.config._sections import (
     DomainSection,
     LedgerSection,
     MetadataSection,
-    RetentionSection,
     SubscriptionsSection,
     TransactionsSection,
 )
@@ -30,7 +29,6 @@ __all__ = [
     "DomainSection",
     "LedgerSection",
     "MetadataSection",
-    "RetentionSection",
     "SubscriptionsSection",
     "TransactionsSection",
     "check_config",

@@ -34,8 +34,9 @@ import struct
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from txnframework.errors import CorruptEntry, UnknownFormat
 from txnframework.model.entry_columns import BinaryColumn, Buffer, EntryColumns, HeaderColumns
@@ -55,8 +56,7 @@ HEADER: Final = struct.Struct("<4sHHIIII16sQIIIIII")
 CRC: Final = slice(PREFIX.size, PREFIX.size + 4)
 
 
-@dataclass(frozen=True, slots=True)
-class EntryMessage:
+class EntryMessage(msgspec.Struct, frozen=True, gc=False):
     """One message of an entry; ``sequence_id`` is its producer's, ``published_ms`` counts from 1970."""
 
     key: bytes | None

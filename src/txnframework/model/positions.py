@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
+
+class Position(msgspec.Struct, frozen=True, order=True, gc=False):
     """
     Place of an entry, or of one message of it; totally ordered within one managed ledger.
 
     ``entry_id`` -1 is the place before the first entry of ``ledger_id``; ``batch_index`` -1 means the whole entry.
     """
+
+    # A struct, and invisible to the garbage collector, because there is one for each message.
 
     ledger_id: int
     entry_id: int

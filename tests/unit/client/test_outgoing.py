@@ -6,6 +6,7 @@ from collections import deque
 from txnframework.client._messages import MessageID
 from txnframework.client._outgoing import Outgoing, claimed, divide, hash_of, size_of, take_batch
 from txnframework.client._retrying import delay_ms
+from txnframework.client._sending import Room, Sending
 from txnframework.config import ClientSection
 from txnframework.model import Branch, Position, ProducerSequence, TxnID
 from txnframework.model.entries import EntryMessage
@@ -17,9 +18,8 @@ def _batches(
     *messages: tuple[int, Branch | None, bool], messages_max: int = 99, bytes_max: int = 10_000
 ) -> list[list[int]]:
     async def run() -> list[list[int]]:
-        loop = asyncio.get_running_loop()
         waiting = deque(
-            Outgoing(EntryMessage(None, b"x" * 100, (), number, 0), branch, 0, chosen, loop.create_future())
+            Outgoing(EntryMessage(None, b"x" * 100, (), number, 0), branch, chosen, Sending(Room(1), 1))
             for number, branch, chosen in messages
         )
         found = []
@@ -55,18 +55,15 @@ def test_a_batch_that_is_partly_stored_is_divided() -> None:
     """What the earlier copy claims is confirmed, the rest is sent."""
 
     async def run() -> None:
-        loop = asyncio.get_running_loop()
-        batch = [
-            Outgoing(EntryMessage(None, b"", (), number, 0), None, 0, False, loop.create_future())
-            for number in range(5)
-        ]
+        sending = Sending(Room(5), 5)
+        batch = [Outgoing(EntryMessage(None, b"", (), number, 0), None, False, sending, number) for number in range(5)]
         assert claimed(batch, "p") == ProducerSequence("p", 0, 4)
         earlier, rest = divide(batch, ProducerSequence("p", 1, 2))
         assert [one.sequence_id for one in earlier] == [1, 2]
         assert [one.sequence_id for one in rest] == [0, 3, 4]
         batch[0].succeed(MessageID("s", Position(1, 1)))
         batch[0].fail(ValueError("too late"))
-        assert batch[0].sent.result() == MessageID("s", Position(1, 1))
+        assert sending.outcome(0) == MessageID("s", Position(1, 1))
 
     asyncio.run(run())
 

@@ -6,6 +6,7 @@ from array import array
 from dataclasses import replace
 from itertools import product
 
+import msgspec
 import pytest
 
 from txnframework.errors import CorruptEntry, UnknownFormat
@@ -138,7 +139,7 @@ def test_messages_round_trip(count: int) -> None:
 def test_absent_columns_are_absent_for_all(keyed: bool, headed: bool, branched: bool) -> None:
     """Each combination of optional parts keeps the others in place."""
     messages = [
-        replace(message, key=message.key if keyed else None, headers=message.headers if headed else ())
+        msgspec.structs.replace(message, key=message.key if keyed else None, headers=message.headers if headed else ())
         for message in MESSAGES
     ]
     view = EntryView(encode_entry(messages, PRODUCER, BRANCH if branched else None))
@@ -278,9 +279,9 @@ def test_columns_that_do_not_fit_are_refused(columns: EntryColumns) -> None:
     [
         [],
         [MESSAGES[1], MESSAGES[0]],
-        [replace(MESSAGES[0], sequence_id=2**63)],
-        [replace(MESSAGES[0], published_ms=-(2**63) - 1)],
-        [replace(MESSAGES[0], headers=(("\ud800", b""),))],
+        [msgspec.structs.replace(MESSAGES[0], sequence_id=2**63)],
+        [msgspec.structs.replace(MESSAGES[0], published_ms=-(2**63) - 1)],
+        [msgspec.structs.replace(MESSAGES[0], headers=(("\ud800", b""),))],
     ],
 )
 def test_messages_that_cannot_be_stored_are_refused(messages: list[EntryMessage]) -> None:
