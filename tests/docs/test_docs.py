@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -19,20 +20,44 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plug
 def test_the_example_runs_again_and_again(tmp_path: Path) -> None:
     """It prints what the README says, and one more invoice when it is run once more on the same data."""
     for number in (1, 2):
-        result = subprocess.run(
-            [sys.executable, str(EXAMPLE)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
-        )
-        assert result.returncode == 0, result.stderr
-        assert result.stdout.splitlines() == ["invoice for three apples"] * number
+        assert run(tmp_path, str(EXAMPLE)).splitlines() == ["invoice for three apples"] * number
     assert (tmp_path / "txnframework-data" / "txn.db").exists()
 
 
-def test_the_readme_shows_the_example_as_it_is() -> None:
-    shown = re.search(
-        r"<!-- docs/examples/quickstart\.py -->\n```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_python_on_a_page_is_tested(page: Path, tmp_path: Path) -> None:
+    """
+    A comment before a block names the tested file that holds its lines, or the test that runs it; a block without one
+    is a program of its own, and runs here.
+    """
+    text = page.read_text(encoding="utf-8")
+    for run_by, name, block in re.findall(r"(?:<!-- (run by )?(\S+) -->\n *)?```python\n(.*?)```", text, re.S):
+        if run_by:
+            assert page.name in (ROOT / name).read_text(encoding="utf-8")
+        elif name:
+            assert lines(block) in lines((ROOT / name).read_text(encoding="utf-8")), f"{name} does not hold\n{block}"
+        else:
+            run(tmp_path, "-c", dedent(block))
+
+
+def run(directory: Path, *arguments: str) -> str:
+    """Run Python; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=directory, capture_output=True, text=True, check=False, timeout=60
     )
-    assert shown is not None
-    assert shown[1] == EXAMPLE.read_text(encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def lines(text: str) -> str:
+    """Return the text without indentation, so that a part of a function can be shown."""
+    return "\n".join(line.strip() for line in text.strip().splitlines())
+
+
+def test_a_configured_client_opens_what_its_file_names(tmp_path: Path) -> None:
+    (tmp_path / "txnframework.toml").write_text('[metadata]\nurl = "sqlite:///elsewhere/txn.db"\n')
+    run(tmp_path, str(ROOT / "docs" / "examples" / "configured.py"))
+    assert (tmp_path / "elsewhere" / "txn.db").exists()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -44,7 +44,7 @@ class SegmentDispatch:
         self._parts = parts
         self._lease = lease
         self._deliveries = Deliveries()
-        self._reading = ReadingAhead(parts.segment.buffer, self._deliveries, parts.bounds.read_entries_max)
+        self._reading = ReadingAhead(parts.segment, self._deliveries, parts.bounds.read_entries_max)
         self._consumers = AttachedConsumers(
             parts.dispatcher, self._deliveries, parts.bounds.unacknowledged_messages_max
         )

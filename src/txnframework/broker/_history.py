@@ -5,10 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from txnframework.model.acks import ProcessedRange
+from txnframework.model.positions import Position
 from txnframework.model.records import HistoryDocument, SubscriptionRecord
 
 HISTORY_BATCHES_MAX = 100
 """How many batches a subscription remembers."""
+REPLAYED_BATCHES = 2
+"""Of how many of them the messages are kept."""
 
 
 def with_processed(record: SubscriptionRecord, segment: str, processed: ProcessedRange) -> SubscriptionRecord | None:
@@ -30,6 +33,22 @@ def with_processed(record: SubscriptionRecord, segment: str, processed: Processe
     batches = sorted({(queries.index(old.query), old.batch) for old in history})[-HISTORY_BATCHES_MAX:]
     kept = [old for old in history if (queries.index(old.query), old.batch) in set(batches)]
     return None if kept == record.history else msgspec.structs.replace(record, history=kept)
+
+
+def replayed_from(record: SubscriptionRecord, segment: str) -> Position | None:
+    """
+    Return after which position of a segment a pipeline that starts again may read anew; None: nowhere.
+
+    That is where the last batches begin: a batch may be acknowledged without the pipeline having noted it.
+    """
+    queries = list(dict.fromkeys(old.query for old in record.history))
+    last = sorted({(queries.index(old.query), old.batch) for old in record.history})[-REPLAYED_BATCHES:]
+    starts = [
+        Position.parse(old.start)
+        for old in record.history
+        if old.segment == segment and (queries.index(old.query), old.batch) in last
+    ]
+    return min(starts, default=None)
 
 
 def _same_batch(one: HistoryDocument, other: HistoryDocument) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from txnframework.broker._background import Background
 from txnframework.broker._belonging import check_belonging, check_cursor
 from txnframework.broker._cursors import StoredCursor
@@ -13,6 +16,8 @@ from txnframework.broker._segments import OpenSegment, SegmentSubscription
 from txnframework.broker._sessions import Sessions
 from txnframework.broker._sweeps import Sweeps
 from txnframework.broker._topics import Topics
+from txnframework.broker._trimming import Trimming
+from txnframework.broker._upkeep import Upkeep
 from txnframework.config import Config, DomainSection, redact_url, store_name
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.errors import Closed
@@ -23,7 +28,9 @@ from txnframework.interfaces import (
     ITransactionCoordinator,
 )
 from txnframework.model.ids import COORDINATOR_BITS, TxnID
-from txnframework.model.names import parse_name
+from txnframework.model.layout import from_record
+from txnframework.model.names import TopicName, parse_name
+from txnframework.model.records import TopicRecord
 from txnframework.plugin import (
     CoordinatorContext,
     DispatcherContext,
@@ -94,6 +101,8 @@ class Host:
             lambda: self._coordinators.values(), environment, config.transactions, self.sessions.abort_orphans
         )
         self.dispatches = Dispatches(metadata, self._dispatch_parts, self._abort_orphans_soon)
+        self.upkeep = Upkeep(metadata, environment, config, self._tend)
+        self._trimming = Trimming(metadata, self._visit, environment)
         self._coordinators: OpenedOnce[ITransactionCoordinator] = OpenedOnce()
         self._segments: OpenedOnce[OpenSegment] = OpenedOnce()
         self._subscriptions: OpenedOnce[SegmentSubscription] = OpenedOnce()
@@ -146,6 +155,7 @@ class Host:
             return
         self._closing = True
         await self.sweeps.stop()
+        await self.upkeep.stop()
         await self.dispatches.close()
         await self._background.finish()  # which may still open what it settles at
         self._closed = True
@@ -167,6 +177,7 @@ class Host:
         coordinator = await self._coordinators.get(name, lambda: self._open_coordinator(name))
         if self.config.transactions.sweep:
             self.sweeps.start()
+            self.upkeep.start()
         return coordinator
 
     async def _open_coordinator(self, name: str) -> ITransactionCoordinator:
@@ -201,6 +212,25 @@ class Host:
             await ledger.close()
             raise
         return OpenSegment(name, ledger, buffer)
+
+    @asynccontextmanager
+    async def _visit(self, name: str) -> AsyncIterator[OpenSegment]:
+        """Give a segment that is open, or open it for as long as it is looked at."""
+        opened = self._segments.opened(name)
+        if opened is not None:
+            yield opened
+            return
+        visited = await self._open_segment(name)
+        try:
+            yield visited
+        finally:
+            await visited.buffer.close()
+            await visited.ledger.close()
+
+    async def _tend(self, topic: TopicName, record: TopicRecord) -> None:
+        """Do what a topic needs from time to time."""
+        layout = from_record(topic, record)
+        await self._trimming.trim(layout, self.config.retention_of(f"{topic.tenant}/{topic.namespace}"))
 
     async def _open_subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
         section = self._section(segment)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from txnframework.broker._deliveries import Deliveries, HeldMessage, OpenAcks
+from txnframework.broker._segments import OpenSegment
 from txnframework.errors import EntryTrimmed
-from txnframework.interfaces import ITransactionBuffer
 from txnframework.model.cursor import Cursor
 from txnframework.model.entries import EntryView
 from txnframework.model.positions import EARLIEST, Limit, Position
@@ -20,11 +20,12 @@ class ReadingAhead:
     read as committed stays so.
     """
 
-    def __init__(self, buffer: ITransactionBuffer, deliveries: Deliveries, entries_max: int) -> None:
+    def __init__(self, segment: OpenSegment, deliveries: Deliveries, entries_max: int) -> None:
         self.upto = EARLIEST
         self.skipped: list[Position] = []
         self.sealed_end = False
-        self._buffer = buffer
+        self._buffer = segment.buffer
+        self._ledger = segment.ledger
         self._deliveries = deliveries
         self._entries_max = entries_max
         self._begun = 0
@@ -41,11 +42,10 @@ class ReadingAhead:
         after, begun = self.upto, self._begun
         try:
             page = await self._buffer.read(ReadRequest(after, Limit(self._entries_max)))
-        except EntryTrimmed as trimmed:
-            # Only an explicit rule of retention trims past a cursor: what is gone cannot be delivered.
-            if trimmed.first is None:
-                raise
-            page = EntryPage((), Position(trimmed.first.ledger_id, trimmed.first.entry_id - 1))
+        except EntryTrimmed:
+            # Trimmed before the subscription was made, or by an explicit rule: what is gone cannot be delivered.
+            (left,) = await self._ledger.ledgers(-1, 1)
+            page = EntryPage((), Position(left.ledger_id, -1))
         if begun != self._begun or (page.upto <= after and not page.entries):
             return None
         return page

@@ -10,7 +10,7 @@ from typing import Self
 
 from txnframework.broker import Host, OpenSegment, first_of, segment_of
 from txnframework.client._messages import Message, MessageID, Origin, message_of
-from txnframework.errors import Closed, InvalidInput
+from txnframework.errors import Closed, EntryTrimmed, InvalidInput
 from txnframework.interfaces import IWatch
 from txnframework.model.entries import EntryView
 from txnframework.model.layout import Layout, Segment
@@ -32,6 +32,8 @@ class _Track:
     end: Position | None
     tail: IWatch | None = None
     """Under ``read_uncommitted``: what wakes is a new entry, not the announcement that it may be read."""
+    from_first: bool = False
+    """It is read from the first entry that is left, and none was read yet."""
     ended: bool = False
     messages: deque[Message] = field(default_factory=deque)
 
@@ -78,7 +80,7 @@ class Reader:
         for segment in self._wanted(layout):
             track = await self._track(layout, segment, self._first(layout, segment), not self._follow)
             if self._start == LATEST_START:
-                track.upto = await self._readable(track.opened)
+                track.upto, track.from_first = await self._readable(track.opened), False
             self._tracks[segment.id] = track
 
     async def __aiter__(self) -> AsyncIterator[Message]:
@@ -143,7 +145,7 @@ class Reader:
         watch = None
         if self._follow and self._isolation is Isolation.READ_UNCOMMITTED:
             watch = await opened.ledger.watch()
-        return _Track(segment, opened, upto, end, watch)
+        return _Track(segment, opened, upto, end, watch, upto == EARLIEST)
 
     async def _readable(self, opened: OpenSegment) -> Position:
         if self._isolation is Isolation.READ_UNCOMMITTED:
@@ -158,7 +160,15 @@ class Reader:
             track.ended = True
             return True
         after = track.upto if track.upto.batch_index < 0 else _before(track.upto)
-        page = await track.opened.buffer.read(ReadRequest(after, self._limit, self._isolation))
+        try:
+            page = await track.opened.buffer.read(ReadRequest(after, self._limit, self._isolation))
+        except EntryTrimmed:
+            if not track.from_first:
+                raise
+            (left,) = await track.opened.ledger.ledgers(-1, 1)
+            track.upto = Position(left.ledger_id, -1)
+            return True
+        track.from_first = False
         for entry in page.entries:
             if track.end is not None and entry.position > track.end:
                 track.upto = track.end

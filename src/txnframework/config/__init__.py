@@ -17,6 +17,7 @@ from txnframework.config._sections import (
     DomainSection,
     LedgerSection,
     MetadataSection,
+    RetentionSection,
     SubscriptionsSection,
     TransactionsSection,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "DomainSection",
     "LedgerSection",
     "MetadataSection",
+    "RetentionSection",
     "SubscriptionsSection",
     "TransactionsSection",
     "check_config",

@@ -85,11 +85,56 @@ class DomainOverride(Section, frozen=True, kw_only=True):
     pending_ack: Annotated[str, Meta(min_length=1)] | None = None
 
 
+class RetentionOverride(Section, frozen=True, kw_only=True):
+    """What one namespace keeps for longer or shorter; what is left out stays as in ``retention``."""
+
+    time_ms: Annotated[int, Meta(ge=-1)] | None = None
+    bytes: Annotated[int, Meta(ge=-1)] | None = None
+    backlog_time_ms: Annotated[int, Meta(ge=-1)] | None = None
+
+
 class NamespaceSection(Section, frozen=True, kw_only=True):
     """One namespace's overrides."""
 
     segment: DomainOverride = DomainOverride()
     persistent: DomainOverride = DomainOverride()
+    retention: RetentionOverride = RetentionOverride()
+
+
+class RetentionSection(Section, frozen=True, kw_only=True):
+    """What is kept of messages that every subscription has acknowledged; by default everything. Whole ledgers go."""
+
+    time_ms: Annotated[
+        int, Meta(ge=-1, description="How long acknowledged messages are kept; 0: not at all, -1: for ever.")
+    ] = -1
+    bytes: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            description="How many bytes of acknowledged messages each segment keeps at least; 0: none, -1: all. What"
+            " exceeds one of the two goes.",
+        ),
+    ] = -1
+    backlog_time_ms: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            description="How long messages are kept that a subscription has not acknowledged; after that they are lost"
+            " to it. The default: for ever.",
+        ),
+    ] = -1
+    ledger_age_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How old the first message of an open ledger becomes before the ledger is closed, where one of"
+            " the times is set: only closed ledgers go.",
+        ),
+    ] = 3_600_000
+    interval_ms: Annotated[
+        int, Meta(ge=1, description="The time between two rounds of trimming, and of finishing deletions.")
+    ] = 30_000
+    segments_max: Annotated[int, Meta(ge=1, description="How many segments one round looks at.")] = 100
 
 
 class TransactionsSection(Section, frozen=True, kw_only=True):
@@ -197,6 +242,7 @@ class Config(Section, frozen=True, kw_only=True):
     transactions: TransactionsSection = TransactionsSection()
     client: ClientSection = ClientSection()
     subscriptions: SubscriptionsSection = SubscriptionsSection()
+    retention: RetentionSection = RetentionSection()
     coordinators: Annotated[
         dict[str, dict[str, object]], Meta(description="Options of coordinators, one table for each name.")
     ] = {}
@@ -224,3 +270,9 @@ class Config(Section, frozen=True, kw_only=True):
             buffer=override.buffer or base.buffer,
             pending_ack=override.pending_ack or base.pending_ack,
         )
+
+    def retention_of(self, namespace: str) -> RetentionSection:
+        """Return what is kept of the topics in ``namespace``."""
+        override = self.namespaces.get(namespace, NamespaceSection()).retention
+        given = {key: value for key, value in msgspec.structs.asdict(override).items() if value is not None}
+        return msgspec.structs.replace(self.retention, **given)

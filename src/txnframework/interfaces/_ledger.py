@@ -6,7 +6,7 @@ from zope.interface import Attribute, Interface
 
 from txnframework.interfaces._metadata_store import IWatch
 from txnframework.model.ids import Branch
-from txnframework.model.ledger import Append, Appended, Counted, LedgerEntry, Tail
+from txnframework.model.ledger import Append, Appended, Counted, LedgerEntry, LedgerSummary, Tail
 from txnframework.model.positions import EntryRange, Limit, Position
 
 
@@ -65,6 +65,13 @@ class IManagedLedger(Interface):
 
         ``upto`` is the last entry counted (``entries.after`` when there is none); reads no data. For lag and
         admission.
+        """
+
+    async def ledgers(after: int, items_max: int) -> tuple[LedgerSummary, ...]:
+        """
+        Return the first ledgers that are left behind the ledger id ``after``, in order; reads no data.
+
+        The last of all is the open one. What is told of a closed ledger never changes.
         """
 
     async def find_time(published_ms: int) -> Position:

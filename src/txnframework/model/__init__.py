@@ -5,7 +5,15 @@ from __future__ import annotations
 from txnframework.model.acks import Ack, AckRequest, AckState, PendingAck, PendingAcks, ProcessedRange
 from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
-from txnframework.model.ledger import Append, Appended, Counted, LedgerEntry, ProducerSequence, Tail
+from txnframework.model.ledger import (
+    Append,
+    Appended,
+    Counted,
+    LedgerEntry,
+    LedgerSummary,
+    ProducerSequence,
+    Tail,
+)
 from txnframework.model.metadata import (
     Batch,
     Check,
@@ -71,6 +79,7 @@ __all__ = [
     "Key",
     "KeyRange",
     "LedgerEntry",
+    "LedgerSummary",
     "Limit",
     "OpenQuery",
     "Participant",

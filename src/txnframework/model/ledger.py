@@ -69,6 +69,26 @@ class LedgerEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerSummary:
+    """
+    One ledger of a row: how many entries, messages and bytes of data it holds.
+
+    ``appended_ms``: when its last entry was appended, by the store's clock; without meaning while it is empty.
+    """
+
+    ledger_id: int
+    entries: int
+    messages: int
+    bytes: int
+    appended_ms: int
+
+    @property
+    def last(self) -> Position:
+        """Where its last entry stands; while it is empty, the place before its first."""
+        return Position(self.ledger_id, self.entries - 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Counted:
     """How far a count came: ``messages`` stand in the entries up to and including ``upto``."""
 

@@ -20,6 +20,7 @@ _NUMBER_LIMIT = 10**_DIGITS
 _HEADER = "/txn"
 _OPERATION = "/txn-op"
 _ABORT_RECORD = "/txn-aborted"
+_TRIMMED = "/txn-trimmed"
 _APPLICATION = "/txn-app"
 _SUBSCRIPTION = "/subscription"
 _CURSOR = "/cursor"
@@ -135,6 +136,11 @@ def abort_record_of(path: str) -> tuple[str, int, TxnID, int]:
         _txn_id_of(path, txn_id),
         _number_of(path, branch),
     )
+
+
+def trimmed_key(segment: str) -> Key:
+    """Return the key of the record that tells when which ledgers of ``segment`` were gone."""
+    return Key(f"{_TRIMMED}/{escape(segment)}", segment)
 
 
 # -- applications, subscriptions, cursors, topics -----------------------------------------------------

@@ -10,6 +10,7 @@ key                                           document                 partition
 ``/txn/<txn>``                                ``TransactionHeader``    the transaction
 ``/txn-op/<txn>/<number>``                    ``Operation``            the transaction
 ``/txn-aborted/<segment>/<ledger>/<txn>/...`` ``AbortRecord``          the segment
+``/txn-trimmed/<segment>``                    ``TrimmedRecord``        the segment
 ``/txn-app/<application>``                    ``ApplicationRecord``    the application
 ``/subscription/<topic>/<name>``              ``SubscriptionRecord``   the topic
 ``/cursor/<segment>/<subscription>``          ``CursorRecord``         the segment
@@ -122,6 +123,13 @@ class AbortRecord(Document):
     """Entries of the branch in the ledger that the key names, all after ``after``, are aborted."""
 
     after: str
+
+
+class TrimmedRecord(Document):
+    """Every ledger of the segment below ``ledger`` was gone at ``at_ms``; from then on its abort records are kept."""
+
+    ledger: int
+    at_ms: int
 
 
 class CommittedBatchDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from txnframework.broker._history import HISTORY_BATCHES_MAX, with_processed
+from txnframework.broker._history import HISTORY_BATCHES_MAX, replayed_from, with_processed
 from txnframework.model import Position, ProcessedRange
 from txnframework.model.records import SubscriptionRecord
 
@@ -42,3 +42,18 @@ def test_a_batch_that_was_planned_anew_replaces_what_it_was() -> None:
     """One range for each batch and segment."""
     record = _added(SubscriptionRecord(), _range(1), _range(1, end=9))
     assert [(one.batch, one.end) for one in record.history] == [(1, "1:9")]
+
+
+def test_what_the_last_two_batches_consumed_may_be_replayed() -> None:
+    """A batch that was acknowledged may not have been noted by its pipeline; nobody begins before the one before it."""
+    record = SubscriptionRecord()
+    assert replayed_from(record, "s") is None
+    for batch in range(3):
+        consumed = ProcessedRange("q", batch, Position(1, batch), Position(1, batch + 1), 1)
+        record = with_processed(record, "s", consumed) or record
+    assert replayed_from(record, "s") == Position(1, 1)
+    record = with_processed(record, "other", ProcessedRange("q", 3, Position(5, 0), Position(5, 4), 1)) or record
+    assert replayed_from(record, "s") == Position(1, 2)
+    record = with_processed(record, "other", ProcessedRange("newer", 0, Position(5, 4), Position(5, 9), 2)) or record
+    assert replayed_from(record, "s") is None
+    assert replayed_from(record, "other") == Position(5, 0)

@@ -61,7 +61,7 @@ def test_namespace_overrides_one_domain() -> None:
         (
             {"metdata": {}},
             "there is no key 'metdata' here; did you mean 'metadata'? (allowed: buffers, client, coordinators, "
-            "dispatchers, domains, ledger, metadata, namespaces, pending_acks, subscriptions, transactions)",
+            "dispatchers, domains, ledger, metadata, namespaces, pending_acks, retention, subscriptions, transactions)",
         ),
         (
             {"domains": {"segment": {"bufer": "x"}}},

@@ -5,7 +5,18 @@ from __future__ import annotations
 from zope.interface import implementer
 
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IWatch
-from txnframework.model import Append, Appended, Branch, Counted, EntryRange, LedgerEntry, Limit, Position, Tail
+from txnframework.model import (
+    Append,
+    Appended,
+    Branch,
+    Counted,
+    EntryRange,
+    LedgerEntry,
+    LedgerSummary,
+    Limit,
+    Position,
+    Tail,
+)
 from txnframework_memory._link import Link, Pause
 from txnframework_memory._rows import Row, Rows
 from txnframework_memory._watch import Watch
@@ -41,6 +52,10 @@ class MemoryManagedLedger:
     async def count(self, entries: EntryRange, messages_max: int) -> Counted:
         """Return how far ``messages_max`` messages reach into a range."""
         return await self.link.read(lambda: self._row.count(entries, messages_max))
+
+    async def ledgers(self, after: int, items_max: int) -> tuple[LedgerSummary, ...]:
+        """Return the first ledgers that are left behind one."""
+        return await self.link.read(lambda: self._row.ledgers(after, items_max))
 
     async def find_time(self, published_ms: int) -> Position:
         """Return the position before the first entry of this time or later."""

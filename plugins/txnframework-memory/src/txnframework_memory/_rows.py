@@ -14,6 +14,7 @@ from txnframework.model import (
     Counted,
     EntryRange,
     LedgerEntry,
+    LedgerSummary,
     Limit,
     Position,
     ProducerSequence,
@@ -92,6 +93,16 @@ def _size(copy: Copy) -> int:
     return copy.sequence.last - copy.sequence.first + 1
 
 
+def _summary(ledger_id: int, ledger: list[Stored]) -> LedgerSummary:
+    return LedgerSummary(
+        ledger_id,
+        len(ledger),
+        sum(stored.messages for stored in ledger),
+        sum(len(stored.data) for stored in ledger),
+        ledger[-1].appended_ms if ledger else 0,
+    )
+
+
 class Row:
     """One row of ledgers."""
 
@@ -157,6 +168,12 @@ class Row:
                 break
             counted = Counted(stored.position, total)
         return counted
+
+    def ledgers(self, after: int, items_max: int) -> tuple[LedgerSummary, ...]:
+        """Return the first ledgers that are left behind one."""
+        self.require_present()
+        left = [ledger_id for ledger_id in self._ledgers if ledger_id > after]
+        return tuple(_summary(ledger_id, self._ledgers[ledger_id]) for ledger_id in left[:items_max])
 
     def find_time(self, published_ms: int) -> Position:
         """Return the position before the first entry of this time or later."""

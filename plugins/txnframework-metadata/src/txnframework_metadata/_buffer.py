@@ -25,10 +25,11 @@ from txnframework.plugin import SegmentContext, options_as
 from txnframework_metadata._announcements import Announcements
 from txnframework_metadata._appending import Appending
 from txnframework_metadata._intents import Intents
-from txnframework_metadata._materializing import Trimming, settle_writes
+from txnframework_metadata._materializing import settle_writes
 from txnframework_metadata._options import BufferOptions
 from txnframework_metadata._outcomes import branch_outcome
 from txnframework_metadata._segment_view import SegmentView
+from txnframework_metadata._trimming import Trimming
 from txnframework_metadata._watching import first_of
 
 
@@ -58,7 +59,7 @@ class MetadataBuffer:
             context.ledger,
             context.store,
             context.environment,
-            context.transactions.abort_retention_ms,
+            context.transactions,
             options,
         )
         self._recovering = asyncio.Lock()
@@ -154,11 +155,14 @@ class MetadataBuffer:
         await self._ready()
         reading = await self._view.refresh()
         # What is open now counts, not what was announced: a transaction must never lose entries it may still commit.
-        below = min(ledger_id, reading.seen.max_read.ledger_id)
+        # Where everything is decided to the end, closed ledgers hold nothing else.
+        tail, decided = reading.tail, reading.seen.max_read
+        below = min(ledger_id, tail.open_ledger_id if decided >= tail.last_confirmed else decided.ledger_id)
         # The ledger remembers sequences for longer than abort records are kept, so it is told now what was aborted.
         # Everything in these ledgers was decided in that reading, and nobody can append to them any more.
-        first_seen = self._trimming.first_seen
-        aborted = await self._view.aborted_between(first_seen, below - 1) if first_seen < below else frozenset()
+        oldest = await self._ledger.ledgers(-1, 1)
+        first_left = oldest[0].ledger_id if oldest else below
+        aborted = await self._view.aborted_between(first_left, below - 1) if first_left < below else frozenset()
         swept, first = await self._trimming.trim(below, aborted)
         self._view.aborted.drop_below(first)
         return swept

@@ -87,6 +87,9 @@ class Stores:
         for topic in topics:
             process.run(self.host.topics.create(TopicName.parse(topic), segments))
 
+    def subscribe(self, topic: str, name: str) -> None:
+        process.run(self.host.topics.subscribe(TopicName.parse(topic), name, "earliest"))
+
     def split(self, topic: str, segment_id: int) -> None:
         process.run(self.host.topics.split(TopicName.parse(topic), segment_id))
 

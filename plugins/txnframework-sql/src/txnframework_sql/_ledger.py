@@ -10,7 +10,18 @@ from zope.interface import implementer
 from txnframework.environment import Environment
 from txnframework.errors import Closed
 from txnframework.interfaces import IManagedLedger, IWatch
-from txnframework.model import Append, Appended, Branch, Counted, EntryRange, LedgerEntry, Limit, Position, Tail
+from txnframework.model import (
+    Append,
+    Appended,
+    Branch,
+    Counted,
+    EntryRange,
+    LedgerEntry,
+    LedgerSummary,
+    Limit,
+    Position,
+    Tail,
+)
 from txnframework_sql import _append, _entry_rows, _ledger_rows, _trim
 from txnframework_sql._bridge import Bridge
 from txnframework_sql._changes import LedgerChange
@@ -66,6 +77,10 @@ class SqlManagedLedger:
     async def count(self, entries: EntryRange, messages_max: int) -> Counted:
         """Return how far ``messages_max`` messages reach into the range."""
         return await self._read(lambda database: _entry_rows.count(database, self.managed, entries, messages_max))
+
+    async def ledgers(self, after: int, items_max: int) -> tuple[LedgerSummary, ...]:
+        """Return the first ledgers that are left behind one."""
+        return await self._read(lambda database: _ledger_rows.summaries(database, self.managed, after, items_max))
 
     async def find_time(self, published_ms: int) -> Position:
         """Return the position before the first entry that was appended at or after ``published_ms``."""

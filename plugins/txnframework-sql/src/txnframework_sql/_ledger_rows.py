@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, insert, select, update
 
 from txnframework.errors import LedgerNotFound
-from txnframework.model import Position, Tail
+from txnframework.model import LedgerSummary, Position, Tail
 from txnframework_sql._changes import LedgerChange
 from txnframework_sql._database import Database
 from txnframework_sql._records import next_number
@@ -49,6 +49,16 @@ _END = (
     )
     .select_from(managed_ledgers.join(ledger_segments, _SEGMENT.ledger_id == _MANAGED.open_ledger_id))
     .where(_MANAGED.id == bindparam("of_managed_id"), _MANAGED.name.is_not(None))
+)
+_SUMMARIES = (
+    select(_SEGMENT.ledger_id, _SEGMENT.entries, _SEGMENT.messages, _SEGMENT.bytes, _SEGMENT.appended_ms)
+    .where(
+        _SEGMENT.managed_id == bindparam("of_managed_id"),
+        _SEGMENT.ledger_id > bindparam("after"),
+        _SEGMENT.trimming == 0,
+    )
+    .order_by(_SEGMENT.ledger_id)
+    .limit(bindparam("items"))
 )
 _ROLL = (
     update(managed_ledgers)
@@ -134,6 +144,13 @@ def end_state(database: Database, managed_id: int) -> tuple[int, ...] | None:
     """Return what differs after every change of a managed ledger's tail; None: it was deleted."""
     found = database.row(_END, of_managed_id=managed_id)
     return None if found is None else tuple(found[:5])
+
+
+def summaries(database: Database, managed: Managed, after: int, items_max: int) -> tuple[LedgerSummary, ...]:
+    """Return the first ledgers that are left behind one."""
+    end_of(database, managed)
+    rows = database.rows(_SUMMARIES, of_managed_id=managed.id, after=after, items=items_max)
+    return tuple(LedgerSummary(*row) for row in rows)
 
 
 def roll(database: Database, managed: Managed) -> Tail:

@@ -6,7 +6,7 @@ import pytest
 
 from txnframework.errors import Closed, EntryTrimmed
 from txnframework.interfaces import IManagedLedger
-from txnframework.model import EARLIEST, Append, Counted, EntryRange, Position
+from txnframework.model import EARLIEST, Append, Counted, EntryRange, LedgerSummary, Position
 from txnframework.testing._suites._ledger._case import (
     MANY,
     NAME,
@@ -86,6 +86,28 @@ class TailRules(LedgerStoreRules):
             assert await ledger.tail() == before
             assert [entry.data for entry in await read_range(ledger, EntryRange(b, c))] == [b"c"]
             assert await ledger.trim(a.ledger_id, NONE) == c.ledger_id, "trimming again changes nothing"
+
+    async def test_ledgers(self) -> None:
+        """What is left is told ledger by ledger, in pages, the open one last: entries, messages, bytes, last time."""
+        async with self.data.open() as store, self.data.open() as other:
+            ledger = await store.create(NAME)
+            (empty,) = await ledger.ledgers(-1, 10)
+            assert (empty.ledger_id, empty.entries) == ((await ledger.tail()).open_ledger_id, 0)
+            (a,) = await rolled(ledger, b"aa")
+            await ledger.append((Append(b"b", 3), Append(b"bcd", 4)), None)
+            await self.data.pass_time(1_000)
+            (c,) = await append(await other.open(NAME), b"c")
+            for one in (ledger, await other.open(NAME)):
+                first, second = await one.ledgers(-1, 10)
+                assert first == LedgerSummary(a.ledger_id, 1, 1, 2, first.appended_ms)
+                assert first.last == a
+                assert (second.last, second.entries, second.messages, second.bytes) == (c, 3, 8, 5)
+                assert first.appended_ms <= second.appended_ms - 1_000
+                assert await one.ledgers(-1, 1) == (first,)
+                assert await one.ledgers(a.ledger_id, 10) == (second,)
+                assert await one.ledgers(c.ledger_id, 10) == ()
+            await ledger.trim(c.ledger_id, NONE)
+            assert await ledger.ledgers(-1, 10) == (second,)
 
     async def test_open_ledger_is_not_trimmed(self) -> None:
         """Whatever id is given, the open ledger stays with its entries, and appends go on."""

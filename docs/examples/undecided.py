@@ -1,0 +1,16 @@
+"""Leave a transaction open, as a program does that is stuck: what it sent is nobody's business yet."""
+
+import asyncio
+
+import txnframework
+
+
+async def main() -> None:
+    async with txnframework.open() as client, await client.producer("invoices") as invoices:
+        txn = client.transaction(outlives_client=True)
+        await txn.begin()
+        await invoices.send(b"not yet", txn=txn)
+        print(txn.id)
+
+
+asyncio.run(main())

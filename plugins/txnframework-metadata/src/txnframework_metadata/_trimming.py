@@ -1,0 +1,84 @@
+"""Trimming one segment's ledgers, and the abort records that nobody can need any more."""
+
+from __future__ import annotations
+
+from txnframework.config import TransactionsSection
+from txnframework.environment import Environment
+from txnframework.interfaces import IManagedLedger, IMetadataStore
+from txnframework.model.ids import Branch
+from txnframework.model.metadata import Expect, Put
+from txnframework.model.paths import abort_records_range, trimmed_key
+from txnframework.model.records import TrimmedRecord, decode, encode
+from txnframework.model.transactions import Swept
+from txnframework_metadata._options import BufferOptions
+
+
+class Trimming:
+    """
+    Trims ledgers, and the abort records of ledgers that were gone ``abort_retention_ms`` ago: who fetched an entry
+    before its ledger went still finds out that it is aborted.
+
+    One record tells since when which ledgers are gone, so that any process can go on, however short each one lives.
+    What it says is true whoever wrote it, so writers need not compare. It is written when abort records begin to wait,
+    and again when they are collected: a ledger that goes while others wait begins to count once those are done, and its
+    records stay for up to twice the time.
+    """
+
+    def __init__(
+        self,
+        segment: str,
+        ledger: IManagedLedger,
+        store: IMetadataStore,
+        environment: Environment,
+        transactions: TransactionsSection,
+        options: BufferOptions,
+    ) -> None:
+        self._segment = segment
+        self._ledger = ledger
+        self._store = store
+        self._environment = environment
+        # Whoever wrote the record may have had another clock.
+        self._kept_ms = transactions.abort_retention_ms + transactions.max_clock_skew_ms
+        self._options = options
+        self._key = trimmed_key(segment)
+
+    async def trim(self, below_ledger_id: int, aborted: frozenset[Branch]) -> tuple[Swept, int]:
+        """
+        Trim below a ledger, where everything is decided and ``aborted`` are the branches that do not count.
+
+        Return what was done and the first ledger left.
+        """
+        first = await self._ledger.trim(below_ledger_id, aborted)
+        # The time is taken after the ledgers went, never before.
+        now_ms = self._environment.now_ms()
+        return await self._collect(first, now_ms), first
+
+    async def _collect(self, first: int, now_ms: int) -> Swept:
+        """Delete a page of abort records whose time has come; note since when others wait."""
+        record = await self._store.get(self._key)
+        noted = None if record is None else decode(TrimmedRecord, record)
+        done = 0
+        if noted is not None:
+            due_ms = noted.at_ms + self._kept_ms
+            if due_ms > now_ms:
+                return Swept(0, 0, due_ms)
+            done, more = await self._delete_below(min(first, noted.ledger))
+            if more:
+                return Swept(done, 1, now_ms)
+        if await self._any_below(first):
+            await self._store.put(Put(self._key, encode(TrimmedRecord(ledger=first, at_ms=now_ms)), Expect.ANY))
+            return Swept(done, 0, now_ms + self._kept_ms)
+        if noted is not None:
+            await self._store.delete(self._key, Expect.ANY)
+        return Swept(done, 0)
+
+    async def _any_below(self, ledger_id: int) -> bool:
+        page = await self._store.scan(abort_records_range(self._segment, 0, ledger_id), 1)
+        return bool(page.records)
+
+    async def _delete_below(self, ledger_id: int) -> tuple[int, bool]:
+        """Delete a page of abort records of ledgers before this one; return how many, and whether there are more."""
+        page = await self._store.scan(abort_records_range(self._segment, 0, ledger_id), self._options.page_records)
+        for record in page.records:
+            await self._store.delete(record.key, Expect.ANY)
+        return len(page.records), page.resume is not None

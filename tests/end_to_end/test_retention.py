@@ -1,0 +1,208 @@
+"""What is trimmed, and what is never."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from txnframework import Client
+from txnframework.errors import Unavailable
+from txnframework.model import Ack, LedgerSummary, Position, ProcessedRange, TopicName
+from txnframework.testing.clock import VirtualEnvironment
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+AT_ONCE = {"time_ms": 0}
+
+
+async def ledger_of(client: Client, topic: str, segment_id: int = 0) -> tuple[LedgerSummary, ...]:
+    """Return what is left of a segment."""
+    layout = await client.layout(topic)
+    opened = await client.host.segment(str(layout.name_of(segment_id)))
+    return await opened.ledger.ledgers(-1, 100)
+
+
+async def send_rolled(client: Client, topic: str, *values: bytes) -> None:
+    """Send each value into a ledger of its own."""
+    layout = await client.layout(topic)
+    async with await client.producer(topic) as producer:
+        for value in values:
+            sent = await producer.send(value)
+            assert sent.segment in {str(layout.name_of(one)) for one in layout.segments}
+            await (await client.host.segment(sent.segment)).ledger.roll()
+
+
+def _upto(position: Position) -> Ack:
+    return Ack(position, cumulative=True)
+
+
+def test_by_default_everything_stays(stores: Stores) -> None:
+    """Acknowledged or not."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            await send_rolled(client, "orders", b"1", b"2")
+            await client.host.upkeep.round()
+            assert await stores.read(client, "orders") == [b"1", b"2"]
+
+    stores.run(work())
+
+
+def test_what_every_subscription_acknowledged_goes(stores: Stores) -> None:
+    """Whole closed ledgers below the slowest cursor; a subscription that is given up holds nothing back."""
+
+    async def work() -> None:
+        async with stores.open(retention=AT_ONCE) as client:
+            await client.create_topic("orders")
+            slow = await client.consumer("orders", "slow", start="earliest")
+            fast = await client.consumer("orders", "fast", start="earliest")
+            await send_rolled(client, "orders", b"1", b"2", b"3")
+            for _ in range(3):
+                await fast.ack(await fast.receive())
+            await slow.ack(await slow.receive())
+            await client.host.upkeep.round()
+            assert await stores.read(client, "orders") == [b"2", b"3"]
+            assert await stores.receive(slow, 2) == [b"2", b"3"]
+            await slow.close()
+            await client.topics.unsubscribe(TopicName.parse("orders"), "slow")
+            await client.host.upkeep.round()
+            assert await stores.read(client, "orders") == []
+            await send_rolled(client, "orders", b"4")
+            assert await stores.receive(fast, 1) == [b"4"]
+            await client.host.upkeep.round()
+            assert await stores.read(client, "orders") == [b"4"]
+            await fast.close()
+        async with stores.open() as client:
+            fast = await client.consumer("orders", "fast")
+            assert await stores.receive(fast, 1) == [b"4"]
+            await fast.close()
+
+    stores.run(work())
+
+
+def test_pending_acknowledgments_and_open_transactions_hold_back(stores: Stores) -> None:
+    """What a transaction acknowledged comes back if it aborts; what it wrote is not there yet."""
+
+    async def work() -> None:
+        async with stores.open(retention=AT_ONCE) as client:
+            await client.create_topic("orders")
+            await client.create_topic("free")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            await send_rolled(client, "orders", b"1")
+            producer = await client.producer("free")
+            txn = client.transaction()
+            await txn.begin()
+            await consumer.ack(await consumer.receive(), txn=txn)
+            sent = await producer.send(b"open", txn=txn)
+            await (await client.host.segment(sent.segment)).ledger.roll()
+            await client.host.upkeep.round()
+            assert await stores.read(client, "orders") == [b"1"]
+            await txn.commit()
+            assert await stores.read(client, "free") == [b"open"]
+            await consumer.close()
+        async with stores.open(retention=AT_ONCE) as client:
+            await client.host.coordinator()
+            await client.host.upkeep.round()
+            assert await stores.read(client, "orders") == []
+            assert await stores.read(client, "free") == []
+
+    stores.run(work())
+
+
+def test_the_last_batches_of_a_pipeline_stay(stores: Stores) -> None:
+    """A batch that was acknowledged may be replayed, and has to read the same again."""
+
+    async def work() -> None:
+        async with stores.open(retention=AT_ONCE) as client:
+            await client.create_topic("orders")
+            consumer = await client.consumer("orders", "pipeline", start="earliest")
+            await consumer.close()
+            await send_rolled(client, "orders", *(b"%d" % number for number in range(5)))
+            ledgers = await ledger_of(client, "orders")
+            name = str((await client.layout("orders")).name_of(0))
+            cursor = (await client.host.subscription(str(TopicName.parse("orders")), "pipeline", name)).cursor
+            start = Position(0, -1)
+            for batch, ledger in enumerate(ledgers[:-1]):
+                processed = ProcessedRange("query", batch, start, ledger.last, 1)
+                await cursor.apply((await cursor.load()).incarnation, (_upto(ledger.last),), processed)
+                start = ledger.last
+            await client.host.upkeep.round()
+            assert await stores.read(client, "orders") == [b"3", b"4"]
+
+    stores.run(work())
+
+
+def test_a_backlog_that_is_too_old_is_lost_by_an_explicit_rule_only(memory: Stores) -> None:
+    """The open ledger is closed when it is old, so that its messages go too; the namespace's own rule counts."""
+
+    async def work() -> None:
+        clock = memory.environment = VirtualEnvironment()
+        rule = {"backlog_time_ms": 1_000, "ledger_age_ms": 500, "interval_ms": 10_000_000}
+        kept = {"public/default": {"retention": {"backlog_time_ms": -1}}}
+        async with memory.open(retention=rule) as client, memory.open(retention=rule, namespaces=kept) as keeping:
+            await client.create_topic("orders")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            await consumer.close()
+            async with await client.producer("orders") as producer:
+                await producer.send(b"1")
+                await clock.advance(600)
+                await keeping.host.upkeep.round()
+                await client.host.upkeep.round()  # the other one has the lease
+                assert len(await ledger_of(client, "orders")) == 1
+                await keeping.host.close()
+                await client.host.upkeep.round()
+                await producer.send(b"2")
+            assert await memory.read(client, "orders") == [b"1", b"2"]
+            await client.host.upkeep.round()
+            assert await memory.read(client, "orders") == [b"1", b"2"]
+            await clock.advance(500)
+            await client.host.upkeep.round()
+            assert await memory.read(client, "orders") == [b"2"]
+            consumer = await client.consumer("orders", "billing")
+            assert await memory.receive(consumer, 1) == [b"2"]
+            await consumer.close()
+
+    memory.run(work())
+
+
+def test_rounds_come_by_themselves(memory: Stores) -> None:
+    """In the background, at the interval, a topic after the other and on from there, each segment of a split too."""
+
+    async def work() -> None:
+        clock = memory.environment = VirtualEnvironment()
+        async with memory.open(retention=AT_ONCE | {"interval_ms": 100, "segments_max": 1}) as client:
+            for topic in ("one", "two"):
+                await client.create_topic(topic)
+                await send_rolled(client, topic, b"old")
+            await client.split("one", 0)
+            await send_rolled(client, "one", b"low", b"high", b"more")
+            await clock.advance(1_000)
+            assert await memory.read(client, "one") == []
+            assert await memory.read(client, "two") == []
+
+    memory.run(work())
+
+
+def test_a_segment_that_cannot_be_trimmed_keeps_no_other_from_it(memory: Stores) -> None:
+    """A failure is left to a later round."""
+
+    async def work() -> None:
+        async with memory.open(retention=AT_ONCE) as client:
+            for topic in ("one", "two"):
+                await client.create_topic(topic)
+                await send_rolled(client, topic, b"old")
+            opened = await client.host.segment(str((await client.layout("one")).name_of(0)))
+            trim = opened.buffer.trim
+
+            async def failing(ledger_id: int) -> None:
+                raise Unavailable("it is away")
+
+            opened.buffer.trim = failing
+            await client.host.upkeep.round()
+            assert (await memory.read(client, "one"), await memory.read(client, "two")) == ([b"old"], [])
+            opened.buffer.trim = trim
+            await client.host.upkeep.round()
+            assert await memory.read(client, "one") == []
+
+    memory.run(work())
