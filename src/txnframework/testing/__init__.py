@@ -28,11 +28,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from txnframework.testing._suites.buffer import BufferSuite
     from txnframework.testing._suites.coordinator import CoordinatorSuite
+    from txnframework.testing._suites.dispatcher import DispatcherSuite
     from txnframework.testing._suites.ledger_store import LedgerStoreSuite
     from txnframework.testing._suites.metadata_store import MetadataStoreSuite
     from txnframework.testing._suites.pending_ack import PendingAckSuite
     from txnframework.testing.capabilities import OfKind, requires
     from txnframework.testing.clock import VirtualEnvironment, run_ready
+    from txnframework.testing.dispatchers import DispatcherHarness
     from txnframework.testing.harness import Belonging, Crashing, Disconnecting, Harness
     from txnframework.testing.world import World, WorldHarness
 
@@ -42,6 +44,8 @@ __all__ = [
     "CoordinatorSuite",
     "Crashing",
     "Disconnecting",
+    "DispatcherHarness",
+    "DispatcherSuite",
     "Harness",
     "LedgerStoreSuite",
     "MetadataStoreSuite",
@@ -60,6 +64,8 @@ _HOMES = {
     "CoordinatorSuite": "_suites.coordinator",
     "Crashing": "harness",
     "Disconnecting": "harness",
+    "DispatcherHarness": "dispatchers",
+    "DispatcherSuite": "_suites.dispatcher",
     "Harness": "harness",
     "LedgerStoreSuite": "_suites.ledger_store",
     "MetadataStoreSuite": "_suites.metadata_store",

@@ -1,0 +1,1 @@
+"""Rules of IDispatcher, by topic."""

@@ -1,0 +1,54 @@
+"""What the rules of the dispatcher role share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from txnframework.interfaces import IDispatcher
+from txnframework.model import Candidate, ConsumerInfo, Position
+from txnframework.testing._suites._base import Suite
+from txnframework.testing.capabilities import OfKind
+from txnframework.testing.harness import Harness
+
+EXCLUSIVE = OfKind("subscription_type", "exclusive")
+FAILOVER = OfKind("subscription_type", "failover")
+SHARED = OfKind("subscription_type", "shared")
+KEY_SHARED = OfKind("subscription_type", "key_shared")
+
+
+class DispatcherRules(Suite):
+    """Rules of one dispatcher."""
+
+    capabilities: ClassVar[tuple[Any, ...]] = (EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED)
+    data: Harness[IDispatcher]
+
+
+def at(entry: int) -> Position:
+    """Return the place of a message."""
+    return Position(1, entry, 0)
+
+
+def offered(*entries: int, key: bytes | None = None, count: int = 0) -> tuple[Candidate, ...]:
+    """Return messages that wait."""
+    return tuple(Candidate(at(entry), key, count) for entry in entries)
+
+
+def keyed(**entries: str) -> tuple[Candidate, ...]:
+    """Return messages with keys, as ``m0="a", m1="b"``."""
+    return tuple(Candidate(at(int(name[1:])), key.encode(), 0) for name, key in entries.items())
+
+
+def released(*entries: int) -> frozenset[Position]:
+    """Return positions to release."""
+    return frozenset(map(at, entries))
+
+
+async def attach(dispatcher: IDispatcher, consumer_id: int, permits: int = 0, priority: int = 0) -> None:
+    """Attach a consumer whose name is its number."""
+    await dispatcher.attach(ConsumerInfo(consumer_id, f"consumer-{consumer_id}", priority, permits))
+
+
+async def assigned(dispatcher: IDispatcher, waiting: Iterable[Candidate]) -> list[tuple[int, int]]:
+    """Return consumer and entry of what is assigned."""
+    return [(one.consumer_id, one.position.entry_id) for one in await dispatcher.assign(tuple(waiting))]

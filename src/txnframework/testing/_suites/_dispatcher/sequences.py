@@ -1,0 +1,173 @@
+"""Random sequences of calls, checked against a plain account of who has what."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from txnframework.errors import ConsumerBusy
+from txnframework.interfaces import IDispatcher
+from txnframework.model import Assignment, Candidate, ConsumerInfo, Position
+from txnframework.testing._suites._dispatcher._case import DispatcherRules, at
+
+STEPS = 400
+CONSUMERS = 5
+KEYS = (None, None, b"", b"a", b"b", b"c", b"d")
+READ_AHEAD = 12
+
+
+@dataclass
+class Account:
+    """Who may take how many, what is outstanding at whom, and what waits; checks every answer of a dispatcher."""
+
+    kind: str
+    permits: dict[int, int] = field(default_factory=dict)
+    infos: dict[int, ConsumerInfo] = field(default_factory=dict)
+    waiting: dict[Position, Candidate] = field(default_factory=dict)
+    outstanding: dict[Position, tuple[int, Candidate]] = field(default_factory=dict)
+    active: int | None = None
+    next_entry: int = 0
+    next_consumer: int = 1
+
+    # -- what happened --------------------------------------------------------------------------------
+
+    def attached(self, info: ConsumerInfo) -> None:
+        """Note a consumer that was let in."""
+        if info.consumer_id not in self.infos:
+            assert self.kind != "exclusive" or not self.infos, "two consumers of an exclusive subscription"
+            self.infos[info.consumer_id] = info
+            self.permits[info.consumer_id] = info.permits
+            self._choose()
+
+    def detached(self, consumer_id: int, returned: frozenset[Position]) -> None:
+        """Check what a consumer gave back that left."""
+        held = {position for position, (holder, _) in self.outstanding.items() if holder == consumer_id}
+        assert returned == (held if consumer_id in self.infos else set())
+        self.infos.pop(consumer_id, None)
+        self.permits.pop(consumer_id, None)
+        if self.active == consumer_id:
+            self.active = None
+            self._choose()
+
+    def released(self, positions: frozenset[Position], again: bool) -> None:
+        """Note what is not outstanding any more; with ``again`` it waits."""
+        for position in positions:
+            _, candidate = self.outstanding.pop(position)
+            if again:
+                self.waiting[position] = Candidate(position, candidate.key, candidate.redelivery_count + 1)
+
+    def offer(self) -> tuple[Candidate, ...]:
+        """Return what waits, in reading order, as far as was read ahead."""
+        return tuple(self.waiting[position] for position in sorted(self.waiting))[:READ_AHEAD]
+
+    def assigned(self, offer: tuple[Candidate, ...], answer: tuple[Assignment, ...]) -> None:
+        """Check an answer, one assignment after the other, and that nothing was left that could have been assigned."""
+        places = [candidate.position for candidate in offer]
+        chosen = [one.position for one in answer]
+        assert chosen == [place for place in places if place in set(chosen)], "not in reading order, or not offered"
+        takers = {one.position: one.consumer_id for one in answer}
+        held_up: set[bytes | None] = set()
+        for candidate in offer:
+            group = self._group(candidate)
+            taker = takers.get(candidate.position)
+            if taker is None:
+                assert group in held_up or not self._can_take(candidate), f"{candidate} was left although it could go"
+                if group is not None:
+                    held_up.add(group)
+                continue
+            assert group is None or group not in held_up, f"{candidate} overtakes what stands before it"
+            self._take(candidate, taker)
+
+    # -- the rules ------------------------------------------------------------------------------------
+
+    def _group(self, candidate: Candidate) -> bytes | None:
+        """Return what a message is kept in order with; None: with nothing."""
+        if self.kind == "shared":
+            return None
+        return candidate.key if self.kind == "key_shared" else b"everything"
+
+    def _holders(self, group: bytes | None) -> set[int]:
+        return {holder for holder, one in self.outstanding.values() if group is not None and self._group(one) == group}
+
+    def _takers(self, candidate: Candidate) -> set[int]:
+        """Return who may be assigned this message now."""
+        able = {consumer for consumer, permits in self.permits.items() if permits > 0}
+        holders = self._holders(self._group(candidate))
+        if holders:
+            able &= holders
+        if self.kind == "failover":
+            able &= {self.active} if self.active is not None else set()
+        if self.kind == "shared":
+            first = min((self.infos[one].priority for one in able), default=0)
+            able = {one for one in able if self.infos[one].priority == first}
+        return able
+
+    def _can_take(self, candidate: Candidate) -> bool:
+        return bool(self._takers(candidate))
+
+    def _take(self, candidate: Candidate, taker: int) -> None:
+        assert taker in self._takers(candidate), f"{candidate} may not go to consumer {taker}"
+        self.permits[taker] -= 1
+        self.outstanding[candidate.position] = (taker, candidate)
+        del self.waiting[candidate.position]
+
+    def _choose(self) -> None:
+        if self.active is None and self.infos:
+            self.active = min(self.infos.values(), key=lambda one: one.priority).consumer_id
+
+
+class SequenceRules(DispatcherRules):
+    """Whatever happens in whatever order, no rule is broken."""
+
+    @pytest.mark.parametrize("seed", range(12))
+    async def test_random_sequences(self, seed: int) -> None:
+        """
+        Permits are never exceeded, order is kept, nothing is assigned twice, and nothing waits that could go.
+
+        If this fails, the seed gives the same sequence again.
+        """
+        chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
+        async with self.data.open() as dispatcher:
+            account = Account(dispatcher.subscription_type)
+            for _ in range(STEPS):
+                await self.step(dispatcher, account, chance)
+
+    async def step(self, dispatcher: IDispatcher, account: Account, chance: random.Random) -> None:
+        """Do one thing that a broker does, then offer what waits."""
+        consumer_id = chance.choice([*account.infos, account.next_consumer])
+        some = frozenset(position for position in sorted(account.outstanding) if chance.random() < 0.4)
+        match chance.choice(("attach", "attach", "detach", "permit", "permit", "done", "again", "read", "read")):
+            case "attach" if len(account.infos) < CONSUMERS:
+                # An id that left never comes again; one that is there may attach again.
+                account.next_consumer = max(account.next_consumer, consumer_id + 1)
+                info = ConsumerInfo(consumer_id, f"c{consumer_id}", chance.randint(0, 2), chance.randint(0, 3))
+                try:
+                    await dispatcher.attach(info)
+                except ConsumerBusy:
+                    assert account.kind == "exclusive"
+                    assert account.infos
+                else:
+                    account.attached(info)
+            case "detach":
+                account.detached(consumer_id, await dispatcher.detach(consumer_id))
+            case "permit":
+                messages = chance.randint(1, 4)
+                await dispatcher.permit(consumer_id, messages)
+                if consumer_id in account.permits:
+                    account.permits[consumer_id] += messages
+            case "done":
+                account.released(some, again=False)
+                await dispatcher.released(some)
+            case "again":
+                account.released(some, again=True)
+                await dispatcher.released(some)
+            case "read":
+                for _ in range(chance.randint(1, 5)):
+                    position = at(account.next_entry)
+                    account.waiting[position] = Candidate(position, chance.choice(KEYS), 0)
+                    account.next_entry += 1
+        offer = account.offer()
+        if offer:
+            account.assigned(offer, await dispatcher.assign(offer))

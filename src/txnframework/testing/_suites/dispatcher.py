@@ -1,0 +1,26 @@
+"""The suite of IDispatcher, of every subscription type."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from txnframework.interfaces import IDispatcher
+from txnframework.testing._suites._dispatcher.every_type import EveryTypeRules
+from txnframework.testing._suites._dispatcher.sequences import SequenceRules
+from txnframework.testing._suites._dispatcher.types import (
+    ExclusiveRules,
+    FailoverRules,
+    KeySharedRules,
+    SharedRules,
+)
+from txnframework.testing.harness import Harness
+
+
+class DispatcherSuite(SequenceRules, KeySharedRules, SharedRules, FailoverRules, ExclusiveRules, EveryTypeRules):
+    """
+    Every rule of a dispatcher: subclass as ``TestX(DispatcherSuite)`` and name the harness, a ``DispatcherHarness``.
+
+    The rules of the other subscription types are skipped.
+    """
+
+    harness: ClassVar[type[Harness[IDispatcher]]]
