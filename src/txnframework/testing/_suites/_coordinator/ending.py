@@ -100,6 +100,15 @@ class EndRules(CoordinatorRules):
                 with pytest.raises(NotTransactionOwner):
                     await world.coordinator.end(End(began.txn_id, action, "eve"))
 
+    async def test_operators(self) -> None:
+        """An operator ends a transaction of any principal, and it stays that principal's."""
+        async with self.data.open() as world, self.data.open() as other:
+            for action in Action:
+                began = await open_for(world, TIMEOUT_MS, "ada")
+                ended = await other.coordinator.end(End(began.txn_id, action, "eve", operator=True))
+                assert ended.principal == "ada"
+                assert await world.coordinator.end(End(began.txn_id, action, "ada")) == ended
+
     async def test_no_principal(self) -> None:
         """A transaction without a principal may be ended by whoever knows its id."""
         async with self.data.open() as world:

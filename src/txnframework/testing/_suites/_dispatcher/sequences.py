@@ -12,7 +12,7 @@ from txnframework.interfaces import IDispatcher
 from txnframework.model import Assignment, Candidate, ConsumerInfo, Position
 from txnframework.testing._suites._dispatcher._case import DispatcherRules, at
 
-STEPS = 400
+STEPS = 250
 CONSUMERS = 5
 KEYS = (None, None, b"", b"a", b"b", b"c", b"d")
 READ_AHEAD = 12

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from txnframework.errors import TransactionConflict, TransactionNotFound
+from txnframework.errors import NotTransactionOwner, TransactionConflict, TransactionNotFound
 from txnframework.interfaces import IPendingAckStore
-from txnframework.model import AckRequest, Branch, TxnID
+from txnframework.model import AckRequest, Begin, Branch, TxnID
 from txnframework.testing._suites._pending_ack._case import (
     PendingAckRules,
     add,
@@ -17,7 +17,7 @@ from txnframework.testing._suites._pending_ack._case import (
     is_free,
     single,
 )
-from txnframework.testing._suites._processes import abort, begin, commit
+from txnframework.testing._suites._processes import TIMEOUT_MS, abort, begin, commit
 from txnframework.testing.world import OTHER_SUBSCRIPTION
 
 
@@ -139,6 +139,22 @@ class AddRules(PendingAckRules):
             with pytest.raises(TransactionNotFound):
                 await add(world, TxnID(known.coordinator, known.number + 10**6), *single(0))
             assert await is_free(world, *single(0))
+
+    async def test_principals(self) -> None:
+        """Only the principal that a transaction belongs to may acknowledge in it; of anybody else nothing is recorded;
+        one that belongs to nobody may be used by whoever knows its id.
+        """
+        async with self.data.open() as world, self.data.open() as other:
+            owned = (await world.coordinator.begin(Begin(TIMEOUT_MS, "ada"))).txn_id
+            for process in (world, other):
+                for principal in ("", "eve"):
+                    with pytest.raises(NotTransactionOwner):
+                        await process.acks.add(AckRequest(Branch(owned), single(0), 1, principal=principal))
+                    assert await is_free(process, *single(0))
+            await other.acks.add(AckRequest(Branch(owned), single(0), 1, principal="ada"))
+            assert not await is_free(world, *single(0))
+            anybody = await begin(world)
+            await world.acks.add(AckRequest(Branch(anybody), single(1), 1, principal="eve"))
 
     async def test_cursor_has_passed(self) -> None:
         """What the cursor has deleted is a conflict, one by one or by its mark."""

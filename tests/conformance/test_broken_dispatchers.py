@@ -1,0 +1,355 @@
+"""The dispatcher suite notices: each dispatcher here breaks one rule on purpose, and the test of that rule fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from txnframework.errors import ConsumerBusy
+from txnframework.interfaces import IDispatcher
+from txnframework.model import Assignment, Candidate, ConsumerInfo, Position
+from txnframework.plugin import DispatcherContext, Provider
+from txnframework.testing import DispatcherHarness, DispatcherSuite
+from txnframework_dispatchers import ExclusiveDispatcher, FailoverDispatcher, KeySharedDispatcher, SharedDispatcher
+
+Waiting = tuple[Candidate, ...]
+Answer = tuple[Assignment, ...]
+
+
+# -- of every type, shown on one ----------------------------------------------------------------------
+
+
+class OfNoType(SharedDispatcher):
+    """Is of a type that nobody knows."""
+
+    subscription_type = "random"
+
+
+class IgnoresPermits(ExclusiveDispatcher):
+    """Gives as much as there is."""
+
+    async def assign(self, waiting: Waiting) -> Answer:
+        for attached in self._consumers.by_id.values():
+            attached.permits = len(waiting)
+        return await super().assign(waiting)
+
+
+class GivesPermitsBack(ExclusiveDispatcher):
+    """Takes a release for a permit."""
+
+    async def released(self, positions: frozenset[Position]) -> None:
+        await super().released(positions)
+        for attached in self._consumers.by_id.values():
+            attached.permits += len(positions)
+
+
+class LastFirst(ExclusiveDispatcher):
+    """Assigns against the reading order."""
+
+    async def assign(self, waiting: Waiting) -> Answer:
+        return await super().assign(waiting[::-1])
+
+
+class RemembersWhatItGave(SharedDispatcher):
+    """Never gives a message again."""
+
+    async def assign(self, waiting: Waiting) -> Answer:
+        given: set[Position] = self.__dict__.setdefault("given", set())
+        answer = await super().assign(tuple(one for one in waiting if one.position not in given))
+        given |= {one.position for one in answer}
+        return answer
+
+
+class SwallowsWhatNobodyTakes(RemembersWhatItGave):
+    """Takes what was offered for given."""
+
+    async def assign(self, waiting: Waiting) -> Answer:
+        answer = await super().assign(waiting)
+        self.given |= {one.position for one in waiting}  # type: ignore[attr-defined]
+        return answer
+
+
+class ReturnsNothing(ExclusiveDispatcher):
+    """Forgets what a consumer held that leaves."""
+
+    async def detach(self, consumer_id: int) -> frozenset[Position]:
+        await super().detach(consumer_id)
+        return frozenset()
+
+
+class ReturnsTooMuch(ExclusiveDispatcher):
+    """Returns what was released as well."""
+
+    async def released(self, positions: frozenset[Position]) -> None:
+        self._consumers.left_behind -= positions
+
+
+class KeepsPermits(ExclusiveDispatcher):
+    """Gives a consumer that comes again the permits that it had."""
+
+    async def attach(self, consumer: ConsumerInfo) -> None:
+        left: dict[int, int] = self.__dict__.setdefault("left", {})
+        await super().attach(replace(consumer, permits=consumer.permits + left.get(consumer.consumer_id, 0)))
+
+    async def detach(self, consumer_id: int) -> frozenset[Position]:
+        if consumer_id in self._consumers.by_id:
+            self.__dict__.setdefault("left", {})[consumer_id] = self._consumers.by_id[consumer_id].permits
+        return await super().detach(consumer_id)
+
+
+class AttachesTwice(ExclusiveDispatcher):
+    """Takes one that is there for a new one."""
+
+    async def attach(self, consumer: ConsumerInfo) -> None:
+        self._consumers.by_id.pop(consumer.consumer_id, None)
+        await super().attach(consumer)
+
+
+class RefusesUnknownReleases(ExclusiveDispatcher):
+    """Fails when something is released that nobody holds."""
+
+    async def released(self, positions: frozenset[Position]) -> None:
+        for position in positions:
+            assert any(position in one.has for one in self._consumers.by_id.values())
+        await super().released(positions)
+
+
+# -- exclusive ----------------------------------------------------------------------------------------
+
+
+class LetsEverybodyIn(ExclusiveDispatcher):
+    """Lets a second consumer in."""
+
+    async def attach(self, consumer: ConsumerInfo) -> None:
+        self._consumers.add(consumer)
+
+
+class ReplacesTheFirst(ExclusiveDispatcher):
+    """Refuses the second one and forgets the first."""
+
+    async def attach(self, consumer: ConsumerInfo) -> None:
+        try:
+            await super().attach(consumer)
+        except ConsumerBusy:
+            self._consumers.by_id.clear()
+            raise
+
+
+def overtaking(kind: type[Any]) -> type[Any]:
+    """Return a dispatcher that assigns what stands behind messages that were left and are not released."""
+
+    class Overtakes(kind):  # type: ignore[misc]
+        async def assign(self, waiting: Waiting) -> Answer:
+            self._consumers.left_behind.clear()
+            for key in [key for key, one in getattr(self, "_held", {}).items() if self._gone(one)]:
+                del self._held[key]
+            return await super().assign(waiting)  # type: ignore[no-any-return]
+
+        def _gone(self, held: Any) -> bool:
+            return held.consumer_id not in self._consumers.by_id
+
+        async def released(self, positions: frozenset[Position]) -> None:
+            if hasattr(self, "_key_at"):
+                positions = frozenset(one for one in positions if self._key_at.get(one) in {None, *self._held})
+            await super().released(positions)
+
+    return Overtakes
+
+
+# -- failover -----------------------------------------------------------------------------------------
+
+
+class DealsOutAll(SharedDispatcher):
+    """Says failover, and lets everybody work."""
+
+    subscription_type = "failover"
+
+
+class FollowsInReverse(FailoverDispatcher):
+    """Prefers the one that attached last."""
+
+    def _next(self) -> Any:
+        return min(reversed(self._consumers.by_id.values()), key=lambda one: one.info.priority, default=None)
+
+
+class FollowsByNumber(FailoverDispatcher):
+    """Knows no priorities."""
+
+    def _next(self) -> Any:
+        return next(iter(self._consumers.by_id.values()), None)
+
+
+class Interrupts(FailoverDispatcher):
+    """Goes over to a better one at once."""
+
+    async def attach(self, consumer: ConsumerInfo) -> None:
+        await super().attach(consumer)
+        self._active = self._next()
+
+
+# -- shared -------------------------------------------------------------------------------------------
+
+
+class FirstTakesAll(SharedDispatcher):
+    """Fills one before the next gets anything."""
+
+    def _next(self) -> Any:
+        able = [one for one in self._consumers.by_id.values() if one.permits > 0]
+        return min(able, key=lambda one: (one.info.priority, one.info.consumer_id), default=None)
+
+
+class WaitsForItsTurn(SharedDispatcher):
+    """Assigns nothing while the next one in turn can take no more."""
+
+    async def assign(self, waiting: Waiting) -> Answer:
+        if any(one.permits <= 0 for one in self._consumers.by_id.values()):
+            return ()
+        return await super().assign(waiting)
+
+
+class KnowsNoPriorities(SharedDispatcher):
+    """Deals out among all."""
+
+    async def attach(self, consumer: ConsumerInfo) -> None:
+        await super().attach(replace(consumer, priority=0))
+
+
+class WaitsForWhatWasLeft(SharedDispatcher):
+    """Keeps an order that nobody asked for."""
+
+    async def assign(self, waiting: Waiting) -> Answer:
+        return () if self._consumers.left_behind else await super().assign(waiting)
+
+
+# -- key_shared ---------------------------------------------------------------------------------------
+
+
+class KnowsNoKeys(SharedDispatcher):
+    """Says key_shared, and deals out in turn."""
+
+    subscription_type = "key_shared"
+
+
+class HoldsUpAll(KeySharedDispatcher):
+    """Lets nothing pass a key that waits."""
+
+    async def assign(self, waiting: Waiting) -> Answer:
+        for number, candidate in enumerate(waiting):
+            held = self._held.get(candidate.key) if candidate.key is not None else None
+            if held is not None and self._taker(candidate.key) is None:
+                return await super().assign(waiting[:number])
+        return await super().assign(waiting)
+
+
+class PassesOver(KeySharedDispatcher):
+    """Gives a later message of a key whose first one waits."""
+
+    async def assign(self, waiting: Waiting) -> Answer:
+        answer = await super().assign(waiting)
+        taken = {one.position for one in answer}
+        free = next((one for one in self._consumers.by_id.values() if one.permits > 0), None)
+        late = next((one for one in waiting[::-1] if one.position not in taken), None)
+        return answer if free is None or late is None else (*answer, free.take(late))
+
+
+class NeverFreesKeys(KeySharedDispatcher):
+    """Ties a key to its first consumer for ever."""
+
+    async def released(self, positions: frozenset[Position]) -> None:
+        self._consumers.release(positions)
+
+
+class TakesNoneForAKey(KeySharedDispatcher):
+    """Keeps messages without a key together."""
+
+    async def assign(self, waiting: Waiting) -> Answer:
+        return await super().assign(tuple(replace(one, key=one.key or b"") for one in waiting))
+
+
+class TakesEmptyForNone(KeySharedDispatcher):
+    """Takes an empty key for no key."""
+
+    async def assign(self, waiting: Waiting) -> Answer:
+        return await super().assign(tuple(replace(one, key=one.key or None) for one in waiting))
+
+
+class GoesRoundWithKeys(KeySharedDispatcher):
+    """Gives a free key to whoever is next."""
+
+    def _taker(self, key: bytes | None) -> Any:
+        return super()._taker(key if key is None or key in self._held else None)
+
+
+CASES = [
+    (OfNoType, "test_keeps_the_interface"),
+    (SwallowsWhatNobodyTakes, "test_nobody_there"),
+    (IgnoresPermits, "test_permits"),
+    (GivesPermitsBack, "test_permits"),
+    (LastFirst, "test_reading_order"),
+    (RemembersWhatItGave, "test_given_back_comes_again"),
+    (RemembersWhatItGave, "test_left_and_released"),
+    (RemembersWhatItGave, "test_memory_is_bounded"),
+    (NeverFreesKeys, "test_memory_is_bounded"),
+    (ReturnsNothing, "test_detach_returns_what_was_held"),
+    (ReturnsTooMuch, "test_detach_returns_what_was_held"),
+    (KeepsPermits, "test_gone_takes_nothing"),
+    (AttachesTwice, "test_attaching_again"),
+    (RefusesUnknownReleases, "test_releasing_what_is_not_outstanding"),
+    (LetsEverybodyIn, "test_another_one_is_refused"),
+    (ReplacesTheFirst, "test_another_one_is_refused"),
+    (overtaking(ExclusiveDispatcher), "test_nothing_overtakes_what_was_left"),
+    (DealsOutAll, "test_one_is_active"),
+    (FollowsInReverse, "test_who_follows"),
+    (FollowsByNumber, "test_who_follows"),
+    (Interrupts, "test_the_active_one_is_not_interrupted"),
+    (overtaking(FailoverDispatcher), "test_nothing_overtakes_what_the_active_one_left"),
+    (FirstTakesAll, "test_in_turn"),
+    (WaitsForItsTurn, "test_without_permits_passed_over"),
+    (KnowsNoPriorities, "test_priorities"),
+    (WaitsForWhatWasLeft, "test_what_was_left_holds_up_nobody"),
+    (KnowsNoKeys, "test_a_key_is_one_consumers"),
+    (HoldsUpAll, "test_a_key_that_waits_holds_up_only_itself"),
+    (KnowsNoKeys, "test_a_key_in_order"),
+    (NeverFreesKeys, "test_free_again"),
+    (overtaking(KeySharedDispatcher), "test_a_key_that_was_left"),
+    (TakesNoneForAKey, "test_no_key_and_the_empty_key"),
+    (TakesEmptyForNone, "test_no_key_and_the_empty_key"),
+    (GoesRoundWithKeys, "test_as_a_rule_the_same_one"),
+]
+
+SEQUENCES = [
+    IgnoresPermits, GivesPermitsBack, LastFirst, RemembersWhatItGave, ReturnsNothing, ReturnsTooMuch, AttachesTwice,
+    LetsEverybodyIn, DealsOutAll, FollowsInReverse, Interrupts, WaitsForItsTurn,
+    WaitsForWhatWasLeft, KnowsNoKeys, HoldsUpAll, PassesOver, NeverFreesKeys, TakesNoneForAKey, TakesEmptyForNone,
+    overtaking(ExclusiveDispatcher), overtaking(FailoverDispatcher), overtaking(KeySharedDispatcher),
+]  # fmt: skip
+
+
+def harness_of(broken: type[Any]) -> type[DispatcherHarness]:
+    """Return a harness that opens dispatchers of this class."""
+
+    async def open_broken(context: DispatcherContext) -> IDispatcher:
+        dispatcher: IDispatcher = broken(context.subscription) if issubclass(broken, ExclusiveDispatcher) else broken()
+        return dispatcher
+
+    return type("Broken", (DispatcherHarness,), {"provider": Provider("broken", open_broken, broken)})
+
+
+@pytest.mark.parametrize(("broken", "name"), CASES)
+def test_broken_dispatcher(broken: type[Any], name: str, must_fail: Callable[..., None]) -> None:
+    """A dispatcher that breaks the rule fails its test."""
+    must_fail(DispatcherSuite, harness_of(broken), name)
+
+
+@pytest.mark.parametrize("broken", SEQUENCES)
+def test_random_sequences_find_it(broken: type[Any], must_fail: Callable[..., None]) -> None:
+    """Random sequences alone find most of what is broken."""
+    must_fail(DispatcherSuite, harness_of(broken), "test_random_sequences", seed=1)
+
+
+def test_every_test_has_teeth(every_test_has_teeth: Callable[..., None]) -> None:
+    """Each test of the suite fails on some broken dispatcher."""
+    every_test_has_teeth(DispatcherSuite, {name for _, name in CASES} | {"test_random_sequences"}, set())
