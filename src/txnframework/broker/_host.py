@@ -7,13 +7,17 @@ from contextlib import asynccontextmanager
 
 from txnframework.broker._background import Background
 from txnframework.broker._belonging import check_belonging, check_cursor
+from txnframework.broker._coordinators import ServedCoordinator
 from txnframework.broker._cursors import StoredCursor
+from txnframework.broker._deadlines import Deadlines
 from txnframework.broker._dispatch_parts import DispatchParts
 from txnframework.broker._dispatches import Dispatches, Place
+from txnframework.broker._election import Election
 from txnframework.broker._once import OpenedOnce
 from txnframework.broker._participants import HostParticipants, topic_of
 from txnframework.broker._segments import OpenSegment, SegmentSubscription
 from txnframework.broker._sessions import Sessions
+from txnframework.broker._shares import CoordinatorShare
 from txnframework.broker._sweeps import Sweeps
 from txnframework.broker._topics import Topics
 from txnframework.broker._trimming import Trimming
@@ -27,10 +31,11 @@ from txnframework.interfaces import (
     ITransactionBuffer,
     ITransactionCoordinator,
 )
-from txnframework.model.ids import COORDINATOR_BITS, TxnID
+from txnframework.model.ids import LOG_FAMILY_BIT, TxnID
 from txnframework.model.layout import from_record
 from txnframework.model.names import TopicName, parse_name
 from txnframework.model.records import TopicRecord
+from txnframework.model.transactions import Transaction
 from txnframework.plugin import (
     CoordinatorContext,
     DispatcherContext,
@@ -103,7 +108,8 @@ class Host:
         self.dispatches = Dispatches(metadata, self._dispatch_parts, self._abort_orphans_soon)
         self.upkeep = Upkeep(metadata, environment, config, self._tend)
         self._trimming = Trimming(metadata, self._visit, environment)
-        self._coordinators: OpenedOnce[ITransactionCoordinator] = OpenedOnce()
+        self._deadlines = Deadlines(environment, config.transactions.timers_max, self._abort_overdue)
+        self._coordinators: OpenedOnce[ServedCoordinator] = OpenedOnce()
         self._segments: OpenedOnce[OpenSegment] = OpenedOnce()
         self._subscriptions: OpenedOnce[SegmentSubscription] = OpenedOnce()
         self._background = Background(SETTLING_AT_ONCE_MAX, SETTLING_WAITING_MAX)
@@ -133,14 +139,18 @@ class Host:
         self._require_open()
         return await self._subscriptions.get(f"{segment} {name}", lambda: self._open_subscription(topic, name, segment))
 
+    def abort_in_time(self, begun: Transaction) -> None:
+        """Abort a transaction that began here at its deadline, unless ``settle_soon`` hears before that it ended."""
+        self._deadlines.set(begun.txn_id, begun.deadline_ms + self.config.transactions.max_clock_skew_ms)
+
     def settle_soon(self, txn_id: TxnID) -> None:
         """Make the outcome of a transaction that has ended take effect, in the background; sweeps do what is missed."""
 
         async def settle() -> None:
-            for coordinator in self._coordinators.values():
-                if (coordinator.family == LOG_FAMILY) == is_of_log_family(txn_id):
-                    await coordinator.settle(txn_id)
+            for coordinator in self._coordinators_of(txn_id):
+                await coordinator.settle(txn_id)
 
+        self._deadlines.cancel(txn_id)
         if not self._closing:
             self._background.start(settle)
 
@@ -156,6 +166,7 @@ class Host:
         self._closing = True
         await self.sweeps.stop()
         await self.upkeep.stop()
+        await self._deadlines.stop()
         await self.dispatches.close()
         await self._background.finish()  # which may still open what it settles at
         self._closed = True
@@ -164,8 +175,8 @@ class Host:
         for segment in await self._segments.drain():
             await segment.buffer.close()
             await segment.ledger.close()
-        for coordinator in await self._coordinators.drain():
-            await coordinator.close()
+        for served in await self._coordinators.drain():
+            await served.close()
         await self.sessions.close()
         await self.ledgers.close()
         await self.metadata.close()
@@ -174,19 +185,39 @@ class Host:
 
     async def _coordinator(self, name: str) -> ITransactionCoordinator:
         self._require_open()
-        coordinator = await self._coordinators.get(name, lambda: self._open_coordinator(name))
+        served = await self._coordinators.get(name, lambda: self._open_coordinator(name))
         if self.config.transactions.sweep:
+            served.election.start()
+            self.sessions.start()
             self.sweeps.start()
             self.upkeep.start()
-        return coordinator
+            self._deadlines.start()
+        return served.coordinator
 
-    async def _open_coordinator(self, name: str) -> ITransactionCoordinator:
+    async def _open_coordinator(self, name: str) -> ServedCoordinator:
         provider = self.registry.coordinator(name)
         options = self.registry.decode_options(provider, self.config.coordinators.get(name, {}))
+        bounds = self.config.transactions
+        first = LOG_FAMILY_BIT if LOG_FAMILY in provider.families else 0
+        ids = tuple(range(first, first + bounds.coordinators))
+        share = CoordinatorShare(self.metadata, self.environment, name, ids, bounds.sweep)
         context = CoordinatorContext(
-            self.metadata, self.ledgers, self.participants, self.environment, options, self.config.transactions
+            self.metadata, self.ledgers, self.participants, self.environment, options, bounds, share
         )
-        return await self.registry.open(provider, context)
+        coordinator = await self.registry.open(provider, context)
+        return ServedCoordinator(
+            coordinator, share, Election(self.metadata, self.environment, f"sweep {name}", self.sweeps.wake)
+        )
+
+    def _coordinators_of(self, txn_id: TxnID) -> list[ITransactionCoordinator]:
+        """Return what is open of the coordinators that may have begun a transaction."""
+        of_log_family = is_of_log_family(txn_id)
+        opened = [served.coordinator for served in self._coordinators.values()]
+        return [one for one in opened if (one.family == LOG_FAMILY) == of_log_family]
+
+    async def _abort_overdue(self, txn_id: TxnID) -> None:
+        for coordinator in self._coordinators_of(txn_id):
+            await self.sessions.abort(coordinator, txn_id)
 
     async def _open_segment(self, name: str) -> OpenSegment:
         section = self._section(name)
@@ -281,7 +312,7 @@ class Host:
 
 def is_of_log_family(txn_id: TxnID) -> bool:
     """Return whether a coordinator of the log family began it: the highest bit of the coordinator's id says so."""
-    return bool(txn_id.coordinator >> (COORDINATOR_BITS - 1))
+    return bool(txn_id.coordinator & LOG_FAMILY_BIT)
 
 
 async def _open_metadata(config: Config, registry: PluginRegistry, environment: Environment) -> IMetadataStore:

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from typing import Any
 
+from txnframework.broker._leases import held_leases
 from txnframework.environment import Environment
 from txnframework.errors import (
+    Closed,
     InvalidTransactionState,
-    LeaseHeld,
     TransactionNotFound,
     TxnFrameworkError,
 )
 from txnframework.interfaces import ILease, IMetadataStore, ITransactionCoordinator
 from txnframework.model.ids import TxnID
-from txnframework.model.metadata import Key
+from txnframework.model.paths import leases_range
 from txnframework.model.positions import Limit
-from txnframework.model.transactions import Action, End, OpenQuery, Transaction
+from txnframework.model.transactions import Action, End, OpenQuery
 
 NAME_BITS = 64
 PAGE = Limit(100)
-WATCHED_MAX = 1_000
-"""How many living sessions are watched; others are asked after again at each sweep."""
+SESSION = "session "
+RETRY_DELAY_MS = 1_000
+"""The wait before sessions are watched again after the store was away."""
 
 
 class Sessions:
     """
     A session is a lease with a random name. It is taken before the first transaction that names it begins, so whoever
-    finds the transaction and can take the lease knows that its process is gone.
+    finds the transaction, and then no lease, knows that its process is gone.
 
     A process that was only paused, for longer than its lease lives, finds its transactions aborted: it can fail, but
     it cannot damage.
@@ -47,7 +49,7 @@ class Sessions:
         self._aborted = aborted
         self._own: tuple[str, ILease] | None = None
         self._taking = asyncio.Lock()
-        self._alive: set[str] = set()
+        self._watching = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def own(self) -> str:
@@ -60,18 +62,33 @@ class Sessions:
                 self._run(self._forget_when_lost(lease))
             return self._own[0]
 
+    def start(self) -> None:
+        """Call ``wake`` from now on whenever a session may have ended; once is enough."""
+        if not self._watching:
+            self._watching = True
+            self._run(self._watch())
+
     async def abort_orphans(self, coordinator: ITransactionCoordinator) -> None:
-        """Abort the open transactions of sessions that are gone; watch those sessions that are not."""
+        """Abort the open transactions of sessions that are gone."""
         page = await coordinator.list_open(OpenQuery(limit=PAGE))
         while page:
-            for session in sorted({one.session for one in page if one.session is not None}):
-                if await self._is_gone(session):
-                    for transaction in page:
-                        if transaction.session == session:
-                            await self._abort(coordinator, transaction)
+            if any(one.session is not None for one in page):
+                # Looked for after the transactions were found: whose session lives took its lease before it began one.
+                living = await held_leases(self._store, SESSION)
+                for transaction in page:
+                    if transaction.session is not None and self._is_gone(transaction.session, living):
+                        await self.abort(coordinator, transaction.txn_id)
             if len(page) < PAGE.items:
                 return
             page = await coordinator.list_open(OpenQuery(after=page[-1].txn_id, limit=PAGE))
+
+    async def abort(self, coordinator: ITransactionCoordinator, txn_id: TxnID) -> None:
+        """Abort a transaction whosever it is, unless it has ended."""
+        try:
+            await coordinator.end(End(txn_id, Action.ABORT, operator=True))
+        except (InvalidTransactionState, TransactionNotFound):
+            return
+        self._aborted(txn_id)
 
     async def close(self) -> None:
         """End this process's session: what it left open is for others to abort."""
@@ -85,39 +102,24 @@ class Sessions:
             except TxnFrameworkError:
                 return  # it ends with the store's session
 
-    async def _is_gone(self, session: str) -> bool:
-        if session in self._alive or (self._own is not None and session == self._own[0]):
-            return False
-        try:
-            lease = await self._store.acquire_lease(session_lease(session), f"asking after {session}")
-        except LeaseHeld as held:
-            if len(self._alive) < WATCHED_MAX:
-                self._alive.add(session)
-                self._run(self._until_gone(session, held.key))
-            return False
-        await lease.release()
-        return True
+    def _is_gone(self, session: str, living: Container[str]) -> bool:
+        own = self._own is not None and session == self._own[0]
+        return not own and session_lease(session) not in living
 
-    async def _abort(self, coordinator: ITransactionCoordinator, transaction: Transaction) -> None:
-        try:
-            await coordinator.end(End(transaction.txn_id, Action.ABORT, operator=True))
-        except (InvalidTransactionState, TransactionNotFound):
-            return  # it ended before its process did
-        self._aborted(transaction.txn_id)
-
-    async def _until_gone(self, session: str, lease: Key) -> None:
-        try:
-            watch = await self._store.watch(lease)
+    async def _watch(self) -> None:
+        while True:
             try:
-                while await self._store.get(lease) is not None:
-                    await watch.changed()
-            finally:
-                await watch.close()
-        except TxnFrameworkError:
-            return  # the next sweep asks again
-        finally:
-            self._alive.discard(session)
-        self._wake()
+                watch = await self._store.watch(leases_range(SESSION))
+                try:
+                    while True:
+                        self._wake()
+                        await watch.changed()
+                finally:
+                    await watch.close()
+            except Closed:
+                return
+            except TxnFrameworkError:
+                await self._environment.sleep_until(self._environment.now_ms() + RETRY_DELAY_MS)
 
     async def _forget_when_lost(self, lease: ILease) -> None:
         await lease.lost()
@@ -132,4 +134,4 @@ class Sessions:
 
 def session_lease(session: str) -> str:
     """Return the name of the lease that lives as long as a session."""
-    return f"session {session}"
+    return f"{SESSION}{session}"

@@ -116,11 +116,12 @@ class Transaction(TransactionPart):
         if self._branch is not None:
             raise InvalidInput(f"transaction {self.id} has begun already; make another one")
         coordinator = await self._host.coordinator()
-        session = None if self._outlives_client else await self._retrying.run(self._host.sessions.own)
-        request = Begin(self._timeout_ms, self.principal, session)
+        # Also where it is not named: its end tells the others that this transaction's timer has gone with this process.
+        session = await self._retrying.run(self._host.sessions.own)
+        request = Begin(self._timeout_ms, self.principal, None if self._outlives_client else session)
         begun = await self._retrying.run(lambda: coordinator.begin(request))
         self._branch = Branch(begun.txn_id)
-        self._host.sweeps.wake_by(begun.deadline_ms)
+        self._host.abort_in_time(begun)
 
     async def commit(self, branches: Iterable[int] = ()) -> None:
         """

@@ -159,8 +159,27 @@ class TransactionsSection(Section, frozen=True, kw_only=True):
     max_clock_skew_ms: Annotated[
         int, Meta(ge=0, description="By how much the clocks of two hosts may differ; added to every deadline.")
     ] = 1_000
+    coordinators: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=0x8000,
+            description="How many coordinators each family has, spread over the hosts; the same on every host.",
+        ),
+    ] = 16
+    timers_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="For how many open transactions a process keeps timers; what is beyond waits for a sweep.",
+        ),
+    ] = 100_000
     sweep: Annotated[
-        bool, Meta(description="Whether this process aborts what is overdue and forgets what is done.")
+        bool,
+        Meta(
+            description="Whether this process takes its share of the coordinators, and its turn at aborting what is"
+            " overdue and forgetting what is done."
+        ),
     ] = True
     sweep_transactions_max: Annotated[
         int, Meta(ge=1, description="How many transactions one sweep aborts or collects before others get a turn.")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from txnframework.interfaces._buffer import IPlannableBuffer, ITransactionBuffer
 from txnframework.interfaces._coordinator import (
     IApplicationCoordinator,
+    ICoordinatorShare,
     IParticipants,
     ITransactionCoordinator,
 )
@@ -30,6 +31,7 @@ from txnframework.interfaces._pending_ack import ICursor, IPendingAckStore
 __all__ = [
     "IApplicationCoordinator",
     "IAtomicBatchStore",
+    "ICoordinatorShare",
     "ICursor",
     "IDispatcher",
     "IDurableStore",

@@ -30,6 +30,29 @@ class IParticipants(Interface):
         """
 
 
+class ICoordinatorShare(Interface):
+    """
+    Which coordinator ids this host serves, of those of one family; the broker provides it.
+
+    The hosts that ask for their share spread the ids evenly, one lease for each id, and take over those of a host that
+    died. Nothing may rely on that for safety: a host that was paused goes on as if it held what another one has taken
+    over.
+    """
+
+    ids: tuple[int, ...] = Attribute("Every coordinator id of the family; with the log family's bit in its ids.")
+
+    async def held() -> frozenset[int]:
+        """
+        Return the ids that this host holds now; taking part begins with the first call, which waits for the first id.
+
+        There are none where there are more hosts than ids, where this host does not take part, and while the store is
+        away.
+        """
+
+    async def changed(known: frozenset[int]) -> frozenset[int]:
+        """Wait until this host holds others than ``known``; return those."""
+
+
 class ITransactionCoordinator(Interface):
     """
     Decides transactions of one family; every method may be called in any process.

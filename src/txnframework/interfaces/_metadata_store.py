@@ -130,7 +130,8 @@ class IMetadataStore(Interface):
         """
         Take the lease, or raise LeaseHeld at once, with the holder's name and the key to watch for its end.
 
-        If the reply is lost the lease may be held by this session until it ends; asking again then succeeds.
+        While it is held its record stands at ``paths.lease_key(name)`` and shows in scans and wakes watches as any
+        other. If the reply is lost the lease may be held by this session until it ends; asking again then succeeds.
         """
 
     async def close() -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 COORDINATOR_BITS = 16
 NUMBER_BITS = 112
+LOG_FAMILY_BIT = 1 << (COORDINATOR_BITS - 1)
+"""Set in the ids of coordinators of the log family."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -24,6 +24,8 @@ _TRIMMED = "/txn-trimmed"
 _APPLICATION = "/txn-app"
 _SUBSCRIPTION = "/subscription"
 _CURSOR = "/cursor"
+_LEASE = "/lease"
+_LAST = "\x7f"  # after every character of a component
 # A persistent topic and a scalable one may share tenant, namespace and name, and must not share a record.
 _TOPIC_ROOTS = {TOPIC: "/topic", PERSISTENT: "/persistent"}
 
@@ -225,7 +227,19 @@ def ids_key(coordinator: int) -> Key:
 
 def lease_key(name: str) -> Key:
     """Return the key of the lease called ``name``."""
-    return Key(f"/lease/{escape(name)}")
+    return Key(f"{_LEASE}/{escape(name)}")
+
+
+def leases_range(prefix: str) -> KeyRange:
+    """Return the range of the leases whose names begin with ``prefix``; a lease's record stands while it is held."""
+    path = f"{_LEASE}/{escape(prefix)}"
+    return KeyRange(path, f"{path}{_LAST}")
+
+
+def lease_of(path: str) -> str:
+    """Return the name of a lease, by its record's path."""
+    (name,) = _components(path, _LEASE, 1)
+    return _name_of(path, name)
 
 
 def store_key() -> Key:

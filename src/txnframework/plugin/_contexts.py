@@ -16,6 +16,7 @@ from txnframework.errors import PluginError
 if TYPE_CHECKING:
     from txnframework.environment import Environment
     from txnframework.interfaces import (
+        ICoordinatorShare,
         ICursor,
         ILedgerStore,
         IManagedLedger,
@@ -57,7 +58,11 @@ class StoreContext:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorContext:
-    """What a coordinator is opened with; ``transactions`` holds the timeouts and bounds to keep to."""
+    """
+    What a coordinator is opened with; ``transactions`` holds the timeouts and bounds to keep to.
+
+    ``share``: which of the family's coordinator ids this host serves; None: nobody spreads them, any will do.
+    """
 
     store: IMetadataStore
     ledgers: ILedgerStore
@@ -65,6 +70,7 @@ class CoordinatorContext:
     environment: Environment
     options: object = None
     transactions: TransactionsSection = field(default_factory=TransactionsSection)
+    share: ICoordinatorShare | None = None
 
 
 @dataclass(frozen=True, slots=True)

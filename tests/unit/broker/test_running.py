@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from txnframework.broker._background import Background
+from txnframework.broker._coordinators import ServedCoordinator
 from txnframework.broker._once import OpenedOnce
 from txnframework.broker._plain_acks import PlainAcks
 from txnframework.broker._sweeps import BUSY_DELAY_MS, Sweeps
@@ -133,8 +134,19 @@ class Coordinator:
         return Swept(0, 0)
 
 
+class Elected:
+    """Says who sweeps."""
+
+    def __init__(self, won: bool = True) -> None:
+        self.won = won
+
+
+def served(coordinator: Coordinator, election: Elected | None = None) -> ServedCoordinator:
+    return ServedCoordinator(cast(Any, coordinator), cast(Any, None), cast(Any, election or Elected()))
+
+
 def test_sweeps_come_when_something_is_due() -> None:
-    """At the next deadline, sooner if one comes nearer, at the interval at the latest, never without a pause."""
+    """At the next deadline, sooner if something wakes them, at the interval at the latest, never without a pause."""
 
     async def run() -> None:
         clock = VirtualEnvironment()
@@ -143,12 +155,11 @@ def test_sweeps_come_when_something_is_due() -> None:
         async def no_orphans(_: object) -> None: ...
 
         bounds = TransactionsSection(sweep_interval_ms=1_000, max_clock_skew_ms=10)
-        sweeps = Sweeps(lambda: [cast(Any, coordinator)], clock, bounds, no_orphans)
-        coordinator.next_ms = START_MS + 400
+        sweeps = Sweeps(lambda: [served(coordinator)], clock, bounds, no_orphans)
+        coordinator.next_ms = START_MS + 350
         sweeps.start()
         await clock.advance(300)
         assert coordinator.swept_at == [0]
-        sweeps.wake_by(START_MS + 340)
         coordinator.next_ms = None
         await clock.advance(60)
         assert coordinator.swept_at == [0, 350]
@@ -163,6 +174,30 @@ def test_sweeps_come_when_something_is_due() -> None:
         await sweeps.stop()
         await clock.advance(5_000)
         assert len(coordinator.swept_at) == 6
+
+    asyncio.run(run())
+
+
+def test_only_the_elected_sweeps() -> None:
+    """A host that is not elected does nothing, whatever wakes it, and everything once it is."""
+
+    async def run() -> None:
+        clock = VirtualEnvironment()
+        coordinator, election = Coordinator(clock), Elected(won=False)
+
+        async def no_orphans(_: object) -> None: ...
+
+        bounds = TransactionsSection(sweep_interval_ms=1_000)
+        sweeps = Sweeps(lambda: [served(coordinator, election)], clock, bounds, no_orphans)
+        sweeps.start()
+        sweeps.wake()
+        await clock.advance(2_500)
+        assert coordinator.swept_at == []
+        election.won = True
+        sweeps.wake()
+        await clock.advance(0)
+        assert coordinator.swept_at == [2_500]
+        await sweeps.stop()
 
     asyncio.run(run())
 
@@ -182,7 +217,7 @@ def test_nothing_stops_the_sweeps() -> None:
                 raise Unavailable("the store is away")
 
         bounds = TransactionsSection(sweep_interval_ms=1_000)
-        sweeps = Sweeps(lambda: [cast(Any, broken), cast(Any, sound)], clock, bounds, no_orphans)
+        sweeps = Sweeps(lambda: [served(broken), served(sound)], clock, bounds, no_orphans)
         sweeps.start()
         await clock.advance(2_500)
         for coordinator in (broken, sound):

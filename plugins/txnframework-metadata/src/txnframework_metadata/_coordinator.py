@@ -16,7 +16,7 @@ from txnframework.errors import (
 )
 from txnframework.interfaces import IApplicationCoordinator, IWatch
 from txnframework.model import index_keys
-from txnframework.model.ids import TxnID
+from txnframework.model.ids import COORDINATOR_BITS, TxnID
 from txnframework.model.indexes import TXN_BY_DEADLINE
 from txnframework.model.metadata import Expect, IndexRange, KeyRange, Put
 from txnframework.model.paths import header_key
@@ -49,13 +49,15 @@ from txnframework_metadata._views import (
 )
 from txnframework_metadata._watching import close_all, first_of
 
+_FIRST_COORDINATOR = 0
+
 
 @implementer(IApplicationCoordinator)
 class MetadataCoordinator:
     """
     Begins a transaction with one put, ends it with one compare-and-set.
 
-    Nothing is kept in memory but a block of reserved ids, so any number of processes may serve the same transactions.
+    Nothing is kept in memory but blocks of reserved ids, so any number of processes may serve the same transactions.
     """
 
     family: str = FAMILY
@@ -66,7 +68,8 @@ class MetadataCoordinator:
         self._environment = context.environment
         self._transactions = context.transactions
         self._options = options
-        self._ids = TransactionIds(context.store, options.coordinator_id, options.id_block_size, options.attempts_max)
+        self._share = context.share
+        self._ids: dict[int, TransactionIds] = {}
         self._applications = Applications(context.store, context.environment, options, self.begin)
         self._sweeps = Sweeps(
             context.store,
@@ -76,6 +79,7 @@ class MetadataCoordinator:
             context.transactions,
             options,
         )
+        self._any = context.environment.random_bits(COORDINATOR_BITS)
         self._closed = asyncio.Event()
 
     # -- one transaction ------------------------------------------------------------------------------
@@ -88,7 +92,7 @@ class MetadataCoordinator:
                 f"a timeout of {request.timeout_ms} ms is not between 1 and {self._transactions.timeout_ms_max}"
                 " (transactions.timeout_ms_max)"
             )
-        txn_id = await self._ids.next_id()
+        txn_id = await self._next_id()
         now_ms = self._environment.now_ms()
         document = TransactionHeader(
             state=State.OPEN.value,
@@ -210,6 +214,22 @@ class MetadataCoordinator:
     def _require_open(self) -> None:
         if self._closed.is_set():
             raise Closed("the coordinator was closed")
+
+    async def _next_id(self) -> TxnID:
+        """
+        Return an id of a coordinator that this host holds.
+
+        A host that holds none begins at any of them: its ids are as good, it only meets others at the reservation.
+        """
+        coordinator = _FIRST_COORDINATOR
+        if self._share is not None:
+            held = await self._share.held()
+            everything = self._share.ids
+            coordinator = min(held) if held else everything[self._any % len(everything)]
+        if coordinator not in self._ids:
+            bounds = self._options
+            self._ids[coordinator] = TransactionIds(self._store, coordinator, bounds.id_block_size, bounds.attempts_max)
+        return await self._ids[coordinator].next_id()
 
     async def _open_after(self, after: TxnID | None) -> IndexRange:
         """Return the range of open transactions after one of them, which may have ended since."""

@@ -17,7 +17,7 @@ from txnframework.errors import (
     VersionMismatch,
 )
 from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
-from txnframework.model.ids import TxnID
+from txnframework.model.ids import LOG_FAMILY_BIT, TxnID
 from txnframework.model.metadata import (
     Batch,
     Check,
@@ -32,7 +32,6 @@ from txnframework.model.paths import header_key, operations_prefix, operations_r
 from txnframework.model.records import AckOperation, AnyOperation, WriteOperation, encode
 from txnframework.model.transactions import State
 from txnframework_metadata._views import (
-    LOG_FAMILY_BIT,
     Header,
     StoredOperation,
     header_of,

@@ -23,9 +23,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class CoordinatorOptions(Options, frozen=True, kw_only=True):
     """Options of the coordinator."""
 
-    coordinator_id: Annotated[
-        int, Meta(ge=0, le=0x7FFF, description="Stands in every transaction id; processes may share one.")
-    ] = 0
     id_block_size: Annotated[
         int,
         Meta(ge=1, description="How many transaction ids a process reserves at once; what it does not use is lost."),

@@ -31,8 +31,6 @@ from txnframework.model.records import (
 from txnframework.model.transactions import Participant, State, Transaction
 
 FAMILY = "metadata"
-LOG_FAMILY_BIT = 0x8000
-"""Set in the ids of coordinators of the log family."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import pytest
 from txnframework.errors import LeaseHeld, VersionMismatch
 from txnframework.interfaces import IAtomicBatchStore, ILease, IMetadataStore
 from txnframework.model import Batch, Check
+from txnframework.model.paths import lease_key, lease_of, leases_range
 from txnframework.testing._suites._metadata._case import MetadataStoreRules
 from txnframework.testing.capabilities import requires
 from txnframework.testing.harness import Crashing
@@ -40,6 +41,21 @@ class LeaseRules(MetadataStoreRules):
             with pytest.raises(LeaseHeld) as caught:
                 await self.soon(two.acquire_lease("name", "holder two"))
             assert (caught.value.name, caught.value.holder, caught.value.key) == ("name", "holder one", lease.key)
+
+    async def test_record_shows_in_scans(self) -> None:
+        """While a lease is held its record stands where its name says, and who watches a range of leases is woken."""
+        async with self.data.open() as one, self.data.open() as two:
+            watch = await two.watch(leases_range("of many: "))
+            first = await one.acquire_lease("of many: ~", "one")
+            await self.soon(watch.changed())
+            await one.acquire_lease("of many, another", "one")
+            await two.acquire_lease("of many: a/b", "two")
+            found = (await two.scan(leases_range("of many: "), 10)).records
+            assert [lease_of(record.key.path) for record in found] == ["of many: a/b", "of many: ~"]
+            assert (first.key, first.version) in {(record.key, record.version) for record in found}
+            await first.release()
+            found = (await two.scan(leases_range("of many: "), 10)).records
+            assert [record.key for record in found] == [lease_key("of many: a/b")]
 
     async def test_one_of_two_takers_wins(self) -> None:
         """Of two sessions that ask at a time exactly one gets the lease."""
