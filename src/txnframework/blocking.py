@@ -335,6 +335,14 @@ class Client:
         """Make a topic of so many segments; with ``exist_ok`` one that is there stays as it is."""
         self._loop.run(self._client.create_topic(topic, segments=segments, exist_ok=exist_ok))
 
+    def delete_topic(self, topic: str, *, force: bool = False) -> None:
+        """Delete a topic with everything in it."""
+        self._loop.run(self._client.delete_topic(topic, force=force))
+
+    def delete_namespace(self, namespace: str, *, force: bool = False) -> None:
+        """Delete every topic of a namespace."""
+        self._loop.run(self._client.delete_namespace(namespace, force=force))
+
     def layout(self, topic: str) -> Layout:
         """Return a topic's segments."""
         return self._loop.run(self._client.layout(topic))

@@ -199,6 +199,15 @@ class TopicExists(Conflict):
         super().__init__(f"topic {topic} already exists")
 
 
+class TopicInUse(Conflict):
+    """The topic is not deleted: ``reason`` names who still uses it."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        self.topic = topic
+        self.reason = reason
+        super().__init__(f"topic {topic} is in use: {reason}; delete it by force to end that")
+
+
 class LayoutConflict(Conflict):
     """The segment layout of ``topic`` does not allow this split or merge."""
 
@@ -248,11 +257,12 @@ class TransactionNotFound(NotFound):
 
 
 class TopicNotFound(NotFound):
-    """There is no such topic."""
+    """There is no such topic; ``deleted``: there was one."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, *, deleted: bool = False) -> None:
         self.topic = topic
-        super().__init__(f"topic {topic} does not exist; create it first")
+        self.deleted = deleted
+        super().__init__(f"topic {topic} {'was deleted' if deleted else 'does not exist; create it first'}")
 
 
 class SubscriptionNotFound(NotFound):

@@ -180,7 +180,7 @@ class StoredCursor:
         if record is None:
             return None
         topic = records.decode(records.TopicRecord, record)
-        if self.subscription not in topic.subscriptions:
+        if topic.deleted or self.subscription not in topic.subscriptions:
             return None
         at = topic.starting.get(self.subscription, {}).get(segment.segment_id)
         return EARLIEST if at is None else Position.parse(at).entry

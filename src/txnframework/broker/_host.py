@@ -99,8 +99,8 @@ class Host:
         self.environment = environment
         self.metadata = metadata
         self.ledgers = ledgers
-        self.topics = Topics(metadata, ledgers, self.segment)
-        self.participants = HostParticipants(self.segment, self.subscription)
+        self.topics = Topics(metadata, ledgers, self.segment, self._coordinator_of, self._let_go)
+        self.participants = HostParticipants(self.segment, self.subscription, self.topics.deleting.is_deleted)
         self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
         self.sweeps = Sweeps(
             lambda: self._coordinators.values(), environment, config.transactions, self.sessions.abort_orphans
@@ -258,9 +258,23 @@ class Host:
             await visited.buffer.close()
             await visited.ledger.close()
 
+    async def _coordinator_of(self, topic: TopicName) -> ITransactionCoordinator:
+        return await self._coordinator(self._section(str(topic)).coordinator)
+
+    async def _let_go(self, name: str) -> None:
+        """Close a segment that was deleted; whoever waits there is told."""
+        opened = self._segments.opened(name)
+        self._segments.forget(name)
+        if opened is not None:
+            await opened.buffer.close()
+            await opened.ledger.close()
+
     async def _tend(self, topic: TopicName, record: TopicRecord) -> None:
         """Do what a topic needs from time to time."""
         layout = from_record(topic, record)
+        if layout.deleted:
+            await self.topics.deleting.finish(topic)
+            return
         await self._trimming.trim(layout, self.config.retention_of(f"{topic.tenant}/{topic.namespace}"))
 
     async def _open_subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:

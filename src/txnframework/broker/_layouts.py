@@ -23,9 +23,16 @@ class StoredLayouts:
         :raises TopicNotFound: there is no such topic.
         """
         require_scalable(topic)
+        found = await self.find(topic)
+        if found is None or found[0].deleted:
+            raise TopicNotFound(str(topic), deleted=found is not None)
+        return found
+
+    async def find(self, topic: TopicName) -> tuple[Layout, int] | None:
+        """Return the layout and its version, also of a topic that was deleted; None: there never was one."""
         record = await self._store.get(paths.topic_key(topic))
         if record is None:
-            raise TopicNotFound(str(topic))
+            return None
         return from_record(topic, records.decode(records.TopicRecord, record)), record.version
 
     async def put(self, layout: Layout, expected: Expected) -> None:

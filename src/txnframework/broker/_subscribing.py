@@ -46,7 +46,7 @@ class Subscribing:
         for _ in range(ATTEMPTS_MAX):
             layout, version = await self._layouts.load(topic)
             if name not in layout.subscriptions:
-                await self._bury(layout, name)
+                await self.bury(layout, name)
                 await self._layouts.put_if(with_subscription(layout, name, await self._starts(layout, start)), version)
             elif name not in layout.starting or await self._finish(layout, version, name):
                 return
@@ -64,7 +64,7 @@ class Subscribing:
             raise SubscriptionNotFound(str(topic), name)
         for _ in range(ATTEMPTS_MAX):
             if name not in layout.subscriptions:
-                await self._bury(layout, name)
+                await self.bury(layout, name)
                 return
             await self._layouts.put_if(without_subscription(layout, name), version)
             layout, version = await self._layouts.load(topic)
@@ -74,6 +74,21 @@ class Subscribing:
         """Make the cursors of the subscriptions that are listed on a segment; they begin at its first entry."""
         for name in layout.subscriptions:
             await self._make_cursor(layout, segment_id, name)
+
+    async def bury(self, layout: Layout, name: str) -> None:
+        """Give up what stands of a subscription that is not listed; the record last: it tells that this is done."""
+        for segment_id in layout.segments:
+            await StoredCursor(self._store, str(layout.topic), str(layout.name_of(segment_id)), name).give_up()
+        key = paths.subscription_key(str(layout.topic), name)
+
+        async def bury(record: Record | None) -> Put | None:
+            if await self._listed(layout.topic, name):
+                return None
+            after = records.SubscriptionRecord() if record is None else _decoded(record)
+            after.deleted, after.registrations, after.history = True, [], []
+            return Put(key, records.encode(after), version_of(record), subscription_indexes(after))
+
+        await change(self._store, key, bury)
 
     # -- one step each --------------------------------------------------------------------------------
 
@@ -106,21 +121,6 @@ class Subscribing:
             return False
         return True
 
-    async def _bury(self, layout: Layout, name: str) -> None:
-        """Give up what stands of a subscription that is not listed; the record last: it tells that this is done."""
-        for segment_id in layout.segments:
-            await StoredCursor(self._store, str(layout.topic), str(layout.name_of(segment_id)), name).give_up()
-        key = paths.subscription_key(str(layout.topic), name)
-
-        async def bury(record: Record | None) -> Put | None:
-            if await self._listed(layout.topic, name):
-                return None
-            after = records.SubscriptionRecord() if record is None else _decoded(record)
-            after.deleted, after.registrations, after.history = True, [], []
-            return Put(key, records.encode(after), version_of(record), subscription_indexes(after))
-
-        await change(self._store, key, bury)
-
     async def _make_record(self, topic: TopicName, name: str) -> None:
         key = paths.subscription_key(str(topic), name)
 
@@ -134,7 +134,8 @@ class Subscribing:
         await change(self._store, key, make)
 
     async def _listed(self, topic: TopicName, name: str) -> bool:
-        return name in (await self._layouts.load(topic))[0].subscriptions
+        found = await self._layouts.find(topic)
+        return found is not None and not found[0].deleted and name in found[0].subscriptions
 
 
 def _decoded(record: Record) -> records.SubscriptionRecord:

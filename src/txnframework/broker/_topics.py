@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from txnframework.broker._cas import ATTEMPTS_MAX
+from txnframework.broker._deleting import Deleting
 from txnframework.broker._layouts import StoredLayouts, require_scalable, restless
 from txnframework.broker._subscribing import Start, Subscribing
-from txnframework.errors import LayoutConflict, TopicExists, VersionMismatch
-from txnframework.interfaces import ILedgerStore, IMetadataStore, IWatch
-from txnframework.model import paths
+from txnframework.errors import LayoutConflict, TopicExists, TopicNotFound, VersionMismatch
+from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator, IWatch
+from txnframework.model import paths, records
 from txnframework.model.layout import (
     Layout,
     Segment,
@@ -22,7 +24,7 @@ from txnframework.model.layout import (
     plan_split,
     planned_changes,
 )
-from txnframework.model.metadata import Expect, KeyRange
+from txnframework.model.metadata import Expect, KeyRange, Record
 from txnframework.model.names import SegmentName, TopicName
 
 if TYPE_CHECKING:
@@ -41,13 +43,19 @@ class Topics:
     """
 
     def __init__(
-        self, store: IMetadataStore, ledgers: ILedgerStore, segment: Callable[[str], Awaitable[OpenSegment]]
+        self,
+        store: IMetadataStore,
+        ledgers: ILedgerStore,
+        segment: Callable[[str], Awaitable[OpenSegment]],
+        coordinator: Callable[[TopicName], Awaitable[ITransactionCoordinator]],
+        let_go: Callable[[str], Awaitable[None]],
     ) -> None:
         self._store = store
         self._ledgers = ledgers
         self._segment = segment
         self._layouts = StoredLayouts(store)
         self._subscribing = Subscribing(store, self._layouts, segment)
+        self.deleting = Deleting(store, ledgers, self._layouts, self._subscribing, coordinator, let_go)
 
     async def create(self, topic: TopicName, segments: int = 1) -> Layout:
         """
@@ -57,17 +65,43 @@ class Topics:
         :raises OutcomeUnknown: it may have been made.
         """
         require_scalable(topic)
-        layout = create_layout(topic, segments)
-        if await self._store.get(paths.topic_key(topic)) is not None:
+        await self.deleting.finish(topic)
+        before = await self._layouts.find(topic)
+        if before is not None and not before[0].deleted:
             raise TopicExists(str(topic))
+        layout = create_layout(topic, segments, None if before is None else before[0])
         # Ledgers first: a crash here leaves empty ledgers that the next attempt finds, not a topic without ledgers.
         for segment_id in layout.segments:
             await (await self._ledgers.create(str(layout.name_of(segment_id)))).close()
         try:
-            await self._layouts.put(layout, Expect.ABSENT)
+            await self._layouts.put(layout, Expect.ABSENT if before is None else before[1])
         except VersionMismatch as error:
             raise TopicExists(str(topic)) from error
         return layout
+
+    async def delete(self, topic: TopicName, *, force: bool = False) -> None:
+        """
+        Delete a topic with its messages, its subscriptions and what is kept of transactions in it.
+
+        :raises TopicInUse: it has subscriptions, or open transactions took part in it, and ``force`` is not set.
+        :raises TopicNotFound: there is no such topic, and nothing left of one.
+        """
+        require_scalable(topic)
+        await self.deleting.delete(topic, force=force)
+
+    async def delete_all(self, tenant: str, namespace: str, *, force: bool = False) -> None:
+        """
+        Delete every topic of a namespace, after a look that none is in use; raises as ``delete`` does.
+
+        What was deleted when this fails stays so; repeat it.
+        """
+        names = await self.list(tenant, namespace)
+        if not force:
+            for name in names:
+                await self.deleting.require_unused(await self.layout(name))
+        for name in names:
+            with contextlib.suppress(TopicNotFound):  # somebody else deleted it meanwhile
+                await self.delete(name, force=force)
 
     async def layout(self, topic: TopicName) -> Layout:
         """
@@ -83,7 +117,7 @@ class Topics:
         left: KeyRange | None = paths.topics_range(tenant, namespace)
         while left is not None:
             page = await self._store.scan(left, LIST_ITEMS_MAX)
-            found.extend(paths.topic_of(record.key.path) for record in page.records)
+            found.extend(paths.topic_of(record.key.path) for record in page.records if not _is_deleted(record))
             left = page.resume if isinstance(page.resume, KeyRange) else None
         return tuple(found)
 
@@ -164,6 +198,10 @@ class Topics:
             name = str(layout.name_of(child))
             await (await self._ledgers.create(name)).close()
             await self._subscribing.make_cursors(layout, child)
+
+
+def _is_deleted(record: Record) -> bool:
+    return records.decode(records.TopicRecord, record).deleted
 
 
 def segment_of(name: SegmentName, layout: Layout) -> Segment:

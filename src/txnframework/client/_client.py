@@ -17,7 +17,7 @@ from txnframework.client._terms import STANDING_BY_TYPES, Terms
 from txnframework.client._transaction import JoinedTransaction, Transaction
 from txnframework.config import Config, check_config, load_config
 from txnframework.environment import Environment
-from txnframework.errors import InvalidInput, TopicExists, TransactionDomainMismatch
+from txnframework.errors import InvalidInput, TopicExists, TopicNotFound, TransactionDomainMismatch
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
 from txnframework.model.layout import Layout
 from txnframework.model.names import PERSISTENT, SegmentName, TopicName, parse_name
@@ -222,6 +222,43 @@ class Client:
         except TopicExists:
             if not exist_ok:
                 raise
+
+    async def delete_topic(self, topic: str, *, force: bool = False) -> None:
+        """
+        Delete a topic with its messages, its subscriptions and what is kept of transactions in it.
+
+        Open transactions that took part in it can still be committed: what they did elsewhere counts. Producers and
+        consumers of the topic get TopicNotFound. A topic of this name may be made again and has nothing to do with it.
+
+        :param force: also if somebody uses it.
+        :raises TopicInUse: it has subscriptions, or open transactions took part in it; nothing was changed.
+        :raises TopicNotFound: there is no such topic.
+        """
+        name = self._topic(topic)
+        tried = False
+
+        async def delete() -> None:
+            nonlocal tried
+            try:
+                await self.host.topics.delete(name, force=force)
+            except TopicNotFound as gone:
+                if not (tried and gone.deleted):  # otherwise it was decided here, and another process finished it
+                    raise
+            finally:
+                tried = True
+
+        await self._retrying.run(delete)
+
+    async def delete_namespace(self, namespace: str, *, force: bool = False) -> None:
+        """
+        Delete every topic of a namespace (``tenant/namespace``), after a look that none is in use.
+
+        What was deleted when this fails stays so; repeat it. Raises as ``delete_topic`` does.
+        """
+        tenant, slash, name = namespace.partition("/")
+        if not (tenant and slash and name) or "/" in name:
+            raise InvalidInput(f"{namespace!r} is not a namespace: write tenant/namespace")
+        await self._retrying.run(partial(self.host.topics.delete_all, tenant, name, force=force))
 
     async def layout(self, topic: str) -> Layout:
         """

@@ -11,7 +11,15 @@ from txnframework.client._messages import MessageID
 from txnframework.client._outgoing import Outgoing, claimed, divide, hash_of, take_batch
 from txnframework.client._retrying import Retrying
 from txnframework.config import ClientSection
-from txnframework.errors import Closed, Conflict, LedgerSealed, NotFound, OutcomeUnknown, TransactionConflict
+from txnframework.errors import (
+    Closed,
+    Conflict,
+    LedgerNotFound,
+    LedgerSealed,
+    NotFound,
+    OutcomeUnknown,
+    TransactionConflict,
+)
 from txnframework.model.entries import EntryView, encode_entry
 from txnframework.model.layout import Segment
 from txnframework.model.ledger import Append
@@ -108,7 +116,8 @@ class Lane:
 
         try:
             await self._retrying.run(lambda: self._attempt(batch), unsure)
-        except LedgerSealed as error:
+        except (LedgerSealed, LedgerNotFound) as error:
+            # Sealed, its children take over; deleted, the layout says so.
             if self._sealed is None:
                 _fail(batch, error)
                 return

@@ -10,7 +10,16 @@ from typing import Any
 from txnframework.broker import Host, Joining, Place, dispatching_lease, segment_of
 from txnframework.client._feed import Feed, Inbox
 from txnframework.client._terms import Terms
-from txnframework.errors import ConsumerBusy, LeaseLost, OutcomeUnknown, SubscriptionOwnedElsewhere, Unavailable
+from txnframework.errors import (
+    Closed,
+    ConsumerBusy,
+    LeaseLost,
+    LedgerNotFound,
+    OutcomeUnknown,
+    SubscriptionOwnedElsewhere,
+    TopicNotFound,
+    Unavailable,
+)
 from txnframework.interfaces import IWatch
 from txnframework.model import paths
 from txnframework.model.layout import Layout, Segment, SegmentState
@@ -163,6 +172,10 @@ class Membership:
 
         Messages that the user has seen can be acknowledged all the same, as any process may do.
         """
+        if isinstance(error, LedgerNotFound | Closed) and await self._host.topics.deleting.is_deleted(
+            feed.place.segment
+        ):
+            raise TopicNotFound(feed.place.topic, deleted=True) from error
         if not self._terms.stand_by or not isinstance(error, LeaseLost):
             raise error
         await self._detach(feed)

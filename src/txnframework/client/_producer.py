@@ -15,7 +15,7 @@ from txnframework.client._outgoing import Outgoing, hash_of, size_of
 from txnframework.client._retrying import Retrying
 from txnframework.client._sending import Room, Sending
 from txnframework.client._transaction import TransactionPart
-from txnframework.errors import Closed, InvalidInput, LedgerSealed, TransactionDomainMismatch
+from txnframework.errors import Closed, InvalidInput, LedgerSealed, TopicNotFound, TransactionDomainMismatch
 from txnframework.model.entries import EntryMessage
 from txnframework.model.ids import Branch
 from txnframework.model.layout import Layout, SegmentState
@@ -232,6 +232,11 @@ class Producer:
                 except Exception as error:  # whoever sends is to know; later sends try again
                     for lane in stopped.values():
                         lane.fail(error)
+                    continue
+                if any(number not in layout.segments for number in self._lanes):
+                    # A topic of this name was made since: what was sent to this one is not meant for it.
+                    for lane in stopped.values():
+                        lane.fail(TopicNotFound(str(layout.topic), deleted=True))
                     continue
                 await self._move_to(layout)
                 for number, lane in stopped.items():

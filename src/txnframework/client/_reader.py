@@ -10,7 +10,7 @@ from typing import Self
 
 from txnframework.broker import Host, OpenSegment, first_of, segment_of
 from txnframework.client._messages import Message, MessageID, Origin, message_of
-from txnframework.errors import Closed, EntryTrimmed, InvalidInput
+from txnframework.errors import Closed, EntryTrimmed, InvalidInput, LedgerNotFound, TopicNotFound
 from txnframework.interfaces import IWatch
 from txnframework.model.entries import EntryView
 from txnframework.model.layout import Layout, Segment
@@ -84,6 +84,16 @@ class Reader:
             self._tracks[segment.id] = track
 
     async def __aiter__(self) -> AsyncIterator[Message]:
+        try:
+            async for message in self._messages():
+                yield message
+        except (LedgerNotFound, Closed) as error:
+            names = [track.opened.name for track in self._tracks.values()]
+            if self._closed or not any([await self._host.topics.deleting.is_deleted(name) for name in names]):
+                raise
+            raise TopicNotFound(str(self._topic), deleted=True) from error
+
+    async def _messages(self) -> AsyncIterator[Message]:
         while not self._closed:
             moved = False
             for track in self._readable_tracks():

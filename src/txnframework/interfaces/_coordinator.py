@@ -27,6 +27,8 @@ class IParticipants(Interface):
         Make the outcome take effect there; idempotent, from any process.
 
         :raises Unavailable: it cannot be done now; what is left will be found again.
+        :raises LedgerNotFound: the segment was deleted for ever, with everything in it and every cursor on it: there is
+            nothing left for the outcome to take effect on, and the coordinator forgets what it keeps of the part.
         """
 
 
@@ -118,6 +120,13 @@ class ITransactionCoordinator(Interface):
 
         What is left undone is settled first; what cannot be settled stays. Never deletes a record whose effect is not
         durable.
+        """
+
+    async def forget_segment(segment: str) -> None:
+        """
+        Forget what the family keeps of a segment that was deleted for ever; idempotent, from any process.
+
+        Transactions that took part there are not touched: when they end, their parts there are forgotten.
         """
 
     async def close() -> None:

@@ -47,7 +47,8 @@ class Layout:
     All segments of ``topic`` by id; ``epoch`` grows with every change.
 
     ``starting``: the subscriptions whose cursors are being made, and after which position they begin on a segment;
-    on one that is not named, at the first entry.
+    on one that is not named, at the first entry. ``deleted``: there is no such topic any more; its segments and
+    subscriptions are named until what was kept of them is removed.
     """
 
     topic: TopicName
@@ -56,6 +57,7 @@ class Layout:
     segments: dict[int, Segment]
     subscriptions: tuple[str, ...] = ()
     starting: Mapping[str, Mapping[int, Position]] = field(default_factory=dict)
+    deleted: bool = False
 
     def name_of(self, segment_id: int) -> SegmentName:
         """Return the full name of a segment."""
@@ -101,13 +103,20 @@ class Layout:
         return tuple(segment for _, segment in sorted(self.segments.items()))
 
 
-def create_layout(topic: TopicName, segments: int) -> Layout:
-    """Return the first layout of a topic: ``segments`` ranges of nearly equal size."""
+def create_layout(topic: TopicName, segments: int, after: Layout | None = None) -> Layout:
+    """
+    Return the first layout of a topic: ``segments`` ranges of nearly equal size.
+
+    ``after``: what is left of a deleted topic of this name, whose segment ids are not used again.
+    """
     if not 1 <= segments <= HASH_MAX + 1:
         raise LayoutConflict(str(topic), f"a topic has 1 to {HASH_MAX + 1} segments, not {segments}")
     bounds = [(HASH_MAX + 1) * number // segments for number in range(segments + 1)]
-    made = {number: Segment(number, bounds[number], bounds[number + 1] - 1) for number in range(segments)}
-    return Layout(topic, 1, segments, made)
+    first, epoch = (0, 1) if after is None else (after.next_id, after.epoch + 1)
+    made = {
+        first + number: Segment(first + number, bounds[number], bounds[number + 1] - 1) for number in range(segments)
+    }
+    return Layout(topic, epoch, first + segments, made)
 
 
 def plan_split(layout: Layout, segment_id: int) -> Layout:
@@ -172,6 +181,16 @@ def begun(layout: Layout, subscription: str) -> Layout:
     return replace(layout, epoch=layout.epoch + 1, starting=starting)
 
 
+def deleted(layout: Layout) -> Layout:
+    """Return the layout of a topic that is not there any more, naming what is still to be removed."""
+    return layout if layout.deleted else replace(layout, epoch=layout.epoch + 1, deleted=True)
+
+
+def removed(layout: Layout) -> Layout:
+    """Return the layout of a deleted topic of which nothing is left."""
+    return replace(layout, epoch=layout.epoch + 1, segments={}, subscriptions=(), starting={})
+
+
 def _changeable(layout: Layout, segment_id: int) -> Segment:
     segment = layout.segments.get(segment_id)
     if segment is None:
@@ -212,6 +231,7 @@ def to_record(layout: Layout) -> TopicRecord:
             )
             for segment in layout.in_order()
         ],
+        deleted=layout.deleted,
     )
 
 
@@ -232,4 +252,4 @@ def from_record(topic: TopicName, record: TopicRecord) -> Layout:
         name: {segment_id: Position.parse(at) for segment_id, at in starts.items()}
         for name, starts in record.starting.items()
     }
-    return Layout(topic, record.epoch, record.next_id, segments, tuple(record.subscriptions), starting)
+    return Layout(topic, record.epoch, record.next_id, segments, tuple(record.subscriptions), starting, record.deleted)

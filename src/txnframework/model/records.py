@@ -218,7 +218,8 @@ class TopicRecord(Document):
     A scalable topic: the graph of its segments, changed by compare-and-set, and its subscriptions' names.
 
     ``starting``: of the subscriptions whose cursors are being made, where they begin, by segment id; elsewhere they
-    begin at the first entry.
+    begin at the first entry. ``deleted``: there is no such topic any more; its segments and subscriptions are named
+    until what was kept of them is removed. The record stays, so that no topic of this name uses their ids again.
     """
 
     epoch: int
@@ -226,6 +227,7 @@ class TopicRecord(Document):
     segments: list[SegmentDocument]
     subscriptions: list[str] = msgspec.field(default_factory=list)
     starting: dict[str, dict[int, str]] = msgspec.field(default_factory=dict)
+    deleted: bool = False
 
 
 class IdBlock(Document):

@@ -148,7 +148,7 @@ class MetadataBuffer:
         await self._ready()
         self._intents.forget(ended.txn_id)
         self._announcements.kick()
-        await settle_writes(self._store, self.segment, ended, self._options.page_records)
+        await settle_writes(self._store, self._ledger, self.segment, ended, self._options.page_records)
 
     async def trim(self, ledger_id: int) -> Swept:
         """Trim whole ledgers, then the abort records that no entry can need any more."""

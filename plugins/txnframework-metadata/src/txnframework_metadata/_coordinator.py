@@ -187,6 +187,11 @@ class MetadataCoordinator:
 
     # -- applications ---------------------------------------------------------------------------------
 
+    async def forget_segment(self, segment: str) -> None:
+        """Forget the abort records of a segment that was deleted."""
+        self._require_open()
+        await self._sweeps.forget_segment(segment)
+
     async def application(self, name: str) -> Application | None:
         """Return what is known of an application."""
         self._require_open()

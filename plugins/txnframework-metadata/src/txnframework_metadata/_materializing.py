@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework.interfaces import IMetadataStore
+from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.metadata import Expect, Put
 from txnframework.model.paths import abort_record_key
 from txnframework.model.positions import Position
@@ -11,12 +11,16 @@ from txnframework.model.transactions import State, Transaction
 from txnframework_metadata._operations import forget, scan_operations
 
 
-async def settle_writes(store: IMetadataStore, segment: str, ended: Transaction, page_records: int) -> None:
+async def settle_writes(
+    store: IMetadataStore, ledger: IManagedLedger, segment: str, ended: Transaction, page_records: int
+) -> None:
     """
     Forget a transaction's write operations on ``segment``; before that, record the branches that do not count.
 
     The order closes a crash window: an operation that is deleted before its abort record stands leaves entries of which
     nothing is known, and those count as committed once the header is collected.
+
+    :raises LedgerNotFound: the segment was deleted, and nobody would ever remove the records.
     """
     if ended.state not in (State.COMMITTED, State.ABORTED):
         raise ValueError(f"transaction {ended.txn_id} is {ended.state.value}, only an ended one can be settled")
@@ -30,6 +34,8 @@ async def settle_writes(store: IMetadataStore, segment: str, ended: Transaction,
         if not ended.counts(document.branch):
             place, after = (document.ledger, document.branch), Position.parse(document.after)
             bounds[place] = min(after, bounds.get(place, after))
+    if bounds:
+        await ledger.tail()
     for (ledger_id, branch), after in bounds.items():
         key = abort_record_key(segment, ledger_id, ended.txn_id, branch)
         await store.put(Put(key, encode(AbortRecord(after=str(after))), Expect.ANY))

@@ -12,6 +12,7 @@ from txnframework.environment import Environment
 from txnframework.errors import (
     Corrupt,
     InvalidTransactionState,
+    LedgerNotFound,
     OutcomeUnknown,
     TxnFrameworkError,
     Unavailable,
@@ -21,8 +22,8 @@ from txnframework.interfaces import IMetadataStore, IParticipants
 from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
 from txnframework.model.indexes import TXN_BY_DEADLINE, TXN_BY_FINAL_STATE
-from txnframework.model.metadata import IndexRange, KeyRange
-from txnframework.model.paths import all_operations_range, header_key
+from txnframework.model.metadata import Expect, IndexRange, KeyRange
+from txnframework.model.paths import abort_records_range, all_operations_range, header_key, trimmed_key
 from txnframework.model.transactions import State, Swept, Transaction
 from txnframework_metadata._applications import Applications
 from txnframework_metadata._ending import abort_open
@@ -95,6 +96,9 @@ class Sweeps:
         for participant in sorted(participants_of(operations)):
             try:
                 await self._participants.settle(participant, ended)
+            except LedgerNotFound:
+                # Deleted, with all that the outcome could take effect on.
+                await forget(self._store, [one for one in operations if participants_of([one]) == {participant}])
             except TxnFrameworkError as error:
                 _LOG.warning("transaction %s could not be settled at %s: %s", ended.txn_id, participant, error)
         try:
@@ -103,6 +107,16 @@ class Sweeps:
             _LOG.warning("transaction %s could not be settled at its application: %s", ended.txn_id, error)
         left = len(await scan_operations(self._store, ended.txn_id, self._options.page_records))
         return Swept(max(0, len(operations) - left), left)
+
+    async def forget_segment(self, segment: str) -> None:
+        """Delete the abort records of a segment that was deleted, and since when they wait."""
+        left: KeyRange | IndexRange | None = abort_records_range(segment)
+        while isinstance(left, KeyRange):
+            page = await self._store.scan(left, self._options.page_records)
+            for record in page.records:
+                await self._store.delete(record.key, Expect.ANY)
+            left = page.resume
+        await self._store.delete(trimmed_key(segment), Expect.ANY)
 
     # -- timing out -----------------------------------------------------------------------------------
 

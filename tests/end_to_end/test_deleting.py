@@ -1,0 +1,324 @@
+"""Behaviour 15: what a deleted topic leaves behind, and what it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txnframework import Client, State
+from txnframework.errors import (
+    LedgerNotFound,
+    OutcomeUnknown,
+    TopicInUse,
+    TopicNotFound,
+    TransactionHasFailedOperations,
+    TxnFrameworkError,
+    Unavailable,
+)
+from txnframework.model import KeyRange, TopicName
+from txnframework.testing.clock import VirtualEnvironment
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+NAME = TopicName.parse("orders")
+
+
+async def paths_left(client: Client, *roots: str) -> list[str]:
+    """Return the paths of every record below these roots."""
+    found: list[str] = []
+    for root in roots:
+        page = await client.host.metadata.scan(KeyRange(f"{root}/", f"{root}0"), 1_000)
+        found.extend(record.key.path for record in page.records)
+    return found
+
+
+async def aborted(client: Client, topic: str, value: bytes) -> None:
+    """Send in a transaction that is aborted, and settle it."""
+    txn = client.transaction()
+    await txn.begin()
+    producer = await client.producer(topic)
+    await producer.send(value, txn=txn)
+    await txn.abort()
+    await (await client.host.coordinator()).settle(txn.id)
+
+
+def test_nothing_is_left_but_a_tombstone(stores: Stores) -> None:
+    """Ledgers, cursors and abort records go; another topic stays as it is; the name can be used again at once."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            for topic in ("orders", "other"):
+                await client.create_topic(topic, segments=2)
+                await aborted(client, topic, b"aborted")
+                await (await client.producer(topic)).send(b"old")
+                consumer = await client.consumer(topic, "billing", start="earliest")
+                await consumer.ack(await consumer.receive())
+                await consumer.close()
+            await client.split("orders", 0)
+            with pytest.raises(TopicInUse, match="billing"):
+                await client.delete_topic("orders")
+            assert await stores.read(client, "orders") == [b"old"]
+            await client.topics.unsubscribe(NAME, "billing")
+            await client.delete_topic("orders")
+            for use in (client.producer, client.layout, client.reader, client.delete_topic):
+                with pytest.raises(TopicNotFound, match="was deleted"):
+                    await use("orders")
+            assert [topic.name for topic in await client.topics.list()] == ["other"]
+            assert await client.host.ledgers.list_names("segment://public/default/orders/", "", 10) == ()
+            left = await paths_left(client, "/txn-aborted", "/cursor")
+            assert left
+            assert all("other" in path for path in left)
+            await client.create_topic("orders")
+            assert list((await client.layout("orders")).segments) == [4]
+            await (await client.producer("orders")).send(b"new")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            assert await stores.receive(consumer, 1) == [b"new"]
+            await consumer.close()
+        async with stores.open() as client:
+            assert await stores.read(client, "orders") == [b"new"]
+            assert await stores.read(client, "other") == [b"old"]
+
+    stores.run(work())
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_open_transactions_of_the_former_life_do_nothing_to_the_next_one(stores: Stores, commit: bool) -> None:
+    """They end, count elsewhere if they commit, and leave no operation behind that is never settled."""
+
+    async def work() -> None:
+        async with stores.open() as client, stores.open() as elsewhere:
+            for topic in ("orders", "other"):
+                await client.create_topic(topic)
+            await (await client.producer("orders")).send(b"acked")
+            consumer = await elsewhere.consumer("orders", "billing", start="earliest")
+            message = await consumer.receive()
+            txn = elsewhere.transaction()
+            await txn.begin()
+            await (await elsewhere.producer("orders")).send(b"written", txn=txn)
+            await (await elsewhere.producer("other")).send(b"kept", txn=txn)
+            await consumer.ack(message, txn=txn)
+            with pytest.raises(TopicInUse):
+                await client.delete_topic("orders")
+            await client.topics.unsubscribe(NAME, "billing")
+            with pytest.raises(TopicInUse, match=str(txn.id)):
+                await client.delete_topic("orders")
+            await client.delete_topic("orders", force=True)
+            await client.create_topic("orders")
+            fresh = await client.consumer("orders", "billing", start="earliest")
+            await (await client.producer("orders")).send(b"new")
+            await (txn.commit() if commit else txn.abort())
+            assert (await elsewhere.host.coordinator()).family == "metadata"
+            assert (await (await elsewhere.host.coordinator()).settle(txn.id)).left == 0
+            assert await paths_left(client, "/txn-op") == []
+            assert [path for path in await paths_left(client, "/txn-aborted") if "orders" in path] == []
+            assert await stores.receive(fresh, 1) == [b"new"]
+            assert await stores.read(client, "orders") == [b"new"]
+            assert await stores.read(client, "other") == ([b"kept"] if commit else [])
+            await consumer.close()
+            await fresh.close()
+
+    stores.run(work())
+
+
+def test_who_uses_a_deleted_topic_is_told(stores: Stores) -> None:
+    """Producers, in a transaction too, consumers and following readers, in this process and in others."""
+
+    async def work() -> None:
+        async with stores.open() as client, stores.open() as elsewhere:
+            await client.create_topic("orders")
+            producers = [await one.producer("orders") for one in (client, elsewhere)]
+            consumers = [await one.consumer("orders", f"of {one}") for one in (client, elsewhere)]
+            readers = [await one.reader("orders", follow=True) for one in (client, elsewhere)]
+            for producer in producers:
+                await producer.send(b"1")
+            for consumer in consumers:
+                await stores.receive(consumer, 2)
+            reading = [asyncio.ensure_future(_drained(reader)) for reader in readers]
+            await client.delete_topic("orders", force=True)
+            for again in (False, True):
+                for producer in producers:
+                    with pytest.raises(TopicNotFound, match="orders was deleted"):
+                        await producer.send(b"2")
+                if not again:
+                    await client.create_topic("orders")
+            for consumer in consumers:
+                with pytest.raises(TopicNotFound, match="orders was deleted"):
+                    await consumer.receive(timeout_ms=10_000)
+                await consumer.close()
+            for one in reading:
+                with pytest.raises(TopicNotFound, match="orders was deleted"):
+                    await one
+            txn = client.transaction()
+            await txn.begin()
+            with pytest.raises(TopicNotFound):
+                await producers[1].send(b"3", txn=txn)
+            with pytest.raises(TransactionHasFailedOperations):
+                await txn.commit()
+            assert await client.outcome(txn.id) is State.ABORTED
+            assert await stores.read(client, "orders") == []
+
+    stores.run(work())
+
+
+async def _drained(reader: Any) -> None:
+    async for _ in reader:
+        pass
+
+
+def test_a_namespace(stores: Stores) -> None:
+    """All of its topics, or none if one is in use; another namespace stays."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            for topic in ("orders", "invoices", "topic://public/other/orders"):
+                await client.create_topic(topic)
+            consumer = await client.consumer("orders", "billing")
+            await consumer.close()
+            with pytest.raises(TopicInUse):
+                await client.delete_namespace("public/default")
+            assert len(await client.topics.list()) == 3
+            await client.delete_namespace("public/default", force=True)
+            assert [str(topic) for topic in await client.topics.list()] == ["topic://public/other/orders"]
+            await client.delete_namespace("public/default")
+
+    stores.run(work())
+
+
+class _Dies(Exception):
+    """The process is gone."""
+
+
+class _Counting:
+    """Wraps a store: lets so many changes pass, then each one fails, with or without being applied."""
+
+    def __init__(self, store: Any, budget: list[int], applied: bool) -> None:
+        self._store = store
+        self._budget = budget
+        self._applied = applied
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name not in ("put", "delete"):
+            return found
+
+        async def change(*args: Any) -> Any:
+            if self._budget[0] > 0:
+                self._budget[0] -= 1
+                return await found(*args)
+            if self._applied:
+                await found(*args)
+            raise _Dies
+
+        return change
+
+
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("finisher", ["upkeep", "create", "delete"])
+def test_a_crash_at_any_step_leaves_a_deletion_that_any_process_finishes(
+    memory: Stores, finisher: str, applied: bool
+) -> None:
+    """Until it is decided the topic is whole; after that it is gone, and in the end nothing of it is left."""
+
+    async def one(steps: int) -> bool:
+        topic = f"orders-{steps}"
+        async with memory.open() as client, memory.open() as other:
+            await client.create_topic(topic, segments=2)
+            await aborted(client, topic, b"aborted")
+            consumer = await client.consumer(topic, "billing", start="earliest")
+            await consumer.close()
+            deleting: Any = client.topics.deleting
+            budget = [steps]
+            coordinator: Any = await client.host.coordinator()
+            store = _Counting(client.host.metadata, budget, applied)
+            for part in (deleting, deleting._layouts, deleting._subscribing, coordinator._sweeps):
+                part._store = store
+            deleting._ledgers = _Counting(client.host.ledgers, budget, applied)
+            died = False
+            try:
+                await client.delete_topic(topic, force=True)
+            except _Dies:
+                died = True
+            if died and steps == 0 and not applied:
+                assert topic in [found.name for found in await other.topics.list()]
+                await other.delete_topic(topic, force=True)
+            if finisher == "create":
+                await other.create_topic(topic)
+                assert list((await other.layout(topic)).segments) == [2]
+                await other.delete_topic(topic)
+            elif finisher == "upkeep":
+                client.host.upkeep._lease = "another"
+                await other.host.upkeep.round()
+            else:
+                try:
+                    await other.delete_topic(topic)
+                except TopicNotFound:
+                    assert topic not in [found.name for found in await other.topics.list()]
+            assert await other.host.ledgers.list_names(f"segment://public/default/{topic}/", "", 10) == ()
+            left = await paths_left(other, "/txn-aborted", "/cursor", "/txn-trimmed")
+            assert [path for path in left if topic in path] == []
+            return died
+
+    async def work() -> None:
+        steps = 0
+        while await one(steps):
+            steps += 1
+        assert steps > 11
+
+    memory.run(work())
+
+
+def test_replies_are_lost(memory: Stores) -> None:
+    """Repeating it finishes; its own effect is not mistaken for somebody else's."""
+
+    async def work() -> None:
+        clock = memory.environment = VirtualEnvironment()
+        async with memory.open() as client:
+
+            async def pass_time() -> None:
+                while True:
+                    await clock.advance(50)
+
+            passing = asyncio.ensure_future(pass_time())
+            for steps in range(0, 60, 3):
+                await client.create_topic("orders", segments=2)
+                await (await client.producer("orders")).send(b"1")
+                deleting = asyncio.ensure_future(client.delete_topic("orders"))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                backends: tuple[Any, ...] = (client.host.metadata, client.host.ledgers)
+                for backend in backends:
+                    backend.cut()
+                await asyncio.sleep(0)
+                for backend in backends:
+                    backend.restore()
+                try:
+                    await deleting
+                except (Unavailable, OutcomeUnknown):
+                    await client.delete_topic("orders")
+                with pytest.raises(TopicNotFound):
+                    await client.layout("orders")
+            passing.cancel()
+            assert await client.host.ledgers.list_names("segment://", "", 10) == ()
+
+    memory.run(work())
+
+
+def test_a_segment_that_is_only_missing_is_not_taken_for_deleted(memory: Stores) -> None:
+    """A ledger that cannot be found although its topic is there: what ended there waits, nothing is forgotten."""
+
+    async def work() -> None:
+        async with memory.open() as client, memory.open() as other:
+            await client.create_topic("orders")
+            txn = client.transaction()
+            await txn.begin()
+            sent = await (await client.producer("orders")).send(b"1", txn=txn)
+            await client.host.ledgers.delete(sent.segment)
+            await txn.abort()
+            assert (await (await other.host.coordinator()).settle(txn.id)).left == 1
+            with pytest.raises((LedgerNotFound, TxnFrameworkError)):
+                await memory.read(other, "orders")
+
+    memory.run(work())
