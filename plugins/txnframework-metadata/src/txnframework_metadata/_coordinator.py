@@ -16,7 +16,7 @@ from txnframework.errors import (
 )
 from txnframework.interfaces import IApplicationCoordinator, IWatch
 from txnframework.model import index_keys
-from txnframework.model.ids import COORDINATOR_BITS, TxnID
+from txnframework.model.ids import TxnID
 from txnframework.model.indexes import TXN_BY_DEADLINE
 from txnframework.model.metadata import Expect, IndexRange, KeyRange, Put
 from txnframework.model.paths import header_key
@@ -36,7 +36,7 @@ from txnframework.model.transactions import (
 from txnframework.plugin import CoordinatorContext, options_as
 from txnframework_metadata._applications import Applications
 from txnframework_metadata._ending import end_transaction
-from txnframework_metadata._ids import TransactionIds
+from txnframework_metadata._ids import SharedTransactionIds, TransactionIds
 from txnframework_metadata._operations import read_header, scan_operations
 from txnframework_metadata._options import CoordinatorOptions
 from txnframework_metadata._sweeps import Sweeps
@@ -68,8 +68,11 @@ class MetadataCoordinator:
         self._environment = context.environment
         self._transactions = context.transactions
         self._options = options
-        self._share = context.share
-        self._ids: dict[int, TransactionIds] = {}
+        self._ids: TransactionIds | SharedTransactionIds
+        if context.share is None:
+            self._ids = TransactionIds(context.store, _FIRST_COORDINATOR, options.id_block_size, options.attempts_max)
+        else:
+            self._ids = SharedTransactionIds(context, context.share, options)
         self._applications = Applications(context.store, context.environment, options, self.begin)
         self._sweeps = Sweeps(
             context.store,
@@ -79,7 +82,6 @@ class MetadataCoordinator:
             context.transactions,
             options,
         )
-        self._any = context.environment.random_bits(COORDINATOR_BITS)
         self._closed = asyncio.Event()
 
     # -- one transaction ------------------------------------------------------------------------------
@@ -92,7 +94,7 @@ class MetadataCoordinator:
                 f"a timeout of {request.timeout_ms} ms is not between 1 and {self._transactions.timeout_ms_max}"
                 " (transactions.timeout_ms_max)"
             )
-        txn_id = await self._next_id()
+        txn_id = await self._ids.next_id()
         now_ms = self._environment.now_ms()
         document = TransactionHeader(
             state=State.OPEN.value,
@@ -219,22 +221,6 @@ class MetadataCoordinator:
     def _require_open(self) -> None:
         if self._closed.is_set():
             raise Closed("the coordinator was closed")
-
-    async def _next_id(self) -> TxnID:
-        """
-        Return an id of a coordinator that this host holds.
-
-        A host that holds none begins at any of them: its ids are as good, it only meets others at the reservation.
-        """
-        coordinator = _FIRST_COORDINATOR
-        if self._share is not None:
-            held = await self._share.held()
-            everything = self._share.ids
-            coordinator = min(held) if held else everything[self._any % len(everything)]
-        if coordinator not in self._ids:
-            bounds = self._options
-            self._ids[coordinator] = TransactionIds(self._store, coordinator, bounds.id_block_size, bounds.attempts_max)
-        return await self._ids[coordinator].next_id()
 
     async def _open_after(self, after: TxnID | None) -> IndexRange:
         """Return the range of open transactions after one of them, which may have ended since."""

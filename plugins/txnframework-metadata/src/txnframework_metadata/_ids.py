@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
-from txnframework.interfaces import IMetadataStore
-from txnframework.model.ids import TxnID
+from txnframework.interfaces import ICoordinatorShare, IMetadataStore
+from txnframework.model.ids import COORDINATOR_BITS, TxnID
 from txnframework.model.metadata import Expect, Put
 from txnframework.model.paths import ids_key
 from txnframework.model.records import IdBlock, decode, encode
+from txnframework.plugin import CoordinatorContext
+from txnframework_metadata._options import CoordinatorOptions
 
 _FIRST_NUMBER = 1
 
@@ -59,3 +61,26 @@ class TransactionIds:
                 continue
             return start, stop
         raise Unavailable(f"no transaction ids could be reserved in {self._attempts_max} attempts")
+
+
+class SharedTransactionIds:
+    """
+    The ids of the coordinators that this host holds, so that hosts do not meet at one counter.
+
+    A host that holds none begins at any of them: its ids are as good, it only meets others when it reserves a block.
+    """
+
+    def __init__(self, context: CoordinatorContext, share: ICoordinatorShare, options: CoordinatorOptions) -> None:
+        self._store = context.store
+        self._share = share
+        self._options = options
+        self._any = share.ids[context.environment.random_bits(COORDINATOR_BITS) % len(share.ids)]
+        self._of: dict[int, TransactionIds] = {}
+
+    async def next_id(self) -> TxnID:
+        """Return an id that no process was ever given; raises as TransactionIds does."""
+        coordinator = min(await self._share.held(), default=self._any)
+        if coordinator not in self._of:
+            bounds = self._options
+            self._of[coordinator] = TransactionIds(self._store, coordinator, bounds.id_block_size, bounds.attempts_max)
+        return await self._of[coordinator].next_id()
