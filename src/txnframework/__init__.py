@@ -21,6 +21,7 @@ from txnframework import blocking, errors
 from txnframework.client import (
     Client,
     Consumer,
+    DeadLetter,
     JoinedTransaction,
     Message,
     MessageID,
@@ -53,6 +54,7 @@ __all__ = [
     "Closed",
     "Conflict",
     "Consumer",
+    "DeadLetter",
     "InvalidInput",
     "InvalidTransactionState",
     "Isolation",

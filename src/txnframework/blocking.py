@@ -21,7 +21,7 @@ from typing import Self
 
 from txnframework import client as asynchronous
 from txnframework.broker import Start
-from txnframework.client import ConfigSource, LoopThread, Message, MessageID
+from txnframework.client import ConfigSource, DeadLetter, LoopThread, Message, MessageID
 from txnframework.environment import Environment
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
@@ -304,10 +304,18 @@ class Client:
         name: str | None = None,
         priority: int = 0,
         stand_by: bool | None = None,
+        dead_letter: DeadLetter | None = None,
     ) -> Consumer:
         """Join a subscription, making it if it is not there."""
         joining = self._client.consumer(
-            topics, subscription, type=type, start=start, name=name, priority=priority, stand_by=stand_by
+            topics,
+            subscription,
+            type=type,
+            start=start,
+            name=name,
+            priority=priority,
+            stand_by=stand_by,
+            dead_letter=dead_letter,
         )
         return Consumer(self._loop, self._loop.run(joining))
 

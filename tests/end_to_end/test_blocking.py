@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import txnframework
 from txnframework import State
 from txnframework.client import LoopThread
 from txnframework.errors import Closed, ReceiveTimeout, TransactionHasFailedOperations
@@ -45,6 +46,29 @@ def test_the_same_names_without_await(stores: Stores) -> None:
         with pytest.raises(TransactionHasFailedOperations), client.transaction() as txn, pytest.raises(Closed):
             orders.send(b"late", txn=txn)
         client.split("orders", 0)
+
+
+def test_dead_letters_without_await(stores: Stores) -> None:
+    """A consumer takes the same terms: who stands by, and where messages go that came too often."""
+    with stores.open_blocking() as client:
+        client.create_topic("orders")
+        client.create_topic("graves")
+        rule = txnframework.DeadLetter(redeliveries_max=0, topic="graves")
+        with (
+            client.producer("orders") as orders,
+            client.consumer("graves", "relatives") as graves,
+            client.consumer("orders", "billing", type="failover", priority=1, dead_letter=rule) as consumer,
+            client.consumer("orders", "billing", type="failover", stand_by=True) as other,
+        ):
+            orders.send_many([b"bad", b"good", b"bad"])
+            for message in (consumer.receive(timeout_ms=10_000) for _ in range(3)):
+                (consumer.nack if message.value == b"bad" else consumer.ack)(message)
+            with pytest.raises(ReceiveTimeout):
+                consumer.receive(timeout_ms=1_000)
+            assert [graves.receive(timeout_ms=10_000).value for _ in range(2)] == [b"bad", b"bad"]
+            consumer.close()
+            orders.send(b"next")
+            assert other.receive(timeout_ms=10_000).value == b"next"
 
 
 def test_closing_ends_an_iteration_in_another_thread(memory: Stores) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from txnframework.client._client import Client, ConfigSource, open, parse_txn_id
 from txnframework.client._consumer import Consumer
+from txnframework.client._dead_letters import DeadLetter
 from txnframework.client._messages import Message, MessageID
 from txnframework.client._producer import Producer
 from txnframework.client._reader import Reader
@@ -14,6 +15,7 @@ __all__ = [
     "Client",
     "ConfigSource",
     "Consumer",
+    "DeadLetter",
     "JoinedTransaction",
     "LoopThread",
     "Message",

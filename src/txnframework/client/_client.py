@@ -9,6 +9,7 @@ from pathlib import Path
 
 from txnframework.broker import Host, Start, Topics, is_of_log_family, open_host, segment_of
 from txnframework.client._consumer import Consumer
+from txnframework.client._dead_letters import DeadLetter, DeadLetters
 from txnframework.client._messages import MessageID
 from txnframework.client._producer import Producer
 from txnframework.client._reader import Reader
@@ -136,6 +137,7 @@ class Client:
         name: str | None = None,
         priority: int = 0,
         stand_by: bool | None = None,
+        dead_letter: DeadLetter | None = None,
     ) -> Consumer:
         """
         Join a subscription of one or several topics (or segments), making it if it is not there.
@@ -150,6 +152,7 @@ class Client:
         :param stand_by: where another process dispatches, or the one consumer of an exclusive subscription is here,
             wait until it has left or died and take over, instead of raising; also after losing a lease. ``failover``
             does unless told otherwise. How often messages were delivered before is not known after a take-over.
+        :param dead_letter: where messages go that would be redelivered too often; without it, they come for ever.
         :raises ConsumerBusy: its type takes one consumer only, and it has one.
         :raises SubscriptionOwnedElsewhere: another process dispatches it.
         :raises TopicNotFound: there is no such topic.
@@ -161,10 +164,14 @@ class Client:
         if not targets:
             raise InvalidInput("a consumer needs at least one topic")
         for topic in dict.fromkeys(map(_topic_of, targets)):
+            if dead_letter is not None:
+                dead_letter.topic_for(topic, subscription)
             await self._retrying.run(partial(self.host.topics.subscribe, topic, subscription, start))
         own_name = name or f"consumer-{self.host.environment.random_bits(64):016x}"
         stands_by = type in STANDING_BY_TYPES if stand_by is None else stand_by
-        consumer = Consumer(self.host, targets, Terms(subscription, type, own_name, priority, stands_by))
+        dead_letters = None if dead_letter is None else partial(DeadLetters, self, dead_letter)
+        terms = Terms(subscription, type, own_name, priority, stands_by)
+        consumer = Consumer(self.host, targets, terms, dead_letters)
         await consumer.join()
         return consumer
 

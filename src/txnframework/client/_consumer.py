@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host, acks_of, first_of, is_of_log_family
+from txnframework.client._dead_letters import DeadLetters
 from txnframework.client._feed import Feed, Inbox, by_segment
 from txnframework.client._membership import Membership
 from txnframework.client._messages import Message, MessageID
@@ -37,6 +38,7 @@ class Consumer:
         host: Host,
         targets: tuple[TopicName | SegmentName, ...],
         terms: Terms,
+        dead_letters: Callable[[Consumer], DeadLetters] | None = None,
     ) -> None:
         self.subscription = terms.subscription
         self.name = terms.name
@@ -45,6 +47,7 @@ class Consumer:
         self._inbox = Inbox()
         self._news = asyncio.Event()
         self._closed = False
+        self._dead_letters = None if dead_letters is None else dead_letters(self)
         self._membership = Membership(host, targets, terms, self._inbox, self._news.set)
 
     async def join(self) -> None:
@@ -73,10 +76,12 @@ class Consumer:
             self._news.clear()
             self._require_open()
             taken = self._inbox.take(messages_max)
+            received = taken if self._dead_letters is None else self._dead_letters.sort_out(taken)
+            if received:
+                return received
+            self._raise_what_failed()
             if taken:
-                return taken
-            if self._membership.error is not None:
-                raise self._membership.error
+                continue
             if timeout_ms is None or deadline_ms is None:
                 await self._news.wait()
             elif environment.now_ms() >= deadline_ms:
@@ -174,9 +179,15 @@ class Consumer:
         """Leave; what was not acknowledged goes to others. May be repeated."""
         if self._closed:
             return
+        if self._dead_letters is not None:
+            await self._dead_letters.close()
         self._closed = True
         self._news.set()
         await self._membership.leave()
+
+    def notice(self) -> None:
+        """Look again: whoever waits to receive is told of what failed."""
+        self._news.set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -281,6 +292,11 @@ class Consumer:
             if any(feed.place.segment == to.segment for feed in self._membership.ancestors(segment))
         )
         return {**dict.fromkeys(descendants, EARLIEST), to.segment: Position(at.ledger_id, at.entry_id - 1)}
+
+    def _raise_what_failed(self) -> None:
+        for part in (self._membership, self._dead_letters):
+            if part is not None and part.error is not None:
+                raise part.error
 
     def _require_open(self) -> None:
         if self._closed:

@@ -1,0 +1,273 @@
+"""Behaviour 26: messages that were delivered too often go to the dead-letter topic, exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from txnframework import Client, Consumer, DeadLetter, Message, Producer
+from txnframework.client._dead_letters import DeadLetters
+from txnframework.errors import InvalidInput, OutcomeUnknown
+from txnframework.model.names import TopicName
+from txnframework.testing.clock import run_ready
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+LETTERS = "orders-billing-DLQ"
+T = TypeVar("T")
+
+
+async def prepared(client: Client, *values: bytes) -> Producer:
+    await client.create_topic("orders")
+    producer = await client.producer("orders")
+    for value in values:
+        await producer.send(value, key=b"key of " + value, headers={"colour": b"red"})
+    return producer
+
+
+async def abort_ack(client: Client, consumer: Consumer, message: Message) -> None:
+    async with client.transaction() as txn:
+        await consumer.ack(message, txn=txn)
+        await txn.abort()
+
+
+async def letters(client: Client, topic: str = LETTERS) -> list[Message]:
+    async with await client.reader(topic) as reader:
+        return [message async for message in reader]
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
+def test_aborted_acks_past_the_maximum(stores: Stores, kind: str) -> None:
+    """Delivered once more than the maximum of redeliveries, then moved with key, headers and where it comes from."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            producer = await prepared(client, b"bad", b"good")
+            rule = DeadLetter(redeliveries_max=2)
+            consumer = await client.consumer("orders", "billing", type=kind, start="earliest", dead_letter=rule)
+            deliveries = []
+            last: Message | None = None
+            while len(deliveries) < 4:
+                message = await consumer.receive(timeout_ms=10_000)
+                deliveries.append((message.value, message.redelivery_count))
+                if message.value == b"bad":
+                    last = message
+                    await abort_ack(client, consumer, message)
+                else:
+                    await consumer.ack(message)
+            assert sorted(deliveries) == [(b"bad", 0), (b"bad", 1), (b"bad", 2), (b"good", 0)]
+            assert last is not None
+            await _until_there(client, consumer)
+            (letter,) = await letters(client)
+            assert (letter.value, letter.key) == (b"bad", b"key of bad")
+            assert dict(letter.headers) == {
+                "colour": b"red",
+                "dead-letter-topic": b"topic://public/default/orders",
+                "dead-letter-segment": last.id.segment.encode(),
+                "dead-letter-position": str(last.id.position).encode(),
+                "dead-letter-subscription": b"billing",
+                "dead-letter-deliveries": b"3",
+            }
+            await producer.send(b"after")
+            assert await stores.receive(consumer, 1) == [b"after"]
+            await consumer.close()
+        async with stores.open() as client:
+            consumer = await client.consumer("orders", "billing", type=kind)
+            assert await stores.receive(consumer, 1) == [b"after"]
+            await consumer.close()
+            assert [message.value for message in await letters(client)] == [b"bad"]
+
+    stores.run(work())
+
+
+def test_nacked_messages_and_a_topic_of_a_name(stores: Stores) -> None:
+    """Negative acknowledgments count like aborts; the topic may be one that is there and is used by others."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await prepared(client, b"1", b"2", b"3")
+            await client.create_topic("graves", segments=2)
+            rule = DeadLetter(redeliveries_max=0, topic="graves")
+            consumer = await client.consumer("orders", "billing", start="earliest", dead_letter=rule)
+            received = [await consumer.receive(timeout_ms=10_000) for _ in range(3)]
+            graves = await client.consumer("graves", "relatives", start="earliest")
+            await consumer.nack(received[0], received[2])
+            assert sorted(await _receive_while(consumer, stores.receive(graves, 2))) == [b"1", b"3"]
+            await consumer.close()
+            consumer = await client.consumer("orders", "billing")
+            assert await stores.receive(consumer, 1) == [b"2"]
+            await consumer.close()
+            await graves.close()
+
+    stores.run(work())
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize("step", ["send", "ack", "after"])
+def test_a_crash_while_a_letter_is_moved(
+    memory: Stores, monkeypatch: pytest.MonkeyPatch, step: str, transactional: bool
+) -> None:
+    """Wherever it hits: another process delivers the message until it moves it, and it stands there once."""
+
+    async def work() -> None:
+        rule = DeadLetter(redeliveries_max=0)
+        # What the crashed process left open in the dead-letter topic is aborted by the next sweep.
+        async with memory.open() as doomed, memory.open(transactions={"sweep_interval_ms": 20}) as client:
+            await prepared(client, b"bad")
+            first = await doomed.consumer("orders", "billing", start="earliest", dead_letter=rule)
+            second = await client.consumer("orders", "billing", stand_by=True, dead_letter=rule)
+            if not transactional:
+                monkeypatch.setattr(DeadLetters, "_move", _without_transaction)
+            crashed = asyncio.Event()
+
+            async def crash(*_: Any, **__: Any) -> None:
+                doomed.host.metadata.crash()  # type: ignore[attr-defined]
+                crashed.set()
+                await asyncio.Event().wait()
+
+            if step == "send":
+                producer = Producer.send
+                monkeypatch.setattr(Producer, "send", _then(producer, crash, lambda one: one._host is doomed.host))
+            elif step == "ack":
+                monkeypatch.setattr(first, "ack", crash)
+            else:
+                monkeypatch.setattr(first, "ack", _then(first.ack, crash))
+            await first.nack(await first.receive())
+            moving = asyncio.ensure_future(first.receive())
+            await crashed.wait()
+            moving.cancel()
+            if step != "after":  # otherwise it is done, or comes back from the transaction and is moved at once
+                await second.nack(await second.receive(timeout_ms=10_000))
+            await _until_there(client, second)
+            assert [letter.value for letter in await letters(client)] == [b"bad"]
+
+    memory.run(work())
+
+
+def test_two_processes_that_move_one_letter(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was paused in the middle of it, and the one that took over: one of them succeeds."""
+
+    async def work() -> None:
+        rule = DeadLetter(redeliveries_max=0)
+        async with memory.open() as client, memory.open() as elsewhere:
+            await prepared(client, b"bad")
+            first = await client.consumer("orders", "billing", start="earliest", dead_letter=rule)
+            second = await elsewhere.consumer("orders", "billing", stand_by=True, dead_letter=rule)
+            paused, go_on = asyncio.Event(), asyncio.Event()
+            ack = first.ack
+
+            async def pause(*messages: Message, txn: Any) -> None:
+                paused.set()
+                await go_on.wait()
+                await ack(*messages, txn=txn)
+
+            monkeypatch.setattr(first, "ack", pause)
+            await first.nack(await first.receive())
+            waiting = asyncio.ensure_future(first.receive())
+            await paused.wait()
+            (dispatch,) = client.host.dispatches._open.values()
+            await dispatch._lease.release()
+            message = await second.receive()
+            await second.nack(message)
+            await _receive_while(second, run_ready(1_000))
+            subscribed = await elsewhere.host.subscription(message.topic, "billing", message.id.segment)
+            assert (await subscribed.cursor.load()).mark_delete == message.id.position.entry
+            go_on.set()
+            await asyncio.gather(waiting, return_exceptions=True)
+            await second.close()
+            await first.close()
+            assert [letter.value for letter in await letters(client)] == [b"bad"]
+
+    memory.run(work())
+
+
+def test_an_unknown_outcome_is_not_moved_twice(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit took effect and nobody was told: the next attempt finds the message acknowledged."""
+
+    async def work() -> None:
+        async with memory.open(client={"retry_delay_ms": 1}) as client:
+            await prepared(client, b"bad", b"good")
+            rule = DeadLetter(redeliveries_max=0)
+            consumer = await client.consumer("orders", "billing", start="earliest", dead_letter=rule)
+            move, calls, twice = DeadLetters._move, [], asyncio.Event()
+
+            async def lose_the_reply(letters: DeadLetters, message: Message) -> None:
+                calls.append(message.value)
+                if len(calls) == 2:
+                    twice.set()
+                await move(letters, message)
+                if len(calls) == 1:
+                    raise OutcomeUnknown("the reply was lost")
+
+            monkeypatch.setattr(DeadLetters, "_move", lose_the_reply)
+            await consumer.nack(await consumer.receive())
+            good = await consumer.receive()
+            await _until_there(client, consumer)
+            await twice.wait()
+            await consumer.ack(good)
+            await consumer.close()
+            assert [letter.value for letter in await letters(client)] == [b"bad"]
+
+    memory.run(work())
+
+
+def test_rules_that_cannot_be(memory: Stores) -> None:
+    """They are refused when the consumer is made, before anything is."""
+
+    async def work() -> None:
+        with pytest.raises(InvalidInput, match="at least 0"):
+            DeadLetter(redeliveries_max=-1)
+        async with memory.open() as client:
+            await client.create_topic("orders")
+            for rule, says in (
+                (DeadLetter(redeliveries_max=1, topic="orders"), "come again"),
+                (DeadLetter(redeliveries_max=1, topic="segment://public/default/x/0000-ffff-0"), "is a segment"),
+            ):
+                with pytest.raises(InvalidInput, match=says):
+                    await client.consumer("orders", "billing", dead_letter=rule)
+            assert not (await client.topics.layout(TopicName.parse("orders"))).subscriptions
+
+    memory.run(work())
+
+
+async def _receive_while(consumer: Consumer, work: Awaitable[T]) -> T:
+    """Let a consumer go on receiving, which moves its dead letters, while something else is waited for."""
+    receiving = asyncio.ensure_future(consumer.receive())
+    try:
+        return await work
+    finally:
+        receiving.cancel()
+        await asyncio.gather(receiving, return_exceptions=True)
+
+
+async def _until_there(client: Client, consumer: Consumer) -> None:
+    """Return when a letter stands in the dead-letter topic."""
+    await client.create_topic(LETTERS, exist_ok=True)
+
+    async def first() -> list[bytes]:
+        async with await client.reader(LETTERS, follow=True) as reader:
+            async for message in reader:
+                return [message.value]
+        return []
+
+    await _receive_while(consumer, first())
+
+
+async def _without_transaction(letters: Any, message: Message) -> None:
+    """As for topics that have no part in transactions."""
+    target = letters._rule.topic_for(TopicName.parse(message.topic), letters._consumer.subscription)
+    await letters._send_then_ack(message, target, dict(message.headers))
+
+
+def _then(call: Any, after: Any, when: Any = lambda _: True) -> Any:
+    async def both(*arguments: Any, **named: Any) -> Any:
+        result = await call(*arguments, **named)
+        if when(arguments[0]):
+            await after()
+        return result
+
+    return both
