@@ -38,6 +38,7 @@ from txnframework.model import (
     TxnID,
 )
 from txnframework.plugin import verify_provider
+from txnframework_metadata._options import CoordinatorOptions
 
 HEADER_PUT = step("put", "/txn/")
 HEADER_GET = step("get", "/txn/")
@@ -97,6 +98,46 @@ def test_beginning_survives_a_lost_reply(applied: bool) -> None:
         begun = await process.begin()
         assert (await process.coordinator.describe(begun.txn_id)).state is State.OPEN
         assert len(world.paths("/txn/")) == 1
+
+    asyncio.run(main())
+
+
+def test_whoever_began_a_transaction_ends_it_without_reading_it() -> None:
+    """One request, a compare-and-set; if that is refused or its reply is lost, the header is read like anybody's."""
+
+    async def main() -> None:
+        world = World()
+        process, other = await world.process(), await world.process()
+        txn = await process.begin()
+        process.wire.steps.clear()
+        assert (await process.commit(txn)).state is State.COMMITTED
+        assert [name for name, _ in process.wire.steps] == ["put"]
+        txn = await process.begin()
+        process.wire.lose_reply(HEADER_PUT)
+        process.wire.steps.clear()
+        assert (await process.commit(txn)).state is State.COMMITTED
+        assert [name for name, _ in process.wire.steps] == ["put", "get"]
+        txn = await process.begin()
+        await other.abort(txn)
+        with pytest.raises(InvalidTransactionState) as refused:
+            await process.commit(txn)
+        assert refused.value.actual is State.ABORTED
+
+    asyncio.run(main())
+
+
+def test_what_was_begun_is_remembered_up_to_a_bound() -> None:
+    """The oldest is forgotten; ending it costs a reading."""
+
+    async def main() -> None:
+        world = World()
+        world.coordinator_options = CoordinatorOptions(begun_max=2)
+        process = await world.process()
+        begun = [await process.begin() for _ in range(3)]
+        process.wire.steps.clear()
+        for txn in begun:
+            await process.commit(txn)
+        assert [name for name, _ in process.wire.steps] == ["get", "put", "put", "put"]
 
     asyncio.run(main())
 
@@ -184,8 +225,9 @@ def test_a_failed_read_before_ending_changes_nothing() -> None:
     """Unavailable, not unknown: nothing was sent yet."""
 
     async def main() -> None:
-        process = await World().process()
-        txn = await process.begin()
+        world = World()
+        txn = await (await world.process()).begin()
+        process = await world.process()  # which has to read it, as it did not begin it
         process.wire.refuse(HEADER_GET)
         with pytest.raises(Unavailable):
             await process.commit(txn)

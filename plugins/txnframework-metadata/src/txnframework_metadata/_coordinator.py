@@ -35,6 +35,7 @@ from txnframework.model.transactions import (
 )
 from txnframework.plugin import CoordinatorContext, options_as
 from txnframework_metadata._applications import Applications
+from txnframework_metadata._begun import BegunHeaders
 from txnframework_metadata._ending import end_transaction
 from txnframework_metadata._ids import SharedTransactionIds, TransactionIds
 from txnframework_metadata._operations import read_header, scan_operations
@@ -42,6 +43,7 @@ from txnframework_metadata._options import CoordinatorOptions
 from txnframework_metadata._sweeps import Sweeps
 from txnframework_metadata._views import (
     FAMILY,
+    Header,
     header_indexes,
     header_of,
     participants_of,
@@ -57,7 +59,8 @@ class MetadataCoordinator:
     """
     Begins a transaction with one put, ends it with one compare-and-set.
 
-    Nothing is kept in memory but blocks of reserved ids, so any number of processes may serve the same transactions.
+    What is kept in memory, blocks of reserved ids and the headers put here, only saves requests, so any number of
+    processes may serve the same transactions.
     """
 
     family: str = FAMILY
@@ -73,6 +76,7 @@ class MetadataCoordinator:
             self._ids = TransactionIds(context.store, _FIRST_COORDINATOR, options.id_block_size, options.attempts_max)
         else:
             self._ids = SharedTransactionIds(context, context.share, options)
+        self._begun = BegunHeaders(options.begun_max)
         self._applications = Applications(context.store, context.environment, options, self.begin)
         self._sweeps = Sweeps(
             context.store,
@@ -105,7 +109,7 @@ class MetadataCoordinator:
         )
         put = Put(header_key(txn_id), encode(document), Expect.ABSENT, header_indexes(txn_id, document))
         try:
-            await self._store.put(put)
+            version = await self._store.put(put)
         except OutcomeUnknown:
             # Nobody else knows the id: whatever stands under it now or after a second try is this header.
             try:
@@ -113,7 +117,10 @@ class MetadataCoordinator:
             except VersionMismatch as error:
                 if error.actual is None:
                     raise
-        return transaction_of(txn_id, document)
+            return transaction_of(txn_id, document)
+        begun = transaction_of(txn_id, document)
+        self._begun.note(Header(begun, version, document))
+        return begun
 
     async def enlist(self, txn_id: TxnID, participants: frozenset[Participant]) -> None:
         """Do nothing: the operations are the record of who takes part."""
@@ -121,7 +128,8 @@ class MetadataCoordinator:
     async def end(self, request: End) -> Transaction:
         """Decide by one compare-and-set; the same End again succeeds."""
         self._require_open()
-        return await end_transaction(self._store, self._environment, request, self._options.attempts_max)
+        begun = self._begun.take(request.txn_id)
+        return await end_transaction(self._store, self._environment, request, self._options.attempts_max, begun)
 
     async def settle(self, txn_id: TxnID) -> Swept:
         """Make an ended transaction's outcome take effect everywhere, now."""

@@ -47,12 +47,14 @@ def require_same_end(found: Transaction, request: End) -> None:
 
 
 async def end_transaction(
-    store: IMetadataStore, environment: Environment, request: End, attempts_max: int
+    store: IMetadataStore, environment: Environment, request: End, attempts_max: int, begun: Header | None = None
 ) -> Transaction:
     """
     End a transaction as asked, or find that it ended so already.
 
-    The compare-and-set names the version that was read, so trying again after an unknown outcome is safe: if the first
+    ``begun``: its header as this process put it, if that is remembered; it saves the first reading.
+
+    The compare-and-set names the version that is known, so trying again after an unknown outcome is safe: if the first
     one was or is still applied, the second one is refused, and reading tells what happened.
 
     :raises InvalidTransactionState: it ended otherwise.
@@ -64,7 +66,7 @@ async def end_transaction(
     unknown: OutcomeUnknown | None = None
     for _ in range(attempts_max):
         try:
-            header = await read_header(store, txn_id)
+            header, begun = begun or await read_header(store, txn_id), None
         except (Unavailable, Closed) as error:
             if unknown is None:
                 raise

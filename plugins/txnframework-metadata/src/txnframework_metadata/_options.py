@@ -27,6 +27,14 @@ class CoordinatorOptions(Options, frozen=True, kw_only=True):
         int,
         Meta(ge=1, description="How many transaction ids a process reserves at once; what it does not use is lost."),
     ] = 1_000
+    begun_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Of how many transactions that it began a process remembers the record, to end them without"
+            " reading it; forgetting costs that read.",
+        ),
+    ] = 10_000
     settle_delay_ms: Annotated[
         int,
         Meta(ge=0, description="How long a sweep leaves an ended transaction to the process that ended it."),
