@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from txnframework.testing.clock import VirtualEnvironment, run_ready
     from txnframework.testing.dispatchers import DispatcherHarness
     from txnframework.testing.harness import Belonging, Crashing, Disconnecting, Harness
+    from txnframework.testing.processes import Processes
     from txnframework.testing.world import World, WorldHarness
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "MetadataStoreSuite",
     "OfKind",
     "PendingAckSuite",
+    "Processes",
     "VirtualEnvironment",
     "World",
     "WorldHarness",
@@ -71,6 +73,7 @@ _HOMES = {
     "MetadataStoreSuite": "_suites.metadata_store",
     "OfKind": "capabilities",
     "PendingAckSuite": "_suites.pending_ack",
+    "Processes": "processes",
     "VirtualEnvironment": "clock",
     "World": "world",
     "WorldHarness": "world",

@@ -1,0 +1,131 @@
+"""The test's end of the line to the process of a client."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import socket
+from itertools import count
+from typing import Any
+
+from txnframework.errors import Closed
+from txnframework.testing._remote.child import run_client
+from txnframework.testing._remote.frames import Call, Cancel, Frames, Leave, Opening, Reference, Reply
+from txnframework.testing._remote.proxies import proxy_of
+from txnframework.testing.clock import VirtualEnvironment
+
+_END_SECONDS_MAX = 10
+"""How long a process that has closed everything may take to end."""
+
+
+class ClientProcess:
+    """One process, and what is asked of it; ``now_ms`` is the time on its clock, as far as is known."""
+
+    def __init__(self, process: Any, frames: Frames, environment: VirtualEnvironment) -> None:
+        self.now_ms = environment.now_ms()
+        self.was_killed = False
+        self._process = process
+        self._frames = frames
+        self._environment = environment
+        self._numbers = count()
+        self._calls: dict[int | None, asyncio.Future[Any]] = {}
+        self._has_ended = False
+        self._opened = self._expect(None)
+        self._receiving = asyncio.create_task(self._receive())
+
+    @classmethod
+    async def start(cls, opening: Opening, preload: tuple[str, ...], environment: VirtualEnvironment) -> ClientProcess:
+        """Start one; ``preload``: what all of them import, once."""
+        # A fork of this process would have the locks of its threads; one of a server that was started for it has not.
+        has_server = "forkserver" in multiprocessing.get_all_start_methods()
+        context: Any = multiprocessing.get_context("forkserver" if has_server else "spawn")
+        if has_server:
+            context.set_forkserver_preload([run_client.__module__, *preload])
+        own, of_child = socket.socketpair()
+        with of_child:
+            frames = Frames(*await asyncio.open_connection(sock=own))
+            process = context.Process(target=run_client, args=(of_child, opening), daemon=True)
+            try:
+                process.start()
+            except BaseException:
+                await frames.close()
+                raise
+        return cls(process, frames, environment)
+
+    async def opened(self) -> Any:
+        """Return what stands for what it opened; raise what opening raised."""
+        return await self._opened
+
+    def begin(self, number: int, method: str, arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
+        """Begin a call of one of its objects; the call is cancelled there if the future is cancelled here."""
+        call = next(self._numbers)
+        future = self._expect(call)
+        if not future.done():
+            self._frames.send(Call(call, number, method, arguments, self._environment.now_ms()))
+            future.add_done_callback(lambda done: self._cancel(call) if done.cancelled() else None)
+        return future
+
+    async def leave(self) -> None:
+        """Let it close what it opened, and end; raise what that raises. Of one that was killed nothing is left."""
+        if not self.was_killed:
+            left = self._expect(None)
+            self._frames.send(Leave())
+            await left
+            self._process.join(_END_SECONDS_MAX)
+
+    def kill(self) -> None:
+        """End it at once, with everything it knows."""
+        self.was_killed = True
+        self._process.kill()
+        self._process.join()
+
+    async def end(self) -> None:
+        """Leave no process behind."""
+        self._process.kill()
+        self._process.join()
+        self._process.close()
+        try:
+            await self._receiving
+        finally:
+            await self._frames.close()
+
+    def _expect(self, call: int | None) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        # One that nobody waits for any more may fail without a word.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._calls[call] = future
+        if self._has_ended:
+            self._fail_rest()
+        return future
+
+    def _cancel(self, call: int) -> None:
+        if self._calls.pop(call, None) is not None:
+            self._frames.send(Cancel(call))
+
+    async def _receive(self) -> None:
+        try:
+            while (reply := await self._frames.receive()) is not None:
+                assert isinstance(reply, Reply)
+                self.now_ms = max(self.now_ms, reply.now_ms)
+                self._answer(reply)
+        finally:
+            self._has_ended = True
+            self._fail_rest()
+
+    def _answer(self, reply: Reply) -> None:
+        future = self._calls.pop(reply.call, None)
+        if future is None or future.done():
+            return
+        if reply.error is not None:
+            future.set_exception(reply.error)
+        else:
+            value = reply.value
+            future.set_result(proxy_of(self, value) if isinstance(value, Reference) else value)
+
+    def _fail_rest(self) -> None:
+        """Tell those who wait for a process that is gone."""
+        calls, self._calls = self._calls, {}
+        for call, future in calls.items():
+            if not future.done():
+                what = "the client's process has ended"
+                future.set_exception(RuntimeError(f"{what} by itself") if call is None else Closed(what))

@@ -1,0 +1,83 @@
+"""Objects that stand for those of another process, with the interfaces that those provide."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, Protocol
+
+from zope.interface import classImplements
+from zope.interface.interface import Method
+
+from txnframework.interfaces import IWatch
+from txnframework.testing._remote.frames import Reference
+
+
+class Line(Protocol):
+    """Whoever makes calls in the other process."""
+
+    def begin(self, number: int, method: str, arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
+        """Begin a call of an object there; it is cancelled there if the future is cancelled here."""
+
+
+class Proxy:
+    """Stands for one object; its class is made for the class and the interfaces of that."""
+
+    def __init__(self, line: Line, reference: Reference) -> None:
+        vars(self).update(reference.facts)
+        self._line = line
+        self._number = reference.number
+        self._wait: asyncio.Future[Any] | None = None
+
+
+def proxy_of(line: Line, reference: Reference) -> Proxy:
+    """Return what stands for an object of another process."""
+    made: Proxy = _proxy_class(reference.kind, reference.interfaces)(line, reference)
+    return made
+
+
+@cache
+def _proxy_class(kind: type, interfaces: tuple[Any, ...]) -> type[Proxy]:
+    methods: dict[str, Any] = {}
+    for interface in interfaces:
+        for name, description in interface.namesAndDescriptions(all=True):
+            if isinstance(description, Method):
+                waits = interface.extends(IWatch, strict=False) and name == "changed"
+                methods[name] = (_waiting if waits else _forwarding)(getattr(kind, name))
+    made = type(f"{kind.__name__}Elsewhere", (Proxy,), methods)
+    classImplements(made, *interfaces)  # type: ignore[misc]  # the plugin for mypy wants a class statement
+    return made
+
+
+def _forwarding(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    async def forward(self: Proxy, *arguments: Any) -> Any:
+        return await self._line.begin(self._number, method.__name__, arguments)
+
+    return forward
+
+
+def _waiting(method: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Return a ``changed`` of which one call stays under way over there, however often it is cancelled here.
+
+    A wake-up that was on its way when the waiting was cancelled is so kept for the next one.
+    """
+
+    @wraps(method)
+    async def wait(self: Proxy) -> Any:
+        waiting = self._wait
+        if waiting is None:
+            waiting = self._wait = self._line.begin(self._number, method.__name__, ())
+        is_taken = True
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            is_taken = False
+            raise
+        finally:
+            if is_taken and self._wait is waiting:
+                self._wait = None
+
+    return wait
