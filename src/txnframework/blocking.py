@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from txnframework import client as asynchronous
-from txnframework.broker import Start
+from txnframework.broker import Lag, Start
 from txnframework.client import ConfigSource, DeadLetter, LoopThread, Message, MessageID
 from txnframework.environment import Environment
 from txnframework.model.ids import TxnID
@@ -342,6 +342,14 @@ class Client:
     def create_topic(self, topic: str, *, segments: int = 1, exist_ok: bool = False) -> None:
         """Make a topic of so many segments; with ``exist_ok`` one that is there stays as it is."""
         self._loop.run(self._client.create_topic(topic, segments=segments, exist_ok=exist_ok))
+
+    def lag(self, topic: str, subscription: str) -> Lag:
+        """Return how many messages a subscription may read and has not acknowledged."""
+        return self._loop.run(self._client.lag(topic, subscription))
+
+    def peek(self, topic: str, subscription: str, messages_max: int = 1) -> tuple[Message, ...]:
+        """Return the first messages that a subscription has not acknowledged, without delivering them."""
+        return self._loop.run(self._client.peek(topic, subscription, messages_max))
 
     def delete_topic(self, topic: str, *, force: bool = False) -> None:
         """Delete a topic with everything in it."""

@@ -7,6 +7,7 @@ of them do at the same time is decided by compare-and-set in the metadata store.
 
 from __future__ import annotations
 
+from txnframework.broker._backlog import Lag, SegmentLag
 from txnframework.broker._cursors import StoredCursor
 from txnframework.broker._deliveries import HeldMessage, acks_of
 from txnframework.broker._dispatch_parts import Delivery, Joining, Listener
@@ -25,10 +26,12 @@ __all__ = [
     "HeldMessage",
     "Host",
     "Joining",
+    "Lag",
     "Listener",
     "OpenSegment",
     "Place",
     "SegmentDispatch",
+    "SegmentLag",
     "SegmentSubscription",
     "Start",
     "StoredCursor",

@@ -15,6 +15,7 @@ from txnframework.model import paths, records
 from txnframework.model.acks import Ack, ProcessedRange
 from txnframework.model.cursor import Cursor, from_record, to_record, unite
 from txnframework.model.indexes import subscription_indexes
+from txnframework.model.layout import Layout
 from txnframework.model.metadata import Key, Put, Record
 from txnframework.model.names import SegmentName, TopicName, parse_name
 from txnframework.model.positions import EARLIEST, Position
@@ -184,6 +185,16 @@ class StoredCursor:
             return None
         at = topic.starting.get(self.subscription, {}).get(segment.segment_id)
         return EARLIEST if at is None else Position.parse(at).entry
+
+
+async def cursor_on(store: IMetadataStore, layout: Layout, segment_id: int, subscription: str) -> Cursor:
+    """Return how far a subscription that the layout lists is on a segment; one that is being made: where it begins."""
+    name = str(layout.name_of(segment_id))
+    cursor = await StoredCursor(store, str(layout.topic), name, subscription).read()
+    if cursor is None or cursor.tombstone:
+        incarnation = FIRST_INCARNATION if cursor is None else cursor.incarnation + 1
+        return Cursor(incarnation, layout.starting.get(subscription, {}).get(segment_id, EARLIEST))
+    return cursor
 
 
 def _lives(cursor: Cursor | None, incarnation: int) -> bool:

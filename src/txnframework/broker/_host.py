@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from txnframework.broker._background import Background
+from txnframework.broker._backlog import Backlog
 from txnframework.broker._belonging import check_belonging, check_cursor
 from txnframework.broker._coordinators import ServedCoordinator
 from txnframework.broker._cursors import StoredCursor
@@ -107,6 +108,7 @@ class Host:
         )
         self.dispatches = Dispatches(metadata, self._dispatch_parts, self._abort_orphans_soon)
         self.upkeep = Upkeep(metadata, environment, config, self._tend)
+        self.backlog = Backlog(metadata, self._visit, config.subscriptions.read_entries_max)
         self._trimming = Trimming(metadata, self._visit, environment)
         self._deadlines = Deadlines(environment, config.transactions.timers_max, self._abort_overdue)
         self._coordinators: OpenedOnce[ServedCoordinator] = OpenedOnce()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from txnframework.broker._cursors import FIRST_INCARNATION, StoredCursor
+from txnframework.broker._cursors import cursor_on
 from txnframework.broker._history import replayed_from
 from txnframework.broker._retention import Facts, counts_time, done_through, first_to_keep, keeps_everything
 from txnframework.broker._segments import OpenSegment
@@ -13,9 +13,8 @@ from txnframework.config import RetentionSection
 from txnframework.environment import Environment
 from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model import paths, records
-from txnframework.model.cursor import Cursor
-from txnframework.model.layout import Layout, Segment, SegmentState
-from txnframework.model.positions import EARLIEST, Position
+from txnframework.model.layout import Layout
+from txnframework.model.positions import Position
 
 Visit = Callable[[str], AbstractAsyncContextManager[OpenSegment]]
 
@@ -43,15 +42,14 @@ class Trimming:
         """Trim every segment of a topic; one whose change is under way has its turn later."""
         if keeps_everything(rule):
             return
-        for segment in layout.in_order():
-            if segment in layout.active() or segment.state is SegmentState.REPLACED:
-                await self._trim(layout, segment, rule)
+        for segment_id in layout.made():
+            await self._trim(layout, segment_id, rule)
 
-    async def _trim(self, layout: Layout, segment: Segment, rule: RetentionSection) -> None:
-        name = str(layout.name_of(segment.id))
+    async def _trim(self, layout: Layout, segment_id: int, rule: RetentionSection) -> None:
+        name = str(layout.name_of(segment_id))
         # The cursors first: a range is remembered before its cursor passes it, so what is read after a cursor knows of
         # every batch that moved it.
-        cursors = await self._cursors(layout, segment)
+        cursors = [await cursor_on(self._store, layout, segment_id, one) for one in layout.subscriptions]
         replayed = await self._replayed(layout, name)
         async with self._visit(name) as opened:
             if counts_time(rule):
@@ -74,18 +72,6 @@ class Trimming:
         before = await ledger.find_time(self._environment.now_ms() - age_ms + 1)
         if not tail.sealed and before >= Position(tail.open_ledger_id, 0):
             await ledger.roll()
-
-    async def _cursors(self, layout: Layout, segment: Segment) -> list[Cursor]:
-        """Return how far each subscription is; one that is being made is where it will begin."""
-        topic, name = str(layout.topic), str(layout.name_of(segment.id))
-        cursors = []
-        for subscription in layout.subscriptions:
-            cursor = await StoredCursor(self._store, topic, name, subscription).read()
-            if cursor is None or cursor.tombstone:
-                start = layout.starting.get(subscription, {}).get(segment.id, EARLIEST)
-                cursor = Cursor(FIRST_INCARNATION, start)
-            cursors.append(cursor)
-        return cursors
 
     async def _replayed(self, layout: Layout, segment: str) -> Position | None:
         """Return after which position of a segment some pipeline may read anew; None: nowhere."""

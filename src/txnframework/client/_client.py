@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from txnframework.broker import Host, Start, Topics, is_of_log_family, open_host, segment_of
+from txnframework.broker import Host, Lag, Start, Topics, is_of_log_family, open_host, segment_of
 from txnframework.client._consumer import Consumer
 from txnframework.client._dead_letters import DeadLetter, DeadLetters
-from txnframework.client._messages import MessageID
+from txnframework.client._messages import Message, MessageID, received
 from txnframework.client._producer import Producer
 from txnframework.client._reader import Reader
 from txnframework.client._retrying import Retrying
@@ -215,6 +215,35 @@ class Client:
         """
         named = self._topic(topic)
         await self._retrying.run(lambda: self.host.topics.unsubscribe(named, subscription))
+
+    async def lag(self, topic: str, subscription: str) -> Lag:
+        """
+        Return how many messages a subscription may read and has not acknowledged, by segment, without reading them.
+
+        Messages of open transactions are not counted; those of aborted ones may be, and ``exact`` is then False.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        :raises TopicNotFound: there is no such topic.
+        """
+        layout = await self.host.topics.layout(self._topic(topic))
+        return await self._retrying.run(lambda: self.host.backlog.lag(layout, subscription))
+
+    async def peek(self, topic: str, subscription: str, messages_max: int = 1) -> tuple[Message, ...]:
+        """
+        Return the first messages that a subscription has not acknowledged, without delivering them.
+
+        Segments come after those that they descend from, each in its order. What an open transaction has acknowledged
+        is shown, since it may come back; what one wrote, or an aborted one, is not.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        :raises TopicNotFound: there is no such topic.
+        """
+        if messages_max < 1:
+            raise InvalidInput(f"messages_max is {messages_max}, and has to be at least 1")
+        name = self._topic(topic)
+        layout = await self.host.topics.layout(name)
+        peeked = await self._retrying.run(lambda: self.host.backlog.peek(layout, subscription, messages_max))
+        return tuple(received(str(name), one.segment, one.held, 0, one.incarnation) for one in peeked)
 
     # -- topics ---------------------------------------------------------------------------------------
 

@@ -87,6 +87,15 @@ class Layout:
         taking = (segment for segment in self.segments.values() if self._takes_writes(segment))
         return tuple(sorted(taking, key=lambda segment: segment.start))
 
+    def made(self) -> tuple[int, ...]:
+        """Return the ids of the segments that have ledgers for sure, parents before children: no planned ones."""
+        segments = self.segments
+        return tuple(
+            segment.id
+            for segment in self.in_order()
+            if all(segments[parent].state is SegmentState.REPLACED for parent in segment.parents)
+        )
+
     def ancestors(self, segment_id: int) -> tuple[Segment, ...]:
         """Return all segments that this one descends from, nearest first."""
         found: dict[int, Segment] = {}
