@@ -211,8 +211,8 @@ class Consumer:
         """Ask for everything that was received and not acknowledged, in order."""
         self._loop.run(self._consumer.redeliver_unacknowledged())
 
-    def seek(self, to: MessageID | int) -> None:
-        """Move the subscription to a message, or to a time in ms since 1970."""
+    def seek(self, to: MessageID | int | Start) -> None:
+        """Move the subscription to a message, to a time in ms since 1970, or to ``earliest`` or ``latest``."""
         self._loop.run(self._consumer.seek(to))
 
     def close(self) -> None:

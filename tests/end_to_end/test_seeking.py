@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txnframework import Client, Transaction
+from txnframework.errors import InvalidInput
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -34,3 +39,86 @@ def test_an_acknowledgment_under_way_during_a_seek(memory: Stores) -> None:
             await consumer.close()
 
     memory.run(work())
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
+def test_seeking_into_a_batch(stores: Stores, kind: str) -> None:
+    """It begins with that very message; those before it in the batch are done, in every process."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            await (await client.producer("orders")).send_many([b"0", b"1", b"2", b"3"])
+            consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
+            received = [await consumer.receive(timeout_ms=10_000) for _ in range(4)]
+            assert len({message.id.position.entry for message in received}) == 1
+            await consumer.ack(*received)
+            await consumer.seek(received[2].id)
+            assert await stores.receive(consumer, 2) == [b"2", b"3"]
+            await consumer.close()
+        async with stores.open() as client:
+            consumer = await client.consumer("orders", "billing", type=kind)
+            last = [await consumer.receive(timeout_ms=10_000) for _ in range(2)]
+            assert [message.value for message in last] == [b"2", b"3"]
+            async with client.transaction() as txn:
+                await consumer.ack(*last, txn=txn)
+            subscribed = await client.host.subscription(last[0].topic, "billing", last[0].id.segment)
+            await until_settled(client, txn)
+            cursor = await subscribed.cursor.load()
+            assert (cursor.mark_delete, cursor.partial) == (last[0].id.position.entry, {})
+            await consumer.seek(received[0].id)
+            assert (await consumer.receive(timeout_ms=10_000)).id == received[0].id
+            await consumer.close()
+
+    stores.run(work())
+
+
+def test_seeking_the_ends(stores: Stores) -> None:
+    """Earliest: everything that is there again, over splits; latest: nothing but what comes after."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders")
+            await producer.send_many([b"0", b"1"])
+            await client.split("orders", 0)
+            await producer.send(b"2", key=b"some")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            await consumer.ack(*[await consumer.receive(timeout_ms=10_000) for _ in range(3)])
+            await consumer.seek("earliest")
+            assert await stores.receive(consumer, 3) == [b"0", b"1", b"2"]
+            await consumer.seek("latest")
+            await producer.send(b"3", key=b"some")
+            assert await stores.receive(consumer, 1) == [b"3"]
+            await consumer.close()
+
+    stores.run(work())
+
+
+def test_what_cannot_be_sought_or_acknowledged(memory: Stores) -> None:
+    """A clear sentence, and nothing happens."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("orders")
+            await (await client.producer("orders")).send(b"0")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            message = await consumer.receive()
+            wrong: Any
+            for wrong in ("first", 1.5, True, None, message):
+                with pytest.raises(InvalidInput, match="can be sought"):
+                    await consumer.seek(wrong)
+            for wrong in ("x", 7, message.id.position):
+                for acknowledge in (consumer.ack, consumer.ack_cumulative, consumer.nack):
+                    with pytest.raises(InvalidInput, match="can be acknowledged"):
+                        await acknowledge(wrong)
+            await consumer.redeliver_unacknowledged()
+            assert await memory.receive(consumer, 1) == [b"0"]
+            await consumer.close()
+
+    memory.run(work())
+
+
+async def until_settled(client: Client, txn: Transaction) -> None:
+    """Let the outcome take effect here and now."""
+    await (await client.host.coordinator()).settle(txn.id)

@@ -13,7 +13,7 @@ from txnframework.errors import SubscriptionNotFound
 from txnframework.interfaces import ICursor, IMetadataStore
 from txnframework.model import paths, records
 from txnframework.model.acks import Ack, ProcessedRange
-from txnframework.model.cursor import Cursor, from_record, to_record, unite
+from txnframework.model.cursor import Cursor, beginning_after, from_record, to_record, unite
 from txnframework.model.indexes import subscription_indexes
 from txnframework.model.layout import Layout
 from txnframework.model.metadata import Key, Put, Record
@@ -71,10 +71,12 @@ class StoredCursor:
         """
         Begin a new incarnation with exactly what stands up to ``to`` done; acks of the old one have no effect any more.
 
+        ``to`` is an entry, or a message that is not the last one of its batch.
+
         :raises SubscriptionNotFound: there is no such subscription, or it was given up.
         """
         before = await self.load()
-        sought = Cursor(before.incarnation + 1, to.entry)
+        sought = beginning_after(before.incarnation + 1, to)
 
         def move(cursor: Cursor | None) -> Cursor | None:
             nonlocal sought
@@ -82,7 +84,7 @@ class StoredCursor:
                 raise SubscriptionNotFound(self.topic, self.subscription)
             if cursor == sought:  # the outcome was unknown, and it was applied
                 return None
-            sought = Cursor(cursor.incarnation + 1, to.entry)
+            sought = beginning_after(cursor.incarnation + 1, to)
             return sought
 
         await self._update(move)

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from txnframework.broker import Host, acks_of, first_of, is_of_log_family
+from txnframework.broker import Host, Start, acks_of, first_of, is_of_log_family
 from txnframework.client._dead_letters import DeadLetters
 from txnframework.client._feed import Feed, Inbox, by_segment
 from txnframework.client._membership import Membership
 from txnframework.client._messages import Message, MessageID
+from txnframework.client._seeking import entry_before, sought
 from txnframework.client._terms import Terms
 from txnframework.client._transaction import TransactionPart
 from txnframework.errors import Closed, InvalidInput, NotFound, ReceiveTimeout, TransactionDomainMismatch
@@ -19,7 +20,7 @@ from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.entries import EntryView
 from txnframework.model.ids import Branch
 from txnframework.model.names import SegmentName, TopicName
-from txnframework.model.positions import EARLIEST, Limit, Position
+from txnframework.model.positions import Limit
 from txnframework.model.reading import Isolation, ReadRequest
 
 Acked = Message | MessageID
@@ -158,22 +159,26 @@ class Consumer:
             if feed.attached is not None:
                 await feed.attached.dispatch.return_delivered(feed.attached.consumer_id, None, feed.withdraw)
 
-    async def seek(self, to: MessageID | int) -> None:
+    async def seek(self, to: MessageID | int | Start) -> None:
         """
-        Move the subscription: to a message, which is delivered next in its segment, or to a time in ms since 1970.
+        Move the subscription: to a message, which is delivered next in its segment, to a time in ms since 1970, to the
+        ``earliest`` message that is there, or behind the ``latest`` that may be read now.
 
         Segments that descend from the message's begin anew, others stay. Acknowledgments from before have no effect
         any more, those of open transactions included.
+
+        :raises InvalidInput: it is none of these.
         """
         self._require_open()
-        for segment, position in (await self._sought(to)).items():
-            feed = self._membership.feeds.get(segment)
-            topic = str(SegmentName.parse(segment).topic)
-            subscribed = await self._host.subscription(topic, self.subscription, segment)
-            await subscribed.cursor.seek(position)
-            if feed is not None and feed.attached is not None:
-                await feed.attached.dispatch.refresh()
-        await self._membership.reopen()
+        moving = await sought(self._host, self._membership, to)
+        async with self._membership.reopening(moving):
+            for segment, position in moving.items():
+                topic = str(SegmentName.parse(segment).topic)
+                subscribed = await self._host.subscription(topic, self.subscription, segment)
+                await subscribed.cursor.seek(position)
+                feed = self._membership.feeds.get(segment)
+                if feed is not None and feed.attached is not None:
+                    await feed.attached.dispatch.refresh()
 
     async def close(self) -> None:
         """Leave; what was not acknowledged goes to others. May be repeated."""
@@ -251,7 +256,11 @@ class Consumer:
 
     async def _resolved(self, messages: Iterable[Acked]) -> list[Message]:
         """Return messages for what may be ids only, with the batch size that acknowledging needs."""
-        return [one if isinstance(one, Message) else await self._message(one) for one in messages]
+        given = tuple(messages)
+        for one in given:
+            if not isinstance(one, Message | MessageID):
+                raise InvalidInput(f"messages and their ids can be acknowledged, not {one!r}")
+        return [one if isinstance(one, Message) else await self._message(one) for one in given]
 
     async def _message(self, message_id: MessageID) -> Message:
         feed = self._feed(message_id.segment)
@@ -272,26 +281,10 @@ class Consumer:
     async def _stored_batch_size(self, message_id: MessageID) -> int:
         opened = await self._host.segment(message_id.segment)
         at = message_id.position.entry
-        before = Position(at.ledger_id, at.entry_id - 1)
-        page = await opened.buffer.read(ReadRequest(before, Limit(1), Isolation.READ_UNCOMMITTED))
+        page = await opened.buffer.read(ReadRequest(entry_before(at), Limit(1), Isolation.READ_UNCOMMITTED))
         if not page.entries or page.entries[0].position != at:
             raise NotFound(f"there is no message at {message_id}")
         return EntryView(page.entries[0].data, at).count
-
-    async def _sought(self, to: MessageID | int) -> dict[str, Position]:
-        """Return where each segment's cursor goes that is to move."""
-        if isinstance(to, int):
-            found = {}
-            for segment in self._membership.wanted():
-                found[segment] = await (await self._host.segment(segment)).ledger.find_time(to)
-            return found
-        at = to.position.entry
-        descendants = (
-            segment
-            for segment in self._membership.wanted()
-            if any(feed.place.segment == to.segment for feed in self._membership.ancestors(segment))
-        )
-        return {**dict.fromkeys(descendants, EARLIEST), to.segment: Position(at.ledger_id, at.entry_id - 1)}
 
     def _raise_what_failed(self) -> None:
         for part in (self._membership, self._dead_letters):

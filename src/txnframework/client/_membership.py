@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -58,6 +59,7 @@ class Membership:
         self._watches: list[IWatch] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._elsewhere: set[str] = set()
+        self._moving: set[str] = set()
 
     async def join(self) -> None:
         """
@@ -97,12 +99,30 @@ class Membership:
         names = (str(layout.name_of(one.id)) for one in reversed(layout.ancestors(name.segment_id)))
         return tuple(self.feeds[one] for one in names if one in self.feeds)
 
-    async def reopen(self) -> None:
-        """Attach again to segments that were done: someone sought."""
-        for name, feed in tuple(self.feeds.items()):
-            if feed.finished:
-                del self.feeds[name]
+    @asynccontextmanager
+    async def reopening(self, segments: Collection[str]) -> AsyncIterator[None]:
+        """
+        Move the cursors of these within: someone seeks.
+
+        Those that were done are attached again afterwards. Those that descend from others of them are left before, so
+        that they follow these in order.
+        """
+        self._moving |= set(segments)
+        try:
+            left = [one for one in segments if self._is_done(one) or self._descends(one, segments)]
+            for feed in [self.feeds.pop(one) for one in left if one in self.feeds]:
+                await self._detach(feed)
+            yield
+        finally:
+            self._moving -= set(segments)
+            self._changed.set()
         await self._attach_all(first=False)
+
+    def _is_done(self, segment: str) -> bool:
+        return segment in self.feeds and self.feeds[segment].finished
+
+    def _descends(self, segment: str, segments: Collection[str]) -> bool:
+        return self._terms.follows_order and any(one.place.segment in segments for one in self.ancestors(segment))
 
     def wanted(self) -> tuple[str, ...]:
         """Return the names of all segments, parents before children."""
@@ -158,9 +178,9 @@ class Membership:
             raise refused
 
     def _has(self, segment: str) -> bool:
-        """Return whether there is nothing to do: it is attached, was finished, or is waited for."""
+        """Return whether there is nothing to do: it is attached, was finished, is waited for, or its cursor moves."""
         feed = self.feeds.get(segment)
-        return segment in self._elsewhere or (feed is not None and not feed.lost)
+        return segment in self._elsewhere or segment in self._moving or (feed is not None and not feed.lost)
 
     def _wait_for(self, segment: str) -> None:
         self._elsewhere.add(segment)

@@ -27,6 +27,18 @@ class Cursor:
     tombstone: bool = False
 
 
+def beginning_after(incarnation: int, position: Position) -> Cursor:
+    """
+    Return a cursor with exactly what stands up to ``position`` done.
+
+    ``position`` is an entry's, or in mid-batch that of a message which is not the last one of its batch.
+    """
+    if position.batch_index < 0:
+        return Cursor(incarnation, position)
+    before = Position(position.ledger_id, position.entry_id - 1)
+    return Cursor(incarnation, before, partial={position.entry: frozenset(range(position.batch_index + 1))})
+
+
 def state_of(cursor: Cursor, position: Position) -> AckState:
     """Return DELETED or PENDING for an entry, or for the message of it that ``batch_index`` names."""
     entry = position.entry
