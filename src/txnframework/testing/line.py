@@ -34,13 +34,15 @@ class Held:
 @dataclass(eq=False)
 class Line:
     """
-    One process's way to its stores; ``steps`` counts the calls that were made, ``writes`` those that change something.
+    One process's way to its stores; ``steps`` counts the calls that were made, ``writes`` those that change something,
+    ``writes_sent`` those of them that were let through.
 
     Steps and writes are numbered from 1 on at the time of the order: ``hold(1)`` is about the next step.
     """
 
     steps: int = 0
     writes: int = 0
+    writes_sent: int = 0
     _held: list[Held] = field(default_factory=list)
     _lost: set[int] = field(default_factory=set)
     _refused: set[int] = field(default_factory=set)
@@ -75,6 +77,12 @@ class Line:
             held.go.set()
         self._held.clear()
 
+    def go_on(self) -> None:
+        """Send the step that is held up, and keep the other orders."""
+        for held in self._held:
+            if held.reached.is_set():
+                held.go.set()
+
     async def step(self, name: str, call: Callable[[], Awaitable[R]]) -> R:
         """Take one step, as the orders of the test have it."""
         self.steps += 1
@@ -86,6 +94,7 @@ class Line:
             await held.go.wait()
         if self.is_cut or this in self._refused:
             raise Unavailable(f"{name} was refused by the test")
+        self.writes_sent += write
         answer = await call()
         if this_write and this_write == self._ends_at:
             self.is_cut = True

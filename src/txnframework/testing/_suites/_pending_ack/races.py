@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
 
@@ -16,6 +17,7 @@ from txnframework.testing._suites._pending_ack._case import (
     single,
 )
 from txnframework.testing._suites._processes import abort, begin, commit, held_up, kill
+from txnframework.testing.line import Held
 from txnframework.testing.world import World
 
 
@@ -28,6 +30,14 @@ async def answered(adding: Awaitable[None]) -> bool | None:
     except OutcomeUnknown:
         return None
     return True
+
+
+async def came_to(held: Held, task: asyncio.Task[bool | None]) -> bool:
+    """Return whether a task comes as far as a step that is held up, before it is done."""
+    reached = asyncio.ensure_future(held.reached.wait())
+    await asyncio.wait({task, reached}, return_when=asyncio.FIRST_COMPLETED)
+    reached.cancel()
+    return held.reached.is_set()
 
 
 class AddRaceRules(PendingAckRules):
@@ -120,6 +130,38 @@ class AddRaceRules(PendingAckRules):
                     await self.forget_ended(survivor)
                     done = await deleted(survivor, at(entry)) == [True]
                     assert await is_free(survivor, *single(entry)) is not done
+
+    async def test_killed_after_a_late_put(self) -> None:
+        """
+        What is put after its transaction has ended has no effect, also if its process is killed before it can look.
+
+        If this fails, check that on a store without atomic batches a record counts only once it was admitted, and that
+        it is admitted only after the header was read again.
+        """
+        async with self.data.open() as survivor:
+            step, reached = 0, True
+            while reached:
+                step, later, both = step + 1, 0, True
+                while both:
+                    later += 1
+                    entry = 1_000 * step + 10 * later
+                    txn = await begin(survivor)
+                    async with self.data.open() as world:
+                        adding = answered(add(world, txn, *single(entry)))
+                        async with held_up(world.line, step, adding) as (task, reached):
+                            both = reached
+                            if reached:
+                                was_put = world.line.writes_sent > 0
+                                ended = await commit(survivor, txn)
+                                again = world.line.hold(later)
+                                world.line.go_on()
+                                both = await came_to(again, task)
+                                await kill(world, task)
+                    if reached:
+                        await survivor.acks.settle(ended)
+                        await self.forget_ended(survivor)
+                        done = await deleted(survivor, at(entry)) == [True]
+                        assert not done or was_put, f"put after the end, at step {step}"
 
     async def test_lost_reply_while_adding(self) -> None:
         """An add whose reply was lost at any write is recorded, or raises OutcomeUnknown; repeated, it succeeds."""

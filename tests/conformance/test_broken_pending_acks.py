@@ -1,0 +1,592 @@
+"""The pending-ack suite notices: each store here breaks one rule on purpose, and the test of that rule fails."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from txnframework.errors import Closed, OutcomeUnknown, TransactionConflict, TransactionNotFound, Unavailable
+from txnframework.interfaces import IAtomicBatchStore, IPendingAckStore
+from txnframework.model import Ack, AckRequest, Expect, PendingAcks, State, Transaction
+from txnframework.model.cursor import Cursor
+from txnframework.model.paths import operations_prefix
+from txnframework.model.records import AckOperation
+from txnframework.plugin import Provider, SubscriptionContext
+from txnframework.testing import PendingAckSuite, WorldHarness
+from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
+from txnframework_metadata._operations import forget, read_header
+from txnframework_metadata._overlap import Verdict
+from txnframework_metadata._pending_ack import MetadataPendingAcks
+from txnframework_metadata._views import Header, StoredOperation, acks_of
+from txnframework_metadata.plugin import txnframework_buffers, txnframework_coordinators
+
+Doubles = tuple[Verdict, list[StoredOperation]]
+
+
+# -- adding -------------------------------------------------------------------------------------------
+
+
+class TakesKeywords(MetadataPendingAcks):
+    """Is called another way than the role says."""
+
+    async def settle(self, *, ended: Transaction) -> None:  # type: ignore[override]
+        await super().settle(ended)
+
+
+class AppliesAtOnce(MetadataPendingAcks):
+    """Moves the cursor before the decision."""
+
+    async def add(self, request: AckRequest) -> None:
+        await super().add(request)
+        await self._cursor.apply(request.incarnation, request.acks, None)
+
+
+class LooksAtNothing(MetadataPendingAcks):
+    """Records whatever is asked for."""
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+        return Verdict(), []
+
+
+class LooksFirst(MetadataPendingAcks):
+    """Looks, then puts."""
+
+    async def add(self, request: AckRequest) -> None:
+        verdict, _ = await self._look(request, [])
+        if verdict.conflict:
+            raise TransactionConflict(request.branch.txn_id, verdict.conflict, verdict.other)
+        await LooksAtNothing.add(_as(self, LooksAtNothing), request)
+
+
+def _as(store: MetadataPendingAcks, kind: type[MetadataPendingAcks]) -> Any:
+    other = object.__new__(kind)
+    other.__dict__ = store.__dict__
+    return other
+
+
+class LooksAtTheCursorFirst(MetadataPendingAcks):
+    """Reads the cursor before the operations."""
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+        cursor = await self._cursor.load()
+
+        class Before:
+            async def load(self) -> Cursor:
+                return cursor
+
+        inner, self._cursor = self._cursor, Before()  # type: ignore[assignment]
+        try:
+            return await super()._look(request, stored)
+        finally:
+            self._cursor = inner
+
+
+class SeesNoCursor(MetadataPendingAcks):
+    """Looks at what is pending only."""
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+        verdict, doubles = await super()._look(request, stored)
+        return (verdict if verdict.other or "earlier" in verdict.conflict or verdict.repeated else Verdict()), doubles
+
+
+class SeesNoCommitted(MetadataPendingAcks):
+    """Takes what has ended for gone."""
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+        verdict, doubles = await super()._look(request, stored)
+        if verdict.conflict and not verdict.other and (await self._cursor.load()).deleted == ():
+            return Verdict(), doubles
+        return verdict, doubles
+
+
+class LeavesItsRecord(MetadataPendingAcks):
+    """Refuses, and leaves what it put."""
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+        found = await super()._look(request, stored)
+        if isinstance(stored, list):
+            stored[:] = stored if not found[0].conflict else []
+        return found
+
+
+class NamesNobody(MetadataPendingAcks):
+    """Does not say which transaction is in the way."""
+
+    async def add(self, request: AckRequest) -> None:
+        try:
+            await super().add(request)
+        except TransactionConflict as error:
+            raise TransactionConflict(error.txn_id, error.reason) from error
+
+
+class RefusesToRepeat(MetadataPendingAcks):
+    """Takes a repetition for a conflict."""
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+        verdict, doubles = await super()._look(request, stored)
+        return (Verdict("it is held") if verdict.repeated else verdict), doubles
+
+
+class RepeatsForGood(MetadataPendingAcks):
+    """Applies what is repeated, whatever becomes of the transaction."""
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+        verdict, doubles = await super()._look(request, stored)
+        if verdict.repeated:
+            await self._cursor.apply(request.incarnation, request.acks, None)
+        return verdict, doubles
+
+
+class AddsToAnything(MetadataPendingAcks):
+    """Records in transactions that have ended, or never began."""
+
+    async def add(self, request: AckRequest) -> None:
+        with contextlib.suppress(TransactionNotFound):
+            header = await read_header(self._store, request.branch.txn_id)
+            if header is None or header.transaction.state is not State.OPEN:
+                return
+            await super().add(request)
+
+
+class AddsForAnybody(MetadataPendingAcks):
+    """Does not ask on whose behalf."""
+
+    async def add(self, request: AckRequest) -> None:
+        header = await read_header(self._store, request.branch.txn_id)
+        owner = "" if header is None else header.transaction.principal
+        await super().add(replace(request, principal=owner or request.principal))
+
+
+class IgnoresIncarnations(MetadataPendingAcks):
+    """Takes what was received before a seek."""
+
+    async def add(self, request: AckRequest) -> None:
+        await super().add(replace(request, incarnation=(await self._cursor.load()).incarnation))
+
+    async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
+        now = (await self._cursor.load()).incarnation
+        changed = [_with(one, incarnation=now) for one in operations]
+        await super()._settle_operations(ended, changed)
+
+
+def _with(operation: StoredOperation, **changes: Any) -> StoredOperation:
+    document = operation.document
+    assert isinstance(document, AckOperation)
+    return replace(operation, document=msgspec.structs.replace(document, **changes))
+
+
+class MixesSubscriptions(MetadataPendingAcks):
+    """Settles for every subscription of the segment."""
+
+    def _is_mine(self, operation: StoredOperation) -> bool:
+        return isinstance(operation.document, AckOperation)
+
+
+class KeepsTheFirstRecord(MetadataPendingAcks):
+    """Records as much as fits one record."""
+
+    def _documents(self, request: AckRequest) -> list[AckOperation]:
+        return super()._documents(request)[:1]
+
+
+# -- kinds --------------------------------------------------------------------------------------------
+
+
+class KnowsNoIndexes(MetadataPendingAcks):
+    """Takes a part of an entry for all of it."""
+
+    async def add(self, request: AckRequest) -> None:
+        whole = tuple(Ack(ack.position.entry, 1, None, ack.cumulative) for ack in request.acks)
+        await super().add(replace(request, acks=whole))
+
+
+class KnowsOnlyEqualIndexes(MetadataPendingAcks):
+    """Takes two parts of an entry for different, unless they are the same."""
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+        verdict, doubles = await super()._look(request, stored)
+        partial = all(ack.batch_indexes is not None for ack in request.acks)
+        return (Verdict() if verdict.conflict and partial else verdict), doubles
+
+
+class ForgetsTheLastIndex(MetadataPendingAcks):
+    """Leaves an entry undone whose messages all are."""
+
+    async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
+        kept = [one for one in operations if not _names(one, 3)]
+        await super()._settle_operations(ended, kept or operations[:0])
+        await forget(self._store, operations)
+
+
+def _names(operation: StoredOperation, index: int) -> bool:
+    document = operation.document
+    assert isinstance(document, AckOperation)
+    return any(ack.batch_indexes and index in ack.batch_indexes for ack in acks_of(document))
+
+
+class IgnoresIndexesInPositions(MetadataPendingAcks):
+    """Takes a message's position for its entry's."""
+
+    async def add(self, request: AckRequest) -> None:
+        acks = tuple(replace(ack, position=ack.position.entry) for ack in request.acks)
+        await super().add(replace(request, acks=acks))
+
+
+class MovesBack(MetadataPendingAcks):
+    """Takes a lower cumulative acknowledgment."""
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+        verdict, doubles = await super()._look(request, stored)
+        return (Verdict() if "behind an earlier one" in verdict.conflict else verdict), doubles
+
+
+class ComparesLikeWithLike(MetadataPendingAcks):
+    """Compares cumulative acknowledgments with single ones never."""
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+        verdict, doubles = await super()._look(request, stored)
+        mixed = verdict.other is not None and not await self._same_kind(request, verdict)
+        return (Verdict() if mixed else verdict), doubles
+
+    async def _same_kind(self, request: AckRequest, verdict: Verdict) -> bool:
+        kinds = {ack.cumulative for ack in request.acks}
+        operations = (await self._operations_by_txn()).get(verdict.other, [])  # type: ignore[arg-type]
+        documents = [one.document for one in operations]
+        return any(isinstance(one, AckOperation) and one.cumulative in kinds for one in documents)
+
+
+class SharesCumulatives(MetadataPendingAcks):
+    """Lets two transactions hold cumulative acknowledgments."""
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+        verdict, doubles = await super()._look(request, stored)
+        both = verdict.other is not None and all(ack.cumulative for ack in request.acks)
+        return (Verdict() if both else verdict), doubles
+
+
+class StopsAtDoneOnes(MetadataPendingAcks):
+    """Refuses a cumulative acknowledgment over anything that is done."""
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+        verdict, doubles = await super()._look(request, stored)
+        for txn_id in await self._operations_by_txn():
+            header = await read_header(self._store, txn_id)
+            ended = header is not None and header.transaction.state is State.COMMITTED
+            if ended and request.acks[0].cumulative:
+                return Verdict("something is done below it"), doubles
+        return verdict, doubles
+
+
+class AppliesOneKind(MetadataPendingAcks):
+    """Applies cumulative acknowledgments only, if there are any."""
+
+    async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
+        cumulative = [one for one in operations if isinstance(one.document, AckOperation) and one.document.cumulative]
+        await super()._settle_operations(ended, cumulative or operations)
+        await forget(self._store, operations)
+
+
+# -- settling and recovering --------------------------------------------------------------------------
+
+
+class AppliesWhatWasAborted(MetadataPendingAcks):
+    """Asks no header."""
+
+    async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
+        branches = frozenset(_with(one).document.branch for one in operations)  # type: ignore[union-attr]
+        await super()._settle_operations(replace(ended, state=State.COMMITTED, branches=branches), operations)
+
+
+class ForgetsFirst(MetadataPendingAcks):
+    """Forgets before the cursor has moved."""
+
+    async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
+        await forget(self._store, operations)
+        await super()._settle_operations(ended, operations)
+
+
+class ForgetsEverybody(MetadataPendingAcks):
+    """Gives back what others hold."""
+
+    async def settle(self, ended: Transaction) -> None:
+        await super().settle(ended)
+        for operations in (await self._operations_by_txn()).values():
+            for one in operations:
+                await self._store.delete(one.record.key, Expect.ANY)
+
+
+class SettlesOnce(MetadataPendingAcks):
+    """Fails when there is nothing to settle."""
+
+    async def settle(self, ended: Transaction) -> None:
+        if not any(self._is_mine(one) for one in (await self._operations_by_txn()).get(ended.txn_id, [])):
+            raise Unavailable("nothing to settle")
+        await super().settle(ended)
+
+
+class FailsQuietly(MetadataPendingAcks):
+    """Takes a lost reply for a success and forgets."""
+
+    async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
+        try:
+            await super()._settle_operations(ended, operations)
+        except OutcomeUnknown:
+            raise
+        except Unavailable:
+            for one in operations:
+                await self._store.delete(one.record.key, Expect.ANY)
+
+
+class ForgetsOnDoubt(MetadataPendingAcks):
+    """Takes a lost reply for a reason to give up."""
+
+    async def settle(self, ended: Transaction) -> None:
+        operations = (await self._operations_by_txn()).get(ended.txn_id, [])
+        try:
+            for one in operations:
+                await self._store.delete(one.record.key, Expect.ANY)
+            await self._settle_operations(ended, operations)
+        except OutcomeUnknown:
+            return
+
+
+class DropsProcessed(MetadataPendingAcks):
+    """Tells the cursor nothing of batches."""
+
+    async def add(self, request: AckRequest) -> None:
+        await super().add(replace(request, processed=None))
+
+
+class NeverCloses(MetadataPendingAcks):
+    """Goes on after close."""
+
+    async def close(self) -> None:
+        pass
+
+
+class RemembersNothing(MetadataPendingAcks):
+    """Recovers without saying what is held."""
+
+    async def recover(self) -> PendingAcks:
+        return replace(await super().recover(), open={})
+
+
+class ImaginesThings(MetadataPendingAcks):
+    """Finds what ended where nothing was."""
+
+    async def recover(self) -> PendingAcks:
+        found = await super().recover()
+        before = self.__dict__.setdefault("before", found)
+        return replace(found, ended=before.ended or {None: State.ABORTED})  # type: ignore[dict-item]
+
+
+class SettlesLater(MetadataPendingAcks):
+    """Leaves to others what has ended."""
+
+    async def recover(self) -> PendingAcks:
+        found = (await self._operations_by_txn()).keys()
+        headers = {one: await read_header(self._store, one) for one in found}
+        still = {one for one, header in headers.items() if _is_open(header)}
+        return PendingAcks(dict.fromkeys(still, ()), {})
+
+
+def _is_open(header: Header | None) -> bool:
+    return header is not None and header.transaction.state is State.OPEN
+
+
+class BelievesHeaders(MetadataPendingAcks):
+    """Fails where a header is gone."""
+
+    async def recover(self) -> PendingAcks:
+        for txn_id in await self._operations_by_txn():
+            if await read_header(self._store, txn_id) is None:
+                raise TransactionNotFound(txn_id)
+        return await super().recover()
+
+
+class ForgetsWhatTimedOut(MetadataPendingAcks):
+    """Takes for held whatever has a record."""
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+        mine = {one.record.key.path for one in stored}
+        for operations in (await self._operations_by_txn()).values():
+            if any(one.record.key.path not in mine for one in operations):
+                return Verdict("something is there"), []
+        return await super()._look(request, stored)
+
+
+# -- between two steps --------------------------------------------------------------------------------
+
+
+class CallsUnknownRefused(MetadataPendingAcks):
+    """Says that nothing is recorded when it does not know."""
+
+    async def add(self, request: AckRequest) -> None:
+        try:
+            await super().add(request)
+        except (OutcomeUnknown, Closed) as error:
+            raise TransactionConflict(request.branch.txn_id, "failed") from error
+
+
+class KeepsWhatFailed(MetadataPendingAcks):
+    """Calls it refused, and leaves what it put."""
+
+    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+        try:
+            return await super()._look(request, stored)
+        except Unavailable:
+            assert isinstance(stored, list)
+            stored.clear()
+            raise
+
+
+class RepeatsInVain(MetadataPendingAcks):
+    """Refuses what may have been recorded."""
+
+    async def add(self, request: AckRequest) -> None:
+        held = (await self._operations_by_txn()).get(request.branch.txn_id)
+        if held and self.__dict__.get("lost"):
+            raise TransactionConflict(request.branch.txn_id, "recorded")
+        await super().add(request)
+        self.__dict__["lost"] = True
+
+
+class HoldsByItself(MetadataPendingAcks):
+    """Puts a hold of its own that ends with the request, unless it is killed."""
+
+    async def add(self, request: AckRequest) -> None:
+        key = replace(operations_prefix(request.branch.txn_id), path="/hold", partition="")
+        if await self._store.get(key) is not None:
+            raise TransactionConflict(request.branch.txn_id, "held")
+        from txnframework.model import Put
+
+        await self._store.put(Put(key, b"", Expect.ABSENT))
+        try:
+            await super().add(request)
+        finally:
+            with contextlib.suppress(Unavailable, OutcomeUnknown):
+                await self._store.delete(key, Expect.ANY)
+
+
+class AdmitsAtOnce(MetadataPendingAcks):
+    """Lets a record count before the header was read again."""
+
+    def _documents(self, request: AckRequest) -> list[AckOperation]:
+        return [msgspec.structs.replace(one, admitted=True) for one in super()._documents(request)]
+
+
+class AdmitsNothing(MetadataPendingAcks):
+    """Forgets to let a record count."""
+
+    async def _admit(self, stored: Sequence[StoredOperation]) -> None:
+        pass
+
+
+CASES: list[tuple[type[MetadataPendingAcks], str]] = [
+    (TakesKeywords, "test_keeps_the_interface"),
+    (AppliesAtOnce, "test_takes_effect_with_the_commit"),
+    (AppliesWhatWasAborted, "test_abort_gives_back"),
+    (LooksAtNothing, "test_conflict"),
+    (LeavesItsRecord, "test_conflict"),
+    (NamesNobody, "test_conflict"),
+    (SeesNoCommitted, "test_committed_counts_before_it_is_settled"),
+    (AppliesWhatWasAborted, "test_branch_that_does_not_count"),
+    (RefusesToRepeat, "test_same_again"),
+    (RepeatsForGood, "test_repeated_and_aborted"),
+    (AddsToAnything, "test_ended_transaction"),
+    (AddsToAnything, "test_unknown_transaction"),
+    (AddsForAnybody, "test_principals"),
+    (SeesNoCursor, "test_cursor_has_passed"),
+    (IgnoresIncarnations, "test_other_incarnation"),
+    (MixesSubscriptions, "test_two_subscriptions"),
+    (LooksAtNothing, "test_one_of_many_wins"),
+    (KeepsTheFirstRecord, "test_many_positions"),
+    (KnowsNoIndexes, "test_disjoint_indexes"),
+    (KnowsOnlyEqualIndexes, "test_overlapping_indexes"),
+    (IgnoresIndexesInPositions, "test_index_in_the_position"),
+    (ForgetsTheLastIndex, "test_all_indexes"),
+    (RefusesToRepeat, "test_same_indexes_again"),
+    (MovesBack, "test_moves_forward_only"),
+    (RefusesToRepeat, "test_moves_forward_only"),
+    (SharesCumulatives, "test_one_transaction_at_a_time"),
+    (SeesNoCommitted, "test_behind_a_committed_one"),
+    (ComparesLikeWithLike, "test_over_pending_single_ones"),
+    (ComparesLikeWithLike, "test_under_a_pending_one"),
+    (StopsAtDoneOnes, "test_over_committed_single_ones"),
+    (AppliesOneKind, "test_both_kinds"),
+    (IgnoresIndexesInPositions, "test_in_mid_batch"),
+    (AppliesWhatWasAborted, "test_in_any_order"),
+    (SettlesOnce, "test_in_any_order"),
+    (ForgetsEverybody, "test_one_does_not_give_back_anothers"),
+    (ForgetsFirst, "test_repeated_after_a_failure"),
+    (FailsQuietly, "test_repeated_after_a_failure"),
+    (ForgetsFirst, "test_killed_while_settling"),
+    (ForgetsOnDoubt, "test_lost_reply_while_settling"),
+    (IgnoresIncarnations, "test_other_incarnation_is_dropped"),
+    (DropsProcessed, "test_processed_range"),
+    (NeverCloses, "test_closed"),
+    (ImaginesThings, "test_nothing"),
+    (RemembersNothing, "test_holds_of_open_transactions"),
+    (SettlesLater, "test_restart"),
+    (ForgetsFirst, "test_killed_while_recovering"),
+    (BelievesHeaders, "test_recovering_while_others_settle"),
+    (ForgetsWhatTimedOut, "test_timed_out_transaction_gives_back"),
+    (LooksFirst, "test_two_processes"),
+    (LooksAtTheCursorFirst, "test_holder_settles_meanwhile"),
+    (AppliesAtOnce, "test_transaction_ends_meanwhile"),
+    (HoldsByItself, "test_killed_while_adding"),
+    (RepeatsInVain, "test_lost_reply_while_adding"),
+    (KeepsWhatFailed, "test_refused_step_fails_the_add"),
+    (CallsUnknownRefused, "test_cut_off_while_adding"),
+    (IgnoresIncarnations, "test_seek_meanwhile"),
+]
+
+STEP_BY_STEP: list[tuple[type[MetadataPendingAcks], str]] = [
+    (AdmitsAtOnce, "test_killed_after_a_late_put"),
+    (AdmitsNothing, "test_takes_effect_with_the_commit"),
+    (LooksFirst, "test_two_processes"),
+    (LooksAtTheCursorFirst, "test_holder_settles_meanwhile"),
+    (ForgetsFirst, "test_killed_while_settling"),
+    (KeepsWhatFailed, "test_refused_step_fails_the_add"),
+]
+"""On a store without atomic batches."""
+
+
+def harness_of(broken: type[MetadataPendingAcks], *hidden: type[IAtomicBatchStore]) -> type[WorldHarness]:
+    """Return a harness whose processes have a pending-ack store of this class."""
+
+    async def open_store(context: SubscriptionContext) -> IPendingAckStore:
+        return broken(context)
+
+    class Broken(WorldHarness):
+        patience_s = 0.2
+        stores = MemoryMetadataHarness
+        ledgers = MemoryLedgerHarness
+        without = hidden
+        (coordinator,) = txnframework_coordinators()
+        (buffer,) = txnframework_buffers()
+        pending_acks = Provider("broken", open_store, broken)
+
+    return Broken
+
+
+@pytest.mark.parametrize(("broken", "name"), CASES)
+def test_broken_pending_acks(broken: type[MetadataPendingAcks], name: str, must_fail: Callable[..., None]) -> None:
+    """A pending-ack store that breaks the rule fails its test."""
+    must_fail(PendingAckSuite, harness_of(broken), name)
+
+
+@pytest.mark.parametrize(("broken", "name"), STEP_BY_STEP)
+def test_broken_step_by_step(broken: type[MetadataPendingAcks], name: str, must_fail: Callable[..., None]) -> None:
+    """The same where the store has no atomic batches."""
+    must_fail(PendingAckSuite, harness_of(broken, IAtomicBatchStore), name)
+
+
+def test_every_test_has_teeth(every_test_has_teeth: Callable[..., None]) -> None:
+    """Each test of the suite fails on some broken store."""
+    every_test_has_teeth(PendingAckSuite, {name for _, name in CASES + STEP_BY_STEP}, set())
