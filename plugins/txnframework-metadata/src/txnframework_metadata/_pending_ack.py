@@ -20,14 +20,13 @@ from txnframework.errors import (
     VersionMismatch,
 )
 from txnframework.interfaces import IAtomicBatchStore, IPendingAckStore
-from txnframework.model import index_keys
 from txnframework.model.acks import Ack, AckRequest, PendingAck, PendingAcks
 from txnframework.model.ids import Branch, TxnID
-from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
 from txnframework.model.metadata import Put
 from txnframework.model.records import AckOperation, encode
 from txnframework.model.transactions import State, Transaction
 from txnframework.plugin import SubscriptionContext, options_as
+from txnframework_metadata._ack_records import AckRecords
 from txnframework_metadata._confirmed import ConfirmedAcks
 from txnframework_metadata._operations import (
     forget,
@@ -35,7 +34,6 @@ from txnframework_metadata._operations import (
     read_header,
     require_family,
     require_open,
-    scan_index_all,
     scan_operations,
     withdraw,
 )
@@ -44,7 +42,6 @@ from txnframework_metadata._overlap import Surroundings, Verdict, judge
 from txnframework_metadata._views import (
     StoredOperation,
     ack_document,
-    acks_of,
     operation_indexes,
     operation_of,
     processed_document,
@@ -71,6 +68,7 @@ class MetadataPendingAcks:
             self._options.confirmed_records_max,
             admitted_is_confirmed=not IAtomicBatchStore.providedBy(context.store),
         )
+        self._standing = AckRecords(context.store, self.segment, self.subscription, self._options.page_records)
         self._adding = asyncio.Lock()
         self._closed = False
 
@@ -81,7 +79,7 @@ class MetadataPendingAcks:
         for _ in range(self._options.attempts_max):
             opened: dict[TxnID, tuple[PendingAck, ...]] = {}
             unfinished = False
-            for txn_id, operations in (await self._operations_by_txn()).items():
+            for txn_id, operations in (await self._standing.by_txn()).items():
                 header = await read_header(self._store, txn_id)
                 if header is None:
                     await forget(self._store, operations)  # never admitted, or settled since: no effect either way
@@ -140,7 +138,7 @@ class MetadataPendingAcks:
             mine = [
                 operation
                 for operation in await scan_operations(self._store, ended.txn_id, self._options.page_records)
-                if self._is_mine(operation)
+                if self._standing.has(operation)
             ]
             if not mine:
                 return
@@ -191,7 +189,7 @@ class MetadataPendingAcks:
         unsure: list[Ack] = []
         pending: list[tuple[TxnID, Ack]] = []
         committed: list[Ack] = []
-        for txn_id, operations in (await self._operations_by_txn()).items():
+        for txn_id, operations in (await self._standing.by_txn()).items():
             same = txn_id == request.branch.txn_id
             header = None if same else await read_header(self._store, txn_id)
             for operation in operations:
@@ -202,14 +200,14 @@ class MetadataPendingAcks:
                     if document.branch != request.branch.number or operation.record.key.path in just_put:
                         continue
                     if self._confirmed.holds(operation):
-                        own += acks_of(document)
+                        own += operation.acks
                     elif document.admitted:
-                        unsure += acks_of(document)
+                        unsure += operation.acks
                         doubles += [operation] if _is_replaced(operation, stored) else []
                 elif header is not None and header.transaction.state is State.OPEN:
-                    pending += ((txn_id, ack) for ack in acks_of(document))
+                    pending += ((txn_id, ack) for ack in operation.acks)
                 elif header is not None and header.transaction.counts(document.branch):
-                    committed += acks_of(document)
+                    committed += operation.acks
         cursor = await self._cursor.load()
         if cursor.incarnation != request.incarnation:
             return Verdict("the subscription was moved or made again since the messages were received"), []
@@ -260,33 +258,14 @@ class MetadataPendingAcks:
             if not isinstance(document, AckOperation) or not document.admitted or not ended.counts(document.branch):
                 continue
             if document.processed is None:
-                plain.setdefault(document.incarnation, []).extend(acks_of(document))
+                plain.setdefault(document.incarnation, []).extend(operation.acks)
             else:
                 processed = processed_of(document.processed)
-                await self._cursor.apply(document.incarnation, acks_of(document), processed)
+                await self._cursor.apply(document.incarnation, operation.acks, processed)
         for incarnation, acks in sorted(plain.items()):
             await self._cursor.apply(incarnation, tuple(acks), None)
         await forget(self._store, operations)
         self._confirmed.forget(operations)
-
-    # -- reading --------------------------------------------------------------------------------------
-
-    async def _operations_by_txn(self) -> dict[TxnID, list[StoredOperation]]:
-        """Return the operations of this subscription on this segment, by transaction."""
-        entries = index_keys.prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, self.segment, self.subscription)
-        found: dict[TxnID, list[StoredOperation]] = {}
-        for record in await scan_index_all(self._store, entries, self._options.page_records):
-            operation = operation_of(record)
-            if self._is_mine(operation):
-                found.setdefault(operation.txn_id, []).append(operation)
-        return found
-
-    def _is_mine(self, operation: StoredOperation) -> bool:
-        document = operation.document
-        return isinstance(document, AckOperation) and (document.segment, document.subscription) == (
-            self.segment,
-            self.subscription,
-        )
 
     def _require_open(self) -> None:
         if self._closed:
@@ -309,5 +288,5 @@ def _pending(operations: Sequence[StoredOperation]) -> tuple[PendingAck, ...]:
         PendingAck(Branch(operation.txn_id, document.branch), ack, State.OPEN, document.incarnation)
         for operation in operations
         if isinstance(document := operation.document, AckOperation)
-        for ack in acks_of(document)
+        for ack in operation.acks
     )

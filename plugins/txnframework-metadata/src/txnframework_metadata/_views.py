@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from txnframework.errors import CorruptRecord
 from txnframework.model import index_keys
@@ -42,13 +43,18 @@ class Header:
     document: TransactionHeader
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StoredOperation:
     """An operation record as read."""
 
     record: Record
     txn_id: TxnID
     document: AnyOperation
+
+    @cached_property
+    def acks(self) -> tuple[Ack, ...]:
+        """The acknowledgments in it, parsed once."""
+        return acks_of(self.document) if isinstance(self.document, AckOperation) else ()
 
     @property
     def branch(self) -> Branch:
