@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from txnframework.errors import Closed, LeaseHeld
+from txnframework.errors import Closed, LeaseHeld, OutcomeUnknown
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import KeyRange
 from txnframework.testing import run_ready
@@ -173,19 +173,49 @@ def test_lapse_during_an_acquisition(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_lapsed_session_writes_no_more(tmp_path: Path) -> None:
-    """A session that has lapsed and holds nothing does not write with every heartbeat."""
+@pytest.mark.parametrize("end", ["lapse", "release", "lost reply"])
+def test_session_that_holds_nothing_writes_nothing(tmp_path: Path, end: str) -> None:
+    """However a session comes to hold nothing, it ends with its next heartbeat, and can be begun again."""
 
     async def main() -> None:
         harness = SqlMetadataHarness(tmp_path)
-        async with harness.open() as one:
-            await one.acquire_lease("name", "one")
-            with busy(sql(one)):
-                await harness.environment.advance(SESSION_TTL_MS)
+        async with harness.open() as one, harness.open() as two:
+            if end == "lost reply":
+                await harness.cut(one)
+                with pytest.raises(OutcomeUnknown):
+                    await one.acquire_lease("name", "one")
+                await harness.restore(one)
+            else:
+                lease = await one.acquire_lease("name", "one")
+            if end == "release":
+                await lease.release()
+            elif end == "lapse":
+                with busy(sql(one)):
+                    await harness.environment.advance(SESSION_TTL_MS)
             await pass_time(harness, SESSION_TTL_MS)
+            assert await sql(two).bridge.read(lambda database: database.rows(select(sessions))) == []
             before = sql(one).bridge.commits
             await pass_time(harness, 3 * SESSION_TTL_MS)
             assert sql(one).bridge.commits == before
+            await one.acquire_lease("name", "one")
+            await pass_time(harness, 3 * SESSION_TTL_MS)
+            with pytest.raises(LeaseHeld):
+                await two.acquire_lease("name", "two")
+
+    asyncio.run(main())
+
+
+def test_refused_acquisition_writes_nothing(tmp_path: Path) -> None:
+    """Whoever is refused a lease has no session by that."""
+
+    async def main() -> None:
+        harness = SqlMetadataHarness(tmp_path)
+        async with harness.open() as one, harness.open() as two:
+            await one.acquire_lease("name", "one")
+            with pytest.raises(LeaseHeld):
+                await two.acquire_lease("name", "two")
+            rows = await sql(two).bridge.read(lambda database: database.rows(select(sessions.c.session)))
+            assert rows == [(one.session,)]
 
     asyncio.run(main())
 

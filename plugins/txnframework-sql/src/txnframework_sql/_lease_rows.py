@@ -74,19 +74,18 @@ class Request:
 
 
 def take(database: Database, request: Request) -> Granted | Refused:
-    """Take a lease that is free, or whose session has expired; keep the session alive either way."""
+    """Take a lease that is free, or whose session has expired, and keep the own session alive with it."""
     # Its own session may be among the expired ones; its old leases must not come to life again with it.
     end_expired(database, request.now_ms)
     if request.anew:
         end_session(database, request.session)
-    database.write(_JOIN, session=request.session, expires_ms=request.expires_ms)
     key = lease_key(request.name)
     held = database.row(_HELD, of_name=request.name)
+    if held is not None and held[:2] != (request.session, request.holder):
+        return Refused(key, held[1])
+    database.write(_JOIN, session=request.session, expires_ms=request.expires_ms)
     if held is not None:
-        session, holder, fencing = held
-        if (session, holder) != (request.session, request.holder):
-            return Refused(key, holder)
-        return Granted(key, fencing)
+        return Granted(key, held[2])
     document = LeaseDocument(holder=request.holder, session=request.session)
     # The number of the record's version: it only grows over all records, and so over the holders of a lease.
     fencing = put_record(database, Put(key, msgspec.json.encode(document), Expect.ANY)).version

@@ -54,7 +54,7 @@ class Lease:
 
 class LeaseSession:
     """
-    Keeps the session alive while it may hold a lease; an opening that never asks for one writes nothing.
+    Keeps the session alive while it may hold a lease; an opening that holds none writes nothing.
 
     Times are those of the environment's clock, which the processes that share a file on one machine have in common.
     """
@@ -85,16 +85,19 @@ class LeaseSession:
                 self._lapse()
             lapses = self._lapses
             request = Request(name, holder, self.name, now_ms, now_ms + self._ttl_ms, lapses > self._told_lapses)
-            self._is_known = True
+            was_known, self._is_known = self._is_known, True
+            # Before the answer, which may be lost, so that the session does not outlive what it holds.
+            self.look_after_expired()
             answer = await self._bridge.write(lambda database: take(database, request))
             # What lapsed during the commit is still granted in the database: the next step of the session ends it.
             self._told_lapses = lapses
+            if isinstance(answer, Refused):
+                self._is_known = was_known
+                raise LeaseHeld(name, answer.holder, answer.key)
             self._require_open()
-            self._keep_alive(request.expires_ms)
-        if isinstance(answer, Refused):
-            raise LeaseHeld(name, answer.holder, answer.key)
-        lease = Lease(self, name, answer)
-        self._held[lease] = None
+            self._rely_until(request.expires_ms)
+            lease = Lease(self, name, answer)
+            self._held[lease] = None
         if self._lapses > lapses or self._environment.now_ms() >= self._relied_on_ms:
             # The session lapsed before the answer came, or the answer took longer than it lives: lost from the start.
             self._lapse()
@@ -152,9 +155,8 @@ class LeaseSession:
         if self._is_closed:
             raise Closed("the store is being closed, and its leases with it")
 
-    def _keep_alive(self, expires_ms: int) -> None:
+    def _rely_until(self, expires_ms: int) -> None:
         self._relied_on_ms = max(self._relied_on_ms, expires_ms - self._ttl_ms // _MARGIN)
-        self.look_after_expired()
 
     async def _beat(self) -> None:
         """Write a new time of expiry every third of a session's life."""
@@ -176,14 +178,14 @@ class LeaseSession:
                 await self._bridge.write(lambda database: end_expired(database, now_ms))
             return
         lapses = self._lapses
-        if lapses > self._told_lapses:
+        if not self._held:
+            # What an acquisition of unknown outcome may have taken goes with it. The next one begins it anew.
             await self._bridge.write(lambda database: end_session(database, self.name))
-            # Nothing is held any more; the next acquisition begins the session anew.
             self._told_lapses, self._is_known = lapses, False
             return
         expires_ms = now_ms + self._ttl_ms
         if await self._bridge.write(lambda database: extend(database, self.name, now_ms, expires_ms)):
-            self._relied_on_ms = max(self._relied_on_ms, expires_ms - self._ttl_ms // _MARGIN)
+            self._rely_until(expires_ms)
         else:
             self._lapse()
 
