@@ -64,14 +64,26 @@ class PluginError(InvalidInput):
 
 
 class UnknownPlugin(PluginError):
-    """No installed plugin provides ``name`` for ``role``."""
+    """No installed plugin provides ``name`` for ``role``; the distribution ``brought_by`` does, where that is known."""
 
-    def __init__(self, role: str, name: str, known: Iterable[str], hint: str = "") -> None:
+    def __init__(
+        self, role: str, name: str, known: Iterable[str], hint: str = "", brought_by: str | None = None
+    ) -> None:
         self.role = role
         self.name = name
         self.known = tuple(sorted(known))
+        self.brought_by = brought_by
         installed = ", ".join(self.known) or "none"
         super().__init__(f"no {role} named {name!r} is installed (installed: {installed}){hint}")
+
+
+class WithoutTransactions(PluginError):
+    """``segment`` holds what a transaction did, and nobody here knows its outcome: ``reason`` says what is missing."""
+
+    def __init__(self, segment: str, what: str, reason: str) -> None:
+        self.segment = segment
+        self.reason = reason
+        super().__init__(f"{what} cannot be judged here: {segment} is served without transactions, because {reason}")
 
 
 class PluginContractError(PluginError):
@@ -141,13 +153,15 @@ class TransactionHasFailedOperations(Conflict):
 
 
 class TransactionDomainMismatch(Conflict):
-    """The transaction's family does not serve the topic."""
+    """The transaction's family does not serve the topic; ``reason``: which one does, or what is missing."""
 
-    def __init__(self, txn_id: TxnID, family: str, topic: str) -> None:
+    def __init__(self, txn_id: TxnID, family: str, topic: str, reason: str = "") -> None:
         self.txn_id = txn_id
         self.family = family
         self.topic = topic
-        super().__init__(f"transaction {txn_id} belongs to the {family} family, which does not serve {topic}")
+        self.reason = reason
+        why = f": {reason}" if reason else ""
+        super().__init__(f"transaction {txn_id} belongs to the {family} family, which does not serve {topic}{why}")
 
 
 class Fenced(Conflict):

@@ -266,7 +266,7 @@ def test_names_that_cannot_be_used(stores: Stores) -> None:
                 await client.producer("nothing")
             with pytest.raises(TopicNotFound):
                 await client.consumer("nothing", "billing")
-            with pytest.raises(UnknownPlugin, match="marker"):
+            with pytest.raises(TopicNotFound, match="persistent://"):
                 await client.producer("persistent://public/default/orders")
             with pytest.raises(UnknownPlugin, match="dispatcher"):
                 await client.consumer("orders", "billing", type="broadcast")

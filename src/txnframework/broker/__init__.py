@@ -13,21 +13,24 @@ from txnframework.broker._deliveries import HeldMessage, acks_of
 from txnframework.broker._dispatch_parts import Delivery, Joining, Listener
 from txnframework.broker._dispatches import Attached, Dispatches, Place
 from txnframework.broker._dispatching import SegmentDispatch
-from txnframework.broker._host import Host, is_of_log_family, open_host
+from txnframework.broker._host import Host, open_host
 from txnframework.broker._segments import OpenSegment, SegmentSubscription, dispatching_lease
+from txnframework.broker._serving import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker._subscribing import Start
-from txnframework.broker._topics import Topics, segment_of
+from txnframework.broker._topics import Topics
 from txnframework.broker._waiting import first_of
 
 __all__ = [
     "Attached",
     "Delivery",
     "Dispatches",
+    "DomainPlugins",
     "HeldMessage",
     "Host",
     "Joining",
     "Lag",
     "Listener",
+    "NoPlugins",
     "OpenSegment",
     "Place",
     "SegmentDispatch",
@@ -39,7 +42,6 @@ __all__ = [
     "acks_of",
     "dispatching_lease",
     "first_of",
-    "is_of_log_family",
     "open_host",
-    "segment_of",
+    "plugins_of",
 ]

@@ -17,7 +17,7 @@ from txnframework.model.cursor import Cursor, beginning_after, from_record, to_r
 from txnframework.model.indexes import subscription_indexes
 from txnframework.model.layout import Layout
 from txnframework.model.metadata import Key, Put, Record
-from txnframework.model.names import SegmentName, TopicName, parse_name
+from txnframework.model.names import parse_name, segment_id_of
 from txnframework.model.positions import EARLIEST, Position
 
 FIRST_INCARNATION = 1
@@ -176,16 +176,14 @@ class StoredCursor:
 
     async def _starts_at(self) -> Position | None:
         """Return where a cursor begins that was not made yet; None: the topic does not list the subscription."""
-        name, segment = parse_name(self.topic), parse_name(self.segment)
-        if not isinstance(name, TopicName) or not isinstance(segment, SegmentName):
-            return None
-        record = await self._store.get(paths.topic_key(name))
+        segment = parse_name(self.segment)
+        record = await self._store.get(paths.topic_key(segment.topic))
         if record is None:
             return None
         topic = records.decode(records.TopicRecord, record)
         if topic.deleted or self.subscription not in topic.subscriptions:
             return None
-        at = topic.starting.get(self.subscription, {}).get(segment.segment_id)
+        at = topic.starting.get(self.subscription, {}).get(segment_id_of(segment))
         return EARLIEST if at is None else Position.parse(at).entry
 
 

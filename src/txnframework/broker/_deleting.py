@@ -13,7 +13,7 @@ from txnframework.model import paths
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout, deleted, removed
 from txnframework.model.metadata import Expect, KeyRange
-from txnframework.model.names import SegmentName, TopicName, parse_name
+from txnframework.model.names import TopicName, parse_name, segment_id_of
 from txnframework.model.positions import Limit
 from txnframework.model.transactions import OpenQuery
 
@@ -41,7 +41,7 @@ class Deleting:
         ledgers: ILedgerStore,
         layouts: StoredLayouts,
         subscribing: Subscribing,
-        coordinator: Callable[[TopicName], Awaitable[ITransactionCoordinator]],
+        coordinator: Callable[[str], Awaitable[ITransactionCoordinator | None]],
         let_go: Callable[[str], Awaitable[None]],
     ) -> None:
         self._store = store
@@ -81,7 +81,9 @@ class Deleting:
         if layout.subscriptions:
             raise TopicInUse(topic, f"it has the subscriptions {', '.join(layout.subscriptions)}")
         names = {str(layout.name_of(segment_id)) for segment_id in layout.segments}
-        coordinator = await self._coordinator(layout.topic)
+        coordinator = await self._coordinator(topic)
+        if coordinator is None:
+            return
         page = await coordinator.list_open(OpenQuery(limit=PAGE))
         while page:
             for transaction in page:
@@ -105,28 +107,31 @@ class Deleting:
     async def is_deleted(self, segment: str) -> bool:
         """Return whether a segment was deleted for ever; False also of one whose topic was never known."""
         name = parse_name(segment)
-        found = await self._layouts.find(name.topic if isinstance(name, SegmentName) else name)
+        found = await self._layouts.find(name.topic)
         if found is None:
             return False
-        layout = found[0]
-        if layout.deleted or not isinstance(name, SegmentName):
-            return layout.deleted
-        return name.segment_id < layout.next_id and name.segment_id not in layout.segments
+        layout, number = found[0], segment_id_of(name)
+        return layout.deleted or (number < layout.next_id and number not in layout.segments)
 
     # -- removing -------------------------------------------------------------------------------------
 
     async def _remove(self, layout: Layout) -> None:
-        coordinator = await self._coordinator(layout.topic)
+        coordinator = await self._coordinator(str(layout.topic))
         for segment_id in layout.segments:
             name = str(layout.name_of(segment_id))
             # The ledger first: from then on nobody appends or reads there, and no outcome is recorded for it any more.
             await self._ledgers.delete(name)
-            await coordinator.forget_segment(name)
+            if coordinator is not None:
+                await coordinator.forget_segment(name)
             await self._let_go(name)
         for subscription in await self._subscriptions(layout):
             await self._subscribing.bury(layout, subscription)
         for segment_id in layout.segments:
-            await self._delete_cursors(str(layout.name_of(segment_id)))
+            name = str(layout.name_of(segment_id))
+            # A persistent topic's name may return as that of its segment: its cursors stay, as tombstones, so that
+            # whoever still holds acknowledgments of this life can do nothing to the next one.
+            if name != str(layout.topic):
+                await self._delete_cursors(name)
 
     async def _subscriptions(self, layout: Layout) -> tuple[str, ...]:
         """Return the names of all subscriptions that something may stand of."""

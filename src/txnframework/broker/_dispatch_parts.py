@@ -52,13 +52,13 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class DispatchParts:
-    """What a dispatch is made of."""
+    """What a dispatch is made of; without a ``coordinator`` there are no transactions."""
 
     segment: OpenSegment
     subscription: SegmentSubscription
     subscription_type: str
     dispatcher: IDispatcher
-    coordinator: ITransactionCoordinator
+    coordinator: ITransactionCoordinator | None
     store: IMetadataStore
     environment: Environment
     bounds: SubscriptionsSection

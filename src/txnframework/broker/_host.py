@@ -15,8 +15,11 @@ from txnframework.broker._dispatch_parts import DispatchParts
 from txnframework.broker._dispatches import Dispatches, Place
 from txnframework.broker._election import Election
 from txnframework.broker._once import OpenedOnce
-from txnframework.broker._participants import HostParticipants, topic_of
+from txnframework.broker._participants import HostParticipants
+from txnframework.broker._plain_buffer import PlainBuffer
+from txnframework.broker._plain_pending_acks import PlainPendingAcks
 from txnframework.broker._segments import OpenSegment, SegmentSubscription
+from txnframework.broker._serving import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker._sessions import Sessions
 from txnframework.broker._shares import CoordinatorShare
 from txnframework.broker._sweeps import Sweeps
@@ -28,13 +31,15 @@ from txnframework.environment import Environment, SystemEnvironment
 from txnframework.errors import Closed
 from txnframework.interfaces import (
     ILedgerStore,
+    IManagedLedger,
     IMetadataStore,
+    IPendingAckStore,
     ITransactionBuffer,
     ITransactionCoordinator,
 )
-from txnframework.model.ids import LOG_FAMILY_BIT, TxnID
+from txnframework.model.ids import LOG_FAMILY, LOG_FAMILY_BIT, TxnID
 from txnframework.model.layout import from_record
-from txnframework.model.names import TopicName, parse_name
+from txnframework.model.names import TopicName, topic_of
 from txnframework.model.records import TopicRecord
 from txnframework.model.transactions import Transaction
 from txnframework.plugin import (
@@ -47,7 +52,6 @@ from txnframework.plugin import (
     load_plugins,
 )
 
-LOG_FAMILY = "log"
 SETTLING_AT_ONCE_MAX = 8
 SETTLING_WAITING_MAX = 10_000
 
@@ -213,33 +217,19 @@ class Host:
 
     def _coordinators_of(self, txn_id: TxnID) -> list[ITransactionCoordinator]:
         """Return what is open of the coordinators that may have begun a transaction."""
-        of_log_family = is_of_log_family(txn_id)
         opened = [served.coordinator for served in self._coordinators.values()]
-        return [one for one in opened if (one.family == LOG_FAMILY) == of_log_family]
+        return [one for one in opened if one.family == txn_id.family]
 
     async def _abort_overdue(self, txn_id: TxnID) -> None:
         for coordinator in self._coordinators_of(txn_id):
             await self.sessions.abort(coordinator, txn_id)
 
     async def _open_segment(self, name: str) -> OpenSegment:
-        section = self._section(name)
-        # Looked up before anything is opened: a domain whose plugins are missing says so and leaves nothing behind.
-        provider = self.registry.buffer(section.buffer)
-        coordinator = await self._coordinator(section.coordinator)
-        options = self.registry.decode_options(provider, self.config.buffers.get(section.buffer, {}))
+        # Looked up before anything is opened: a domain that lacks some plugins says so and leaves nothing behind.
+        plugins = self._plugins_of(name)
         ledger = await self.ledgers.open(name)
-        context = SegmentContext(
-            name,
-            ledger,
-            self.ledgers,
-            self.metadata,
-            coordinator,
-            self.environment,
-            options,
-            self.config.transactions,
-        )
         try:
-            buffer: ITransactionBuffer = await self.registry.open(provider, context)
+            buffer = await self._open_buffer(name, ledger, plugins)
             await buffer.recover()
         except BaseException:
             await ledger.close()
@@ -260,8 +250,10 @@ class Host:
             await visited.buffer.close()
             await visited.ledger.close()
 
-    async def _coordinator_of(self, topic: TopicName) -> ITransactionCoordinator:
-        return await self._coordinator(self._section(str(topic)).coordinator)
+    async def _coordinator_of(self, name: str) -> ITransactionCoordinator | None:
+        """Return the coordinator of a topic's or segment's transactions; None: it is served without."""
+        plugins = self._plugins_of(name)
+        return None if isinstance(plugins, NoPlugins) else await self._coordinator(plugins.coordinator.name)
 
     async def _let_go(self, name: str) -> None:
         """Close a segment that was deleted; whoever waits there is told."""
@@ -279,26 +271,49 @@ class Host:
             return
         await self._trimming.trim(layout, self.config.retention_of(f"{topic.tenant}/{topic.namespace}"))
 
+    async def _open_buffer(
+        self, name: str, ledger: IManagedLedger, plugins: DomainPlugins | NoPlugins
+    ) -> ITransactionBuffer:
+        if isinstance(plugins, NoPlugins):
+            if self.config.transactions.sweep:
+                self.upkeep.start()  # there may never be a coordinator to begin it with
+            return PlainBuffer(ledger, plugins.reason)
+        provider = plugins.buffer
+        context = SegmentContext(
+            name,
+            ledger,
+            self.ledgers,
+            self.metadata,
+            await self._coordinator(plugins.coordinator.name),
+            self.environment,
+            self.registry.decode_options(provider, self.config.buffers.get(provider.name, {})),
+            self.config.transactions,
+        )
+        return await self.registry.open(provider, context)
+
     async def _open_subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
-        section = self._section(segment)
-        provider = self.registry.pending_ack_store(section.pending_ack)
-        coordinator = await self._coordinator(section.coordinator)
-        options = self.registry.decode_options(provider, self.config.pending_acks.get(section.pending_ack, {}))
+        plugins = self._plugins_of(segment)
         cursor = StoredCursor(self.metadata, topic, segment, name)
         await check_cursor(cursor, (await self.segment(segment)).ledger)
+        return SegmentSubscription(topic, name, segment, cursor, await self._open_pending_acks(cursor, plugins))
+
+    async def _open_pending_acks(self, cursor: StoredCursor, plugins: DomainPlugins | NoPlugins) -> IPendingAckStore:
+        if isinstance(plugins, NoPlugins):
+            return PlainPendingAcks(cursor.segment, cursor.subscription, self.metadata, plugins.reason)
+        provider = plugins.pending_acks
         context = SubscriptionContext(
-            topic,
-            segment,
-            name,
+            cursor.topic,
+            cursor.segment,
+            cursor.subscription,
             cursor,
             self.ledgers,
             self.metadata,
-            coordinator,
+            await self._coordinator(plugins.coordinator.name),
             self.environment,
-            options,
+            self.registry.decode_options(provider, self.config.pending_acks.get(provider.name, {})),
             self.config.transactions,
         )
-        return SegmentSubscription(topic, name, segment, cursor, await self.registry.open(provider, context))
+        return await self.registry.open(provider, context)
 
     async def _dispatch_parts(self, place: Place) -> DispatchParts:
         kind = place.subscription_type
@@ -310,25 +325,20 @@ class Host:
             subscription=await self.subscription(place.topic, place.subscription, place.segment),
             subscription_type=kind,
             dispatcher=await self.registry.open(provider, context),
-            coordinator=await self._coordinator(self._section(place.segment).coordinator),
+            coordinator=await self._coordinator_of(place.segment),
             store=self.metadata,
             environment=self.environment,
             bounds=self.config.subscriptions,
         )
 
-    def _section(self, name: str) -> DomainSection:
-        parsed = parse_name(topic_of(name))
-        domain = name.partition("://")[0]
-        return self.config.domain(f"{parsed.tenant}/{parsed.namespace}", domain)
+    def _plugins_of(self, name: str) -> DomainPlugins | NoPlugins:
+        """Return what serves a segment: by its topic's domain, and its namespace's overrides."""
+        topic = topic_of(name)
+        return plugins_of(self.config.domain(f"{topic.tenant}/{topic.namespace}", topic.domain), self.registry)
 
     def _require_open(self) -> None:
         if self._closed:
             raise Closed("the host was closed")
-
-
-def is_of_log_family(txn_id: TxnID) -> bool:
-    """Return whether a coordinator of the log family began it: the highest bit of the coordinator's id says so."""
-    return bool(txn_id.coordinator & LOG_FAMILY_BIT)
 
 
 async def _open_metadata(config: Config, registry: PluginRegistry, environment: Environment) -> IMetadataStore:

@@ -1,13 +1,13 @@
-"""The layout records of scalable topics."""
+"""The layout records of topics."""
 
 from __future__ import annotations
 
-from txnframework.errors import InvalidInput, OutcomeUnknown, TopicNotFound, Unavailable, VersionMismatch
+from txnframework.errors import OutcomeUnknown, TopicNotFound, Unavailable, VersionMismatch
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import paths, records
 from txnframework.model.layout import Layout, from_record, to_record
 from txnframework.model.metadata import Expected, Put
-from txnframework.model.names import TOPIC, TopicName
+from txnframework.model.names import TopicName
 
 
 class StoredLayouts:
@@ -22,7 +22,6 @@ class StoredLayouts:
 
         :raises TopicNotFound: there is no such topic.
         """
-        require_scalable(topic)
         found = await self.find(topic)
         if found is None or found[0].deleted:
             raise TopicNotFound(str(topic), deleted=found is not None)
@@ -46,12 +45,6 @@ class StoredLayouts:
         except (VersionMismatch, OutcomeUnknown):
             return False
         return True
-
-
-def require_scalable(topic: TopicName) -> None:
-    """Refuse a topic that has no segments."""
-    if topic.domain != TOPIC:
-        raise InvalidInput(f"{topic} is not a scalable topic: only topic:// names have segments")
 
 
 def restless(topic: TopicName, attempts: int) -> Unavailable:

@@ -29,7 +29,7 @@ class Looking:
     def __init__(
         self,
         store: IMetadataStore,
-        coordinator: ITransactionCoordinator,
+        coordinator: ITransactionCoordinator | None,
         environment: Environment,
         holders: Callable[[], frozenset[TxnID]],
         look: Callable[[], Awaitable[None]],
@@ -66,8 +66,8 @@ class Looking:
             await self._environment.sleep_until(self._environment.now_ms() + INTERVAL_MS)
 
     async def at_ends(self) -> None:
-        """Look as soon as a transaction that holds messages has ended, for ever."""
-        while True:
+        """Look as soon as a transaction that holds messages has ended, for ever; without a coordinator none does."""
+        while self._coordinator is not None:
             self._changed.clear()
             holders = self._holders()
             if not holders:

@@ -9,7 +9,7 @@ from zope.interface import implementer
 from txnframework.broker._segments import OpenSegment, SegmentSubscription
 from txnframework.errors import LedgerNotFound, Unavailable
 from txnframework.interfaces import IParticipants
-from txnframework.model.names import SegmentName, parse_name
+from txnframework.model.names import topic_of
 from txnframework.model.transactions import Participant, Transaction
 
 OpenIt = Callable[[str], Awaitable[OpenSegment]]
@@ -36,15 +36,9 @@ class HostParticipants:
 
     async def _settle(self, participant: Participant, ended: Transaction) -> None:
         if participant.subscription:
-            topic = topic_of(participant.segment)
+            topic = str(topic_of(participant.segment))
             subscribed = await self._subscription(topic, participant.subscription, participant.segment)
             await subscribed.pending_acks.settle(ended)
             return
         segment = await self._segment(participant.segment)
         await segment.buffer.settle(ended)
-
-
-def topic_of(segment: str) -> str:
-    """Return the topic that a segment belongs to; a topic without segments is its own."""
-    name = parse_name(segment)
-    return str(name.topic) if isinstance(name, SegmentName) else str(name)

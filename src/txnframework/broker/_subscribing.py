@@ -1,4 +1,4 @@
-"""Subscriptions coming into being on scalable topics, and being given up."""
+"""Subscriptions coming into being on topics, and being given up."""
 
 from __future__ import annotations
 

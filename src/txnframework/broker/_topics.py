@@ -1,4 +1,4 @@
-"""Scalable topics: their layout, its changes, and the subscriptions that they list."""
+"""Topics: their layout, its changes, and the subscriptions that they list."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from txnframework.broker._cas import ATTEMPTS_MAX
 from txnframework.broker._deleting import Deleting
-from txnframework.broker._layouts import StoredLayouts, require_scalable, restless
+from txnframework.broker._layouts import StoredLayouts, restless
 from txnframework.broker._subscribing import Start, Subscribing
-from txnframework.errors import LayoutConflict, TopicExists, TopicNotFound, VersionMismatch
+from txnframework.errors import InvalidName, TopicExists, TopicNotFound, VersionMismatch
 from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator, IWatch
 from txnframework.model import paths, records
 from txnframework.model.layout import (
@@ -25,7 +25,7 @@ from txnframework.model.layout import (
     planned_changes,
 )
 from txnframework.model.metadata import Expect, KeyRange, Record
-from txnframework.model.names import SegmentName, TopicName
+from txnframework.model.names import INTERNAL_PREFIX, TOPIC_DOMAINS, TopicName
 
 if TYPE_CHECKING:
     from txnframework.broker._segments import OpenSegment
@@ -47,7 +47,7 @@ class Topics:
         store: IMetadataStore,
         ledgers: ILedgerStore,
         segment: Callable[[str], Awaitable[OpenSegment]],
-        coordinator: Callable[[TopicName], Awaitable[ITransactionCoordinator]],
+        coordinator: Callable[[str], Awaitable[ITransactionCoordinator | None]],
         let_go: Callable[[str], Awaitable[None]],
     ) -> None:
         self._store = store
@@ -59,12 +59,14 @@ class Topics:
 
     async def create(self, topic: TopicName, segments: int = 1) -> Layout:
         """
-        Make a topic of ``segments`` segments.
+        Make a topic of ``segments`` segments; a persistent one has one.
 
+        :raises InvalidInput: its name is kept for internal topics, or it is persistent and was to have several.
         :raises TopicExists: it is there already.
         :raises OutcomeUnknown: it may have been made.
         """
-        require_scalable(topic)
+        if topic.internal:
+            raise InvalidName(str(topic), f"names that begin with {INTERNAL_PREFIX!r} are kept for internal topics")
         await self.deleting.finish(topic)
         before = await self._layouts.find(topic)
         if before is not None and not before[0].deleted:
@@ -86,7 +88,6 @@ class Topics:
         :raises TopicInUse: it has subscriptions, or open transactions took part in it, and ``force`` is not set.
         :raises TopicNotFound: there is no such topic, and nothing left of one.
         """
-        require_scalable(topic)
         await self.deleting.delete(topic, force=force)
 
     async def delete_all(self, tenant: str, namespace: str, *, force: bool = False) -> None:
@@ -111,15 +112,22 @@ class Topics:
         """
         return (await self._layouts.load(topic))[0]
 
-    async def list(self, tenant: str | None = None, namespace: str | None = None) -> tuple[TopicName, ...]:
-        """Return the names of all topics, a tenant's, or those of one of its namespaces, in order."""
+    async def list(
+        self, tenant: str | None = None, namespace: str | None = None, domain: str | None = None
+    ) -> tuple[TopicName, ...]:
+        """
+        Return the names of all topics, a tenant's, or those of one of its namespaces, in order; internal ones excluded.
+
+        ``domain``: and only those of this one, ``topic`` or ``persistent``.
+        """
         found: list[TopicName] = []
-        left: KeyRange | None = paths.topics_range(tenant, namespace)
-        while left is not None:
-            page = await self._store.scan(left, LIST_ITEMS_MAX)
-            found.extend(paths.topic_of(record.key.path) for record in page.records if not _is_deleted(record))
-            left = page.resume if isinstance(page.resume, KeyRange) else None
-        return tuple(found)
+        for one in TOPIC_DOMAINS if domain is None else (domain,):
+            left: KeyRange | None = paths.topics_range(tenant, namespace, one)
+            while left is not None:
+                page = await self._store.scan(left, LIST_ITEMS_MAX)
+                found.extend(paths.topic_of(record.key.path) for record in page.records if not _is_deleted(record))
+                left = page.resume if isinstance(page.resume, KeyRange) else None
+        return tuple(topic for topic in found if not topic.internal)
 
     async def watch(self, topic: TopicName) -> IWatch:
         """Return an armed watch on the layout."""
@@ -129,7 +137,7 @@ class Topics:
         """
         Split an active segment in the middle of its hash range; return the layout with the change done.
 
-        :raises LayoutConflict: the segment is not active, or holds one hash value only.
+        :raises LayoutConflict: the segment is not active, or holds one hash value only, or the topic is persistent.
         """
         return await self._change(topic, (segment_id,), lambda layout: plan_split(layout, segment_id))
 
@@ -137,7 +145,7 @@ class Topics:
         """
         Merge two active segments; return the layout with the change done.
 
-        :raises LayoutConflict: one of them is not active, or they are not neighbours.
+        :raises LayoutConflict: one of them is not active, or they are not neighbours, or the topic is persistent.
         """
         return await self._change(
             topic, (segment_id, other_id), lambda layout: plan_merge(layout, segment_id, other_id)
@@ -202,18 +210,6 @@ class Topics:
 
 def _is_deleted(record: Record) -> bool:
     return records.decode(records.TopicRecord, record).deleted
-
-
-def segment_of(name: SegmentName, layout: Layout) -> Segment:
-    """
-    Return the segment that ``name`` names.
-
-    :raises LayoutConflict: the topic has no such segment.
-    """
-    segment = layout.segments.get(name.segment_id)
-    if segment is None or layout.name_of(segment.id) != name:
-        raise LayoutConflict(str(layout.topic), f"there is no segment {name}")
-    return segment
 
 
 def _children(layout: Layout, parents: tuple[int, ...]) -> tuple[tuple[Segment, ...], ...]:

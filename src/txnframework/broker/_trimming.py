@@ -60,9 +60,9 @@ class Trimming:
             facts = Facts(self._environment.now_ms(), ledgers, readable, acknowledged, replayed)
             below = first_to_keep(facts, rule)
             for _ in range(STEPS_MAX):
-                await opened.buffer.trim(below)  # also where nothing is to go: abort records may be waiting
+                swept = await opened.buffer.trim(below)  # also where nothing is to go: abort records may be waiting
                 (left,) = await opened.ledger.ledgers(-1, 1)
-                if left.ledger_id in (below, ledgers[0].ledger_id):
+                if not swept.left and left.ledger_id in (below, ledgers[0].ledger_id):
                     return
                 ledgers = (left,)
 

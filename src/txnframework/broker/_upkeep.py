@@ -13,12 +13,11 @@ from txnframework.errors import LeaseHeld, TxnFrameworkError
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import paths, records
 from txnframework.model.metadata import KeyRange, Record
-from txnframework.model.names import PERSISTENT, TOPIC, TopicName
+from txnframework.model.names import TOPIC_DOMAINS, TopicName
 
 _LOG = logging.getLogger(__name__)
 
 PAGE_TOPICS = 10
-DOMAINS = (TOPIC, PERSISTENT)
 
 Tend = Callable[[TopicName, records.TopicRecord], Awaitable[None]]
 
@@ -67,7 +66,7 @@ class Upkeep:
             await self._store.acquire_lease(self._lease, self._store.session)
         except LeaseHeld:
             return
-        self._left = self._left or [paths.topics_range(domain=domain) for domain in DOMAINS]
+        self._left = self._left or [paths.topics_range(domain=domain) for domain in TOPIC_DOMAINS]
         seen = 0
         while self._left and seen < self._segments_max:
             page = await self._store.scan(self._left.pop(0), PAGE_TOPICS)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
+from txnframework.broker import NoPlugins, plugins_of
 from txnframework.cli._boundary import STATUS_FAILED, report
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._opening import CONFIG_FILE
 from txnframework.cli._output import output_option, print_json, print_table
 from txnframework.config import Config, check_config, load_config, redact_url, render_config
-from txnframework.errors import ConfigurationError, UnknownPlugin
+from txnframework.errors import ConfigurationError
 from txnframework.plugin import PluginRegistry, Role
 
 
@@ -75,14 +76,11 @@ def check(loaded: Loaded, file: Path) -> None:
 
 
 def _served(config: Config, domain: str, registry: PluginRegistry) -> str:
-    """Say by which plugins a domain is served, or which one it lacks."""
+    """Say by which plugins a domain is served, or which ones it lacks."""
     named = config.domain("", domain)
-    try:
-        registry.coordinator(named.coordinator)
-        registry.buffer(named.buffer)
-        registry.pending_ack_store(named.pending_ack)
-    except UnknownPlugin as exc:
-        return f"without transactions: {exc}"
+    plugins = plugins_of(named, registry)
+    if isinstance(plugins, NoPlugins):
+        return f"without transactions: {plugins.reason}"
     return f"coordinator {named.coordinator}, buffer {named.buffer}, pending acks {named.pending_ack}"
 
 

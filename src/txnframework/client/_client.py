@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from txnframework.broker import Host, Lag, Start, Topics, is_of_log_family, open_host, segment_of
+from txnframework.broker import Host, Lag, Start, Topics, open_host
 from txnframework.client._consumer import Consumer
 from txnframework.client._dead_letters import DeadLetter, DeadLetters
 from txnframework.client._messages import Message, MessageID, received
@@ -18,10 +18,10 @@ from txnframework.client._terms import STANDING_BY_TYPES, Terms
 from txnframework.client._transaction import JoinedTransaction, Transaction
 from txnframework.config import Config, check_config, load_config
 from txnframework.environment import Environment
-from txnframework.errors import InvalidInput, TopicExists, TopicNotFound, TransactionDomainMismatch
+from txnframework.errors import InvalidInput, TopicExists, TopicNotFound
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
 from txnframework.model.layout import Layout
-from txnframework.model.names import PERSISTENT, SegmentName, TopicName, parse_name
+from txnframework.model.names import SegmentName, TopicName, parse_name
 from txnframework.model.reading import Isolation
 from txnframework.model.transactions import Action, End, State
 from txnframework.plugin import PluginRegistry, load_plugins
@@ -74,8 +74,6 @@ class Client:
         :param principal: the one that it was begun with; with another one sends and acknowledgments are refused.
         """
         joined = parse_txn_id(txn_id)
-        if is_of_log_family(joined):
-            raise TransactionDomainMismatch(joined, "log", "topic://")
         number = self.host.environment.random_bits(BRANCH_BITS) or 1
         return JoinedTransaction(Branch(joined, number), principal)
 
@@ -121,10 +119,10 @@ class Client:
             one. A name that is used twice at a time is safe only with sequence ids that the caller chooses.
         :raises TopicNotFound: there is no such topic.
         """
-        target = self._target(topic)
-        layout = await self.host.topics.finish_changes(_topic_of(target))
+        target = parse_name(topic)
+        layout = await self.host.topics.finish_changes(target.topic)
         if isinstance(target, SegmentName):
-            segment_of(target, layout)
+            layout.segment_of(target)
         return Producer(self.host, self._retrying, target, layout, name)
 
     async def consumer(
@@ -160,10 +158,10 @@ class Client:
         _check_subscription(subscription, start)
         self.host.registry.dispatcher(type)
         names = (topics,) if isinstance(topics, str) else tuple(topics)
-        targets = tuple(dict.fromkeys(self._target(one) for one in names))
+        targets = tuple(dict.fromkeys(parse_name(one) for one in names))
         if not targets:
             raise InvalidInput("a consumer needs at least one topic")
-        for topic in dict.fromkeys(map(_topic_of, targets)):
+        for topic in dict.fromkeys(target.topic for target in targets):
             if dead_letter is not None:
                 dead_letter.topic_for(topic, subscription)
             await self._retrying.run(partial(self.host.topics.subscribe, topic, subscription, start))
@@ -190,7 +188,7 @@ class Client:
         :param follow: go on for ever, instead of ending where the topic ends now.
         :raises TopicNotFound: there is no such topic.
         """
-        reader = Reader(self.host, self._target(topic), start, follow, isolation)
+        reader = Reader(self.host, parse_name(topic), start, follow, isolation)
         await reader.open()
         return reader
 
@@ -249,8 +247,9 @@ class Client:
 
     async def create_topic(self, topic: str, *, segments: int = 1, exist_ok: bool = False) -> None:
         """
-        Make a topic of so many segments.
+        Make a topic of so many segments; a ``persistent://`` topic has one.
 
+        :raises InvalidInput: its name begins with ``__``, or it is persistent and was to have several segments.
         :raises TopicExists: it is there already, unless ``exist_ok``; it then stays as it is.
         """
         try:
@@ -308,7 +307,7 @@ class Client:
         """
         Split an active segment in the middle of its hash range; return the children's ids.
 
-        :raises LayoutConflict: it is not active, or holds one hash value only.
+        :raises LayoutConflict: it is not active, or holds one hash value only, or the topic is persistent.
         """
         layout = await self.host.topics.split(self._topic(topic), segment_id)
         low, high = layout.segments[segment_id].children
@@ -318,24 +317,16 @@ class Client:
         """
         Merge two active neighbours; return the child's id.
 
-        :raises LayoutConflict: one is not active, or they are not neighbours.
+        :raises LayoutConflict: one is not active, or they are not neighbours, or the topic is persistent.
         """
         layout = await self.host.topics.merge(self._topic(topic), segment_id, other_id)
         (child,) = layout.segments[segment_id].children
         return child
 
     def _topic(self, text: str) -> TopicName:
-        target = self._target(text)
-        if isinstance(target, SegmentName):
-            raise InvalidInput(f"{text} is a segment; name its topic, {target.topic}")
-        return target
-
-    def _target(self, text: str) -> TopicName | SegmentName:
         name = parse_name(text)
-        if isinstance(name, TopicName) and name.domain == PERSISTENT:
-            section = self.host.config.domain(f"{name.tenant}/{name.namespace}", PERSISTENT)
-            self.host.registry.buffer(section.buffer)
-            raise InvalidInput(f"{name} cannot be used yet: this release serves topic:// and segment:// names only")
+        if isinstance(name, SegmentName):
+            raise InvalidInput(f"{text} is a segment; name its topic, {name.topic}")
         return name
 
 
@@ -364,10 +355,6 @@ async def open(
         yield Client(host)
     finally:
         await host.close()
-
-
-def _topic_of(target: TopicName | SegmentName) -> TopicName:
-    return target.topic if isinstance(target, SegmentName) else target
 
 
 def _check_subscription(name: str, start: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from txnframework.broker import Host, Start, acks_of, first_of, is_of_log_family
+from txnframework.broker import Host, Start, acks_of, first_of
 from txnframework.client._dead_letters import DeadLetters
 from txnframework.client._feed import Feed, Inbox, by_segment
 from txnframework.client._membership import Membership
@@ -15,11 +15,11 @@ from txnframework.client._messages import Message, MessageID
 from txnframework.client._seeking import entry_before, sought
 from txnframework.client._terms import Terms
 from txnframework.client._transaction import TransactionPart
-from txnframework.errors import Closed, InvalidInput, NotFound, ReceiveTimeout, TransactionDomainMismatch
+from txnframework.errors import Closed, InvalidInput, NotFound, ReceiveTimeout
 from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.entries import EntryView
 from txnframework.model.ids import Branch
-from txnframework.model.names import SegmentName, TopicName
+from txnframework.model.names import SegmentName, TopicName, topic_of
 from txnframework.model.positions import Limit
 from txnframework.model.reading import Isolation, ReadRequest
 
@@ -117,7 +117,6 @@ class Consumer:
             await self._ack(messages, None)
             return
         with txn.operation() as branch:
-            _require_metadata_family(branch, self.subscription)
             await self._ack(messages, branch, txn.principal)
 
     async def ack_cumulative(self, message: Acked, *, txn: TransactionPart | None = None) -> None:
@@ -139,7 +138,6 @@ class Consumer:
             await self._ack_cumulative(message, None)
             return
         with txn.operation() as branch:
-            _require_metadata_family(branch, self.subscription)
             await self._ack_cumulative(message, branch, txn.principal)
 
     async def nack(self, *messages: Acked) -> None:
@@ -173,8 +171,7 @@ class Consumer:
         moving = await sought(self._host, self._membership, to)
         async with self._membership.reopening(moving):
             for segment, position in moving.items():
-                topic = str(SegmentName.parse(segment).topic)
-                subscribed = await self._host.subscription(topic, self.subscription, segment)
+                subscribed = await self._host.subscription(str(topic_of(segment)), self.subscription, segment)
                 await subscribed.cursor.seek(position)
                 feed = self._membership.feeds.get(segment)
                 if feed is not None and feed.attached is not None:
@@ -241,8 +238,7 @@ class Consumer:
         self, segment: str, acks: tuple[Ack, ...], incarnation: int, holder: Branch | None, principal: str
     ) -> None:
         """Acknowledge on a segment that this consumer has left because all of it was done."""
-        topic = str(SegmentName.parse(segment).topic)
-        subscribed = await self._host.subscription(topic, self.subscription, segment)
+        subscribed = await self._host.subscription(str(topic_of(segment)), self.subscription, segment)
         if holder is None:
             await subscribed.cursor.apply(incarnation, acks, None)
         else:
@@ -294,8 +290,3 @@ class Consumer:
     def _require_open(self) -> None:
         if self._closed:
             raise Closed(f"the consumer of subscription {self.subscription} was closed")
-
-
-def _require_metadata_family(branch: Branch, subscription: str) -> None:
-    if is_of_log_family(branch.txn_id):
-        raise TransactionDomainMismatch(branch.txn_id, "log", f"subscription {subscription}")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from txnframework.broker import Host, Joining, Place, dispatching_lease, segment_of
+from txnframework.broker import Host, Joining, Place, dispatching_lease
 from txnframework.client._feed import Feed, Inbox
 from txnframework.client._terms import Terms
 from txnframework.errors import (
@@ -24,7 +24,7 @@ from txnframework.errors import (
 from txnframework.interfaces import IWatch
 from txnframework.model import paths
 from txnframework.model.layout import Layout, Segment, SegmentState
-from txnframework.model.names import SegmentName, TopicName
+from txnframework.model.names import SegmentName, TopicName, parse_name
 
 RETRY_DELAY_MS = 100
 
@@ -69,7 +69,7 @@ class Membership:
             for who stands by.
         :raises ConsumerBusy: the subscription takes one consumer only, and has one; never for who stands by.
         """
-        for topic in dict.fromkeys(_topic_of(target) for target in self._targets):
+        for topic in dict.fromkeys(target.topic for target in self._targets):
             watch = await self._host.topics.watch(topic)
             self._watches.append(watch)
             self._follow(partial(self._at_layout_changes, topic, watch))
@@ -94,9 +94,10 @@ class Membership:
 
     def ancestors(self, segment: str) -> tuple[Feed, ...]:
         """Return the feeds of the segments that one descends from, oldest first."""
-        name = SegmentName.parse(segment)
+        name = parse_name(segment)
         layout = self.layouts[name.topic]
-        names = (str(layout.name_of(one.id)) for one in reversed(layout.ancestors(name.segment_id)))
+        ancestors = layout.ancestors(layout.segment_of(name).id)
+        names = (str(layout.name_of(one.id)) for one in reversed(ancestors))
         return tuple(self.feeds[one] for one in names if one in self.feeds)
 
     @asynccontextmanager
@@ -135,10 +136,10 @@ class Membership:
 
     async def _load_layouts(self) -> None:
         for target in self._targets:
-            topic = _topic_of(target)
+            topic = target.topic
             self.layouts[topic] = await self._host.topics.finish_changes(topic)
             if isinstance(target, SegmentName):
-                segment_of(target, self.layouts[topic])
+                self.layouts[topic].segment_of(target)
 
     async def _at_layout_changes(self, topic: TopicName, watch: IWatch) -> None:
         while True:
@@ -209,7 +210,7 @@ class Membership:
         """
         wanted: list[tuple[str, TopicName, Segment]] = []
         for target in self._targets:
-            topic = _topic_of(target)
+            topic = target.topic
             layout = self.layouts[topic]
             for segment in layout.in_order():
                 name = layout.name_of(segment.id)
@@ -277,7 +278,3 @@ class Membership:
                 return
             else:
                 return
-
-
-def _topic_of(target: TopicName | SegmentName) -> TopicName:
-    return target.topic if isinstance(target, SegmentName) else target

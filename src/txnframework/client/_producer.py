@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from txnframework.broker import Host, is_of_log_family
+from txnframework.broker import Host
 from txnframework.client._lane import Lane
 from txnframework.client._messages import MessageID
 from txnframework.client._outgoing import Outgoing, hash_of, size_of
 from txnframework.client._retrying import Retrying
 from txnframework.client._sending import Room, Sending
 from txnframework.client._transaction import TransactionPart
-from txnframework.errors import Closed, InvalidInput, LedgerSealed, TopicNotFound, TransactionDomainMismatch
+from txnframework.errors import Closed, InvalidInput, LedgerSealed, TopicNotFound
 from txnframework.model.entries import EntryMessage
 from txnframework.model.ids import Branch
 from txnframework.model.layout import Layout, SegmentState
@@ -134,8 +134,6 @@ class Producer:
         if txn is None:
             return await self._send(values, common, None, "")
         with txn.operation() as branch:
-            if is_of_log_family(branch.txn_id):
-                raise TransactionDomainMismatch(branch.txn_id, "log", self.topic)
             return await self._send(values, common, branch, txn.principal)
 
     async def _send(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from txnframework.broker import Host, OpenSegment, first_of, segment_of
+from txnframework.broker import Host, OpenSegment, first_of
 from txnframework.client._messages import Message, MessageID, Origin, message_of
 from txnframework.errors import Closed, EntryTrimmed, InvalidInput, LedgerNotFound, TopicNotFound
 from txnframework.interfaces import IWatch
@@ -62,7 +62,7 @@ class Reader:
             levels = " or ".join(repr(level.value) for level in Isolation)
             raise InvalidInput(f"a reader's isolation is {levels}, not {isolation!r}") from error
         self._host = host
-        self._topic = target.topic if isinstance(target, SegmentName) else target
+        self._topic = target.topic
         self._only = target if isinstance(target, SegmentName) else None
         self._start = start
         self._follow = follow
@@ -131,7 +131,7 @@ class Reader:
     def _wanted(self, layout: Layout) -> tuple[Segment, ...]:
         """Return the segments to read, parents before children."""
         if self._only is not None:
-            return (segment_of(self._only, layout),)
+            return (layout.segment_of(self._only),)
         return layout.in_order()
 
     def _first(self, layout: Layout, segment: Segment) -> Position:

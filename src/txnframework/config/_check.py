@@ -20,8 +20,9 @@ def check_config(config: Config, registry: PluginRegistry, file: str | None = No
     """
     Raise ConfigurationError for the first name or option in ``config`` that no installed plugin accepts.
 
-    A domain's plugin that is the default and is not installed is let pass: such a domain works without
-    transactions, and says so when a transaction uses it. The two stores are always needed.
+    A domain whose plugins are the defaults, none of them installed, is let pass: it works without transactions, and
+    says so when one is used. A domain's plugins come whole: where one of the three is installed the others must be. The
+    two stores are always needed.
     """
     top = Place(file=file)
     stores: tuple[tuple[str, str, dict[str, object], Find], ...] = (
@@ -77,20 +78,27 @@ def _check_domain(plugins: DomainSection, default: DomainSection, place: Place, 
         ("buffer", registry.buffer),
         ("pending_ack", registry.pending_ack_store),
     )
-    coordinator: Provider[Any, Any] | None = None
+    found: dict[str, Provider[Any, Any]] = {}
+    missing: dict[str, UnknownPlugin] = {}
     for key, find in finds:
         name = getattr(plugins, key)
         try:
-            provider = find(name)
+            found[key] = find(name)
         except UnknownPlugin as exc:
-            if name == getattr(default, key):
-                continue
-            raise (place / key).error(str(exc)) from exc
-        if key == "coordinator":
-            coordinator = provider
-        elif coordinator is not None and not provider.families & coordinator.families:
+            if name != getattr(default, key):
+                raise (place / key).error(str(exc)) from exc
+            missing[key] = exc
+    if not found:
+        return
+    for key, unknown in missing.items():
+        there = " and ".join(f"{one} {found[one].name!r}" for one in found)
+        raise (place / key).error(f"{unknown}; a domain's plugins come whole, and it has {there}") from unknown
+    coordinator = found["coordinator"]
+    for key in ("buffer", "pending_ack"):
+        provider = found[key]
+        if not provider.families & coordinator.families:
             raise (place / key).error(
-                f"{name!r} is of family {_listed(provider.families)}, but coordinator {coordinator.name!r} is "
+                f"{provider.name!r} is of family {_listed(provider.families)}, but coordinator {coordinator.name!r} is "
                 f"of family {_listed(coordinator.families)}; a domain's plugins must share one"
             )
 

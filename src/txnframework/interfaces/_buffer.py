@@ -50,6 +50,7 @@ class ITransactionBuffer(Interface):
             transaction or branch; that entry was not appended, other entries of the call may stand in the branch. Give
             the branch up; without a branch, send again with the same sequences once the other transaction has ended.
         :raises TransactionNotFound: the transaction never began or was forgotten; as for the conflict.
+        :raises TransactionDomainMismatch: the transaction is of another family; nothing was appended.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing was recorded or appended.
         :raises LedgerSealed: route the entries again, to the children, with the same sequences: some may stand here,
             and are found by their sequence as copies.

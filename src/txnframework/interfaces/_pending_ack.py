@@ -61,6 +61,7 @@ class IPendingAckStore(Interface):
         :raises TransactionConflict: the transaction has ended, or another one's acks overlap, or the cursor has
             passed, or it has another incarnation; nothing is recorded.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing is recorded.
+        :raises TransactionDomainMismatch: the transaction is of another family; nothing is recorded.
         :raises OutcomeUnknown: as for a cancelled call, it may be recorded; give the branch up, or repeat it.
         """
 

@@ -8,6 +8,8 @@ COORDINATOR_BITS = 16
 NUMBER_BITS = 112
 LOG_FAMILY_BIT = 1 << (COORDINATOR_BITS - 1)
 """Set in the ids of coordinators of the log family."""
+LOG_FAMILY = "log"
+METADATA_FAMILY = "metadata"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,6 +26,11 @@ class TxnID:
     def __str__(self) -> str:
         """Return the 32 lower-case hex digits used in keys; fixed width, so that no id is a prefix of another."""
         return f"{self.coordinator:04x}{self.number:028x}"
+
+    @property
+    def family(self) -> str:
+        """The family that it belongs to, ``log`` or ``metadata``: the highest bit of its coordinator's id says so."""
+        return LOG_FAMILY if self.coordinator & LOG_FAMILY_BIT else METADATA_FAMILY
 
     @classmethod
     def parse(cls, text: str) -> TxnID:

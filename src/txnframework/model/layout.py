@@ -1,10 +1,12 @@
 """
-The segments of a scalable topic: a graph over the 16-bit hash space, and the pure decisions about it.
+The segments of a topic: a graph over the 16-bit hash space, and the pure decisions about it.
 
 A segment is ``active`` (producers write to it), ``planned`` (its children are named, it is about to be sealed) or
 ``replaced`` (sealed, its children take the writes). A change is planned first, then the parents are sealed, then the
 change is marked as done: a crash in between leaves a plan that anyone can finish, never a sealed segment without
 children.
+
+A persistent topic has one segment for ever, which bears the topic's own name.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from txnframework.errors import LayoutConflict
-from txnframework.model.names import SegmentName, TopicName
+from txnframework.errors import InvalidInput, LayoutConflict
+from txnframework.model.names import ONLY_SEGMENT_ID, PERSISTENT, SegmentName, TopicName, segment_id_of
 from txnframework.model.positions import Position
 from txnframework.model.records import SegmentDocument, TopicRecord
 
@@ -59,11 +61,24 @@ class Layout:
     starting: Mapping[str, Mapping[int, Position]] = field(default_factory=dict)
     deleted: bool = False
 
-    def name_of(self, segment_id: int) -> SegmentName:
-        """Return the full name of a segment."""
+    def name_of(self, segment_id: int) -> SegmentName | TopicName:
+        """Return the full name of a segment; that of a persistent topic's only one is the topic's."""
         segment = self.segments[segment_id]
         topic = self.topic
+        if topic.domain == PERSISTENT:
+            return topic
         return SegmentName(topic.tenant, topic.namespace, topic.name, segment.start, segment.end, segment.id)
+
+    def segment_of(self, name: SegmentName | TopicName) -> Segment:
+        """
+        Return the segment that ``name`` names.
+
+        :raises LayoutConflict: the topic has no such segment.
+        """
+        segment = self.segments.get(segment_id_of(name))
+        if segment is None or self.name_of(segment.id) != name:
+            raise LayoutConflict(str(self.topic), f"there is no segment {name}")
+        return segment
 
     def route(self, key_hash: int) -> Segment:
         """
@@ -116,12 +131,21 @@ def create_layout(topic: TopicName, segments: int, after: Layout | None = None) 
     """
     Return the first layout of a topic: ``segments`` ranges of nearly equal size.
 
-    ``after``: what is left of a deleted topic of this name, whose segment ids are not used again.
+    ``after``: what is left of a deleted topic of this name, whose segment ids are not used again; a persistent topic's
+    only segment has 0 in each of its lives.
+
+    :raises InvalidInput: a persistent topic, which has one, with another number of them.
     """
+    if topic.domain == PERSISTENT and segments != 1:
+        raise InvalidInput(
+            f"{topic} cannot have {segments} segments: a persistent:// topic has one, topic:// ones many"
+        )
     if not 1 <= segments <= HASH_MAX + 1:
         raise LayoutConflict(str(topic), f"a topic has 1 to {HASH_MAX + 1} segments, not {segments}")
     bounds = [(HASH_MAX + 1) * number // segments for number in range(segments + 1)]
     first, epoch = (0, 1) if after is None else (after.next_id, after.epoch + 1)
+    if topic.domain == PERSISTENT:
+        first = ONLY_SEGMENT_ID
     made = {
         first + number: Segment(first + number, bounds[number], bounds[number + 1] - 1) for number in range(segments)
     }
@@ -201,6 +225,8 @@ def removed(layout: Layout) -> Layout:
 
 
 def _changeable(layout: Layout, segment_id: int) -> Segment:
+    if layout.topic.domain == PERSISTENT:
+        raise LayoutConflict(str(layout.topic), "only topic:// topics are split and merged, a persistent:// one is not")
     segment = layout.segments.get(segment_id)
     if segment is None:
         known = ", ".join(str(active.id) for active in layout.active())

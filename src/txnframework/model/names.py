@@ -11,13 +11,19 @@ from txnframework.errors import InvalidName
 PERSISTENT = "persistent"
 TOPIC = "topic"
 SEGMENT = "segment"
+TOPIC_DOMAINS = (PERSISTENT, TOPIC)
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
+
+INTERNAL_PREFIX = "__"
+"""Begins the names of what is not for users: topics, or all topics of a namespace or tenant so called, and ledgers."""
 
 HASH_MAX = 0xFFFF
 """Segments divide the hash values 0 to this one, both included."""
 
 SEGMENT_ID_MAX = 2**63 - 1
+ONLY_SEGMENT_ID = 0
+"""Number of a persistent topic's only segment."""
 
 _TOPIC_FORM = "expected persistent://tenant/namespace/name or topic://tenant/namespace/name"
 _SEGMENT_FORM = "expected segment://tenant/namespace/name/<start>-<end>-<segment id>, such as 0000-7fff-1"
@@ -55,13 +61,23 @@ class TopicName:
 
     def __post_init__(self) -> None:
         text = str(self)
-        if self.domain not in (PERSISTENT, TOPIC):
+        if self.domain not in TOPIC_DOMAINS:
             raise InvalidName(text, f"its domain {self.domain!r} is not that of a topic; {_TOPIC_FORM}")
         _check_parts(self.tenant, self.namespace, self.name, text)
 
     def __str__(self) -> str:
         """Return the full name, which ``parse`` reads back."""
         return f"{self.domain}://{self.tenant}/{self.namespace}/{self.name}"
+
+    @property
+    def topic(self) -> TopicName:
+        """The topic itself, as a segment's ``topic`` is what it belongs to."""
+        return self
+
+    @property
+    def internal(self) -> bool:
+        """Whether its name, its namespace's or its tenant's is kept for internal topics, which users do not see."""
+        return any(part.startswith(INTERNAL_PREFIX) for part in (self.tenant, self.namespace, self.name))
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
@@ -143,6 +159,16 @@ def parse_name(text: str) -> TopicName | SegmentName:
     if text.startswith(f"{SEGMENT}://"):
         return SegmentName.parse(text)
     return TopicName.parse(text)
+
+
+def topic_of(segment: str) -> TopicName:
+    """Return the topic that a segment, given by its full name, belongs to; a persistent topic's only one is itself."""
+    return parse_name(segment).topic
+
+
+def segment_id_of(name: TopicName | SegmentName) -> int:
+    """Return a segment's number in its topic's layout; a persistent topic is its own only segment."""
+    return name.segment_id if isinstance(name, SegmentName) else ONLY_SEGMENT_ID
 
 
 def _check_parts(tenant: str, namespace: str, name: str, text: str) -> None:

@@ -215,7 +215,7 @@ class SegmentDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class TopicRecord(Document):
     """
-    A scalable topic: the graph of its segments, changed by compare-and-set, and its subscriptions' names.
+    A topic: the graph of its segments, changed by compare-and-set, and its subscriptions' names.
 
     ``starting``: of the subscriptions whose cursors are being made, where they begin, by segment id; elsewhere they
     begin at the first entry. ``deleted``: there is no such topic any more; its segments and subscriptions are named

@@ -26,7 +26,7 @@ def unknown_plugin(role: str, name: str, installed: Iterable[str]) -> UnknownPlu
     if meant in names:
         return UnknownPlugin(role, name, names, guess)
     brought = f"{'; it' if not guess else ' It'} comes with: pip install {distributions[meant]}"
-    return UnknownPlugin(role, name, names, guess + brought)
+    return UnknownPlugin(role, name, names, guess + brought, distributions[meant])
 
 
 def _distributions(role: str) -> dict[str, str]:

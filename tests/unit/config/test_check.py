@@ -147,3 +147,32 @@ def test_unknown_name_keeps_its_cause() -> None:
 def test_default_domain_without_its_plugins_is_let_pass() -> None:
     """A domain that nobody configured must not keep the others from working."""
     check_config(load_config(STORES), registry())
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "has"),
+    [
+        ({"coordinator": "zz-one", "buffer": "zz-one"}, "pending_ack", "coordinator 'zz-one' and buffer 'zz-one'"),
+        ({"buffer": "zz-two"}, "coordinator", "buffer 'zz-two'"),
+    ],
+)
+def test_a_domains_plugins_come_whole(
+    override: dict[str, str], path: str, has: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A default that is missing where another of the three is installed is named, with what the domain has."""
+    only_ours = registry()
+
+    def missing(role: str, find: Any) -> Any:
+        def look(name: str) -> Any:
+            if not name.startswith("zz"):
+                raise UnknownPlugin(role, name, ())
+            return find(name)
+
+        return look
+
+    for role in ("coordinator", "buffer", "pending_ack_store"):
+        monkeypatch.setattr(only_ours, role, missing(role, getattr(only_ours, role)))
+    check_config(load_config(STORES), only_ours)
+    with pytest.raises(ConfigurationError, match=f"come whole, and it has {has}$") as caught:
+        check_config(load_config({**STORES, "namespaces": {"a/b": {"persistent": override}}}), only_ours)
+    assert caught.value.path == f'namespaces."a/b".persistent.{path}'

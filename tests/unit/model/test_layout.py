@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from txnframework.errors import LayoutConflict
+from txnframework.errors import InvalidInput, LayoutConflict
 from txnframework.model.layout import (
     HASH_MAX,
     Layout,
@@ -22,7 +22,7 @@ from txnframework.model.layout import (
     with_subscription,
     without_subscription,
 )
-from txnframework.model.names import TopicName
+from txnframework.model.names import TopicName, parse_name
 from txnframework.model.positions import Position
 
 TOPIC = TopicName.parse("topic://public/default/orders")
@@ -131,3 +131,34 @@ def test_a_subscription_begins_where_the_layout_says() -> None:
         assert (gone.subscriptions, gone.starting) == ((), {})
         assert gone.epoch > layout.epoch
     assert without_subscription(before, "audit") is before
+
+
+def test_a_persistent_topic_is_one_segment_for_ever() -> None:
+    """It bears the topic's name, takes every message, and is neither split nor merged."""
+    topic = TopicName.parse("persistent://public/default/orders")
+    layout = create_layout(topic, 1)
+    assert from_record(topic, to_record(layout)) == layout
+    assert layout.name_of(0) == topic
+    assert {layout.route(key_hash).id for key_hash in (0, 0x8000, HASH_MAX)} == {0}
+    assert layout.segment_of(topic) == layout.segments[0]
+    for change in (lambda: plan_split(layout, 0), lambda: plan_merge(layout, 0, 1)):
+        with pytest.raises(LayoutConflict, match="a persistent:// one is not"):
+            change()
+    for segments in (0, 2):
+        with pytest.raises(InvalidInput, match="has one"):
+            create_layout(topic, segments)
+
+
+def test_a_segment_is_found_by_its_name() -> None:
+    """Only by the whole of it: a number with other bounds, another topic or none is not there."""
+    layout = create_layout(TOPIC, 2)
+    assert layout.segment_of(parse_name("segment://public/default/orders/8000-ffff-1")).id == 1
+    for name in (
+        "segment://public/default/orders/0000-ffff-1",
+        "segment://public/default/orders/8000-ffff-2",
+        "segment://public/default/other/8000-ffff-1",
+        "persistent://public/default/orders",
+        "topic://public/default/orders",
+    ):
+        with pytest.raises(LayoutConflict, match="there is no segment"):
+            layout.segment_of(parse_name(name))

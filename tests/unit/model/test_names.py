@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from txnframework.errors import InvalidName
-from txnframework.model.names import SegmentName, TopicName, parse_name
+from txnframework.model.names import SegmentName, TopicName, parse_name, segment_id_of, topic_of
 
 TOPICS = [
     ("topic://public/default/ratings", TopicName("topic", "public", "default", "ratings")),
@@ -115,3 +115,29 @@ def test_a_segment_knows_its_topic_and_range() -> None:
     segment = SegmentName.parse("segment://a/b/c/4000-7fff-3")
     assert segment.topic == TopicName("topic", "a", "b", "c")
     assert [segment.covers(value) for value in (0x3FFF, 0x4000, 0x7FFF, 0x8000)] == [False, True, True, False]
+
+
+def test_a_segments_topic_and_number() -> None:
+    """A segment belongs to its topic; a persistent topic's only segment, number 0, is the topic itself."""
+    segment = "segment://a/b/c/8000-ffff-17"
+    assert (str(topic_of(segment)), segment_id_of(parse_name(segment))) == ("topic://a/b/c", 17)
+    topic = "persistent://a/b/c"
+    assert (str(topic_of(topic)), segment_id_of(parse_name(topic))) == (topic, 0)
+    assert parse_name(segment).topic == TopicName.parse("a/b/c").topic
+
+
+@pytest.mark.parametrize(
+    ("name", "internal"),
+    [
+        ("__changes", True),
+        ("persistent://public/default/__changes", True),
+        ("topic://public/__system/changes", True),
+        ("__txn/logs/0", True),
+        ("_changes", False),
+        ("changes__", False),
+        ("public/de__fault/_-_", False),
+    ],
+)
+def test_names_kept_for_internal_topics(name: str, internal: bool) -> None:
+    """One rule: the topic's name, its namespace's or its tenant's begins with two underscores."""
+    assert TopicName.parse(name).internal is internal

@@ -17,7 +17,7 @@ from txnframework.errors import (
     VersionMismatch,
 )
 from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
-from txnframework.model.ids import LOG_FAMILY_BIT, TxnID
+from txnframework.model.ids import TxnID
 from txnframework.model.metadata import (
     Batch,
     Check,
@@ -32,6 +32,7 @@ from txnframework.model.paths import header_key, operations_prefix, operations_r
 from txnframework.model.records import AckOperation, AnyOperation, WriteOperation, encode
 from txnframework.model.transactions import State
 from txnframework_metadata._views import (
+    FAMILY,
     Header,
     StoredOperation,
     header_of,
@@ -79,8 +80,8 @@ async def require_open(store: IMetadataStore, txn_id: TxnID, principal: str | No
 
 def require_family(txn_id: TxnID, topic: str) -> None:
     """Raise TransactionDomainMismatch unless the transaction is of this family."""
-    if txn_id.coordinator & LOG_FAMILY_BIT:
-        raise TransactionDomainMismatch(txn_id, "log", topic)
+    if txn_id.family != FAMILY:
+        raise TransactionDomainMismatch(txn_id, txn_id.family, topic, f"it takes those of the {FAMILY} family")
 
 
 async def scan_all(store: IMetadataStore, keys: KeyRange, page_records: int) -> list[Record]:

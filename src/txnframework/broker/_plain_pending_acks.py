@@ -1,0 +1,64 @@
+"""The pending-ack store of a subscription whose domain's plugins are not installed: it takes none, and drops none."""
+
+from __future__ import annotations
+
+from zope.interface import implementer
+
+from txnframework.errors import TransactionDomainMismatch, Unavailable, WithoutTransactions
+from txnframework.interfaces import IMetadataStore, IPendingAckStore
+from txnframework.model.acks import AckRequest, PendingAcks
+from txnframework.model.index_keys import prefix_range
+from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
+from txnframework.model.transactions import Transaction
+
+
+@implementer(IPendingAckStore)
+class PlainPendingAcks:
+    """
+    Nothing is ever pending here.
+
+    Another process, which has the plugins, may acknowledge in transactions. What it recorded in the metadata store
+    holds messages that must not be delivered, and cannot be judged: recovery is refused then, with an error that says
+    ``reason``, which plugins are missing.
+    """
+
+    def __init__(self, segment: str, subscription: str, store: IMetadataStore, reason: str) -> None:
+        self.segment: str = segment
+        self.subscription: str = subscription
+        self._store = store
+        self._reason = reason
+
+    async def recover(self) -> PendingAcks:
+        """
+        Return that nothing is held.
+
+        :raises WithoutTransactions: something is.
+        """
+        held = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, self.segment, self.subscription)
+        if (await self._store.scan_index(held, 1)).records:
+            what = f"what transactions acknowledged in subscription {self.subscription}"
+            raise WithoutTransactions(self.segment, what, self._reason)
+        return PendingAcks()
+
+    async def add(self, request: AckRequest) -> None:
+        """
+        Refuse it.
+
+        :raises TransactionDomainMismatch: always; nothing is recorded.
+        """
+        txn_id = request.branch.txn_id
+        raise TransactionDomainMismatch(txn_id, txn_id.family, self.segment, self._reason)
+
+    async def settle(self, ended: Transaction) -> None:
+        """
+        Leave it to a process that can.
+
+        :raises Unavailable: always; whoever settles keeps what it knows of the transaction.
+        """
+        raise Unavailable(
+            f"transaction {ended.txn_id} cannot be settled at subscription {self.subscription} of {self.segment} here: "
+            f"{self._reason}"
+        )
+
+    async def close(self) -> None:
+        """There is nothing to let go."""
