@@ -84,6 +84,7 @@ class PluginRegistry:
     ) -> None:
         self._providers = {role: dict(providers.get(role, {})) for role in Role}
         self._commands = dict(commands)
+        self._verified: set[tuple[Role, type, tuple[object, ...]]] = set()
 
     def metadata_store(self, name: str) -> Provider[StoreContext, IMetadataStore]:
         """Return the metadata store for URLs with the scheme ``name``, or raise UnknownPlugin."""
@@ -119,7 +120,7 @@ class PluginRegistry:
 
     async def open(self, provider: Provider[C, R], context: C) -> R:
         """
-        Open one and verify what came out, attributes included.
+        Open one and verify what came out, attributes included; of one class only the first, as a process opens many.
 
         :raises PluginContractError: it does not keep its role's contract; it is left to the garbage collector,
             because its ``close`` cannot be relied on either.
@@ -131,7 +132,10 @@ class PluginRegistry:
             reason = f"Provider.open returned a {type(opening).__name__}; it has to be 'async def'"
             raise _contract_error(registered, reason)
         opened = await opening
-        verify_provider(role, opened, registered.origin)
+        kind = (registered.role, type(opened), declared_interfaces(opened))
+        if kind not in self._verified:
+            verify_provider(role, opened, registered.origin)
+            self._verified.add(kind)
         return opened
 
     def decode_options(

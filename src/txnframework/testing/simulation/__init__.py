@@ -10,8 +10,27 @@ Two runs with the same seed do the same steps in the same order.
 
 from __future__ import annotations
 
+from txnframework.testing.simulation.faults import (
+    Call,
+    Calls,
+    Fault,
+    FaultyAtomicStore,
+    FaultyLedgerStore,
+    FaultyMetadataStore,
+)
 from txnframework.testing.simulation.loop import SimulatedLoop, Stuck
 from txnframework.testing.simulation.outside import OutsideWorld
 from txnframework.testing.simulation.process import Process
 
-__all__ = ["OutsideWorld", "Process", "SimulatedLoop", "Stuck"]
+__all__ = [
+    "Call",
+    "Calls",
+    "Fault",
+    "FaultyAtomicStore",
+    "FaultyLedgerStore",
+    "FaultyMetadataStore",
+    "OutsideWorld",
+    "Process",
+    "SimulatedLoop",
+    "Stuck",
+]

@@ -1,0 +1,256 @@
+"""Stores between a process and its real ones, in which a call can be refused, or applied and its reply lost."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from zope.interface import implementer
+
+from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework.interfaces import IAtomicBatchStore, ILease, ILedgerStore, IManagedLedger, IMetadataStore, IWatch
+from txnframework.model import (
+    Append,
+    Appended,
+    Batch,
+    Branch,
+    Counted,
+    EntryRange,
+    Expected,
+    IndexRange,
+    Key,
+    KeyRange,
+    LedgerEntry,
+    LedgerSummary,
+    Limit,
+    Position,
+    Put,
+    PutSequential,
+    Record,
+    RecordPage,
+    Tail,
+)
+
+T = TypeVar("T")
+
+
+class Fault(Enum):
+    """What goes wrong with a call."""
+
+    REFUSED = "refused"
+    """It is not applied, and Unavailable is raised."""
+    REPLY_LOST = "reply lost"
+    """It is applied; a write then raises OutcomeUnknown, a read Unavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a store: ``name`` is ``put``, ``append`` and so on, ``about`` the key or ledger."""
+
+    name: str
+    about: str
+    writes: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.about}"
+
+
+class Calls:
+    """Every call that one process makes to its stores goes through here; ``fault`` decides what goes wrong."""
+
+    def __init__(self) -> None:
+        self.fault: Callable[[Call], Fault | None] = lambda _: None
+
+    async def read(self, name: str, about: object, answer: Callable[[], Awaitable[T]]) -> T:
+        """Make a call that changes nothing."""
+        return await self._made(Call(name, _text(about), False), answer)
+
+    async def write(self, name: str, about: object, answer: Callable[[], Awaitable[T]]) -> T:
+        """Make a call that changes something."""
+        return await self._made(Call(name, _text(about), True), answer)
+
+    async def _made(self, call: Call, answer: Callable[[], Awaitable[T]]) -> T:
+        fault = self.fault(call)
+        if fault is Fault.REFUSED:
+            raise Unavailable(f"{call} was refused by the simulation")
+        answered = await answer()
+        if fault is Fault.REPLY_LOST:
+            lost = f"the reply to {call} was lost by the simulation"
+            raise OutcomeUnknown(lost) if call.writes else Unavailable(lost)
+        return answered
+
+
+@implementer(IMetadataStore)
+class FaultyMetadataStore:
+    """A metadata store whose calls go through ``Calls``; without atomic batches, whatever the real one has."""
+
+    def __init__(self, store: IMetadataStore, calls: Calls) -> None:
+        self.identity: str = store.identity
+        self.session: str = store.session
+        self._store = store
+        self._calls = calls
+
+    async def get(self, key: Key) -> Record | None:
+        """Return the record, or None."""
+        return await self._calls.read("get", key, lambda: self._store.get(key))
+
+    async def put(self, write: Put) -> int:
+        """Write a record and its index entries."""
+        return await self._calls.write("put", write, lambda: self._store.put(write))
+
+    async def delete(self, key: Key, expected: Expected) -> None:
+        """Remove a record and its index entries."""
+        await self._calls.write("delete", key, lambda: self._store.delete(key, expected))
+
+    async def put_sequential(self, write: PutSequential) -> Key:
+        """Write a record under the next number."""
+        return await self._calls.write("put_sequential", write, lambda: self._store.put_sequential(write))
+
+    async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
+        """Return a page of records in key order."""
+        return await self._calls.read("scan", keys, lambda: self._store.scan(keys, items_max))
+
+    async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
+        """Return a page of records in the order of an index."""
+        return await self._calls.read("scan_index", entries, lambda: self._store.scan_index(entries, items_max))
+
+    async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
+        """Return an armed watch."""
+        return await self._calls.read("watch", target, lambda: self._store.watch(target))
+
+    async def acquire_lease(self, name: str, holder: str) -> ILease:
+        """Take the lease, or raise LeaseHeld."""
+        return await self._calls.write("acquire_lease", name, lambda: self._store.acquire_lease(name, holder))
+
+    async def close(self) -> None:
+        """End the session."""
+        await self._store.close()
+
+
+@implementer(IAtomicBatchStore)
+class FaultyAtomicStore(FaultyMetadataStore):
+    """The same with atomic batches."""
+
+    def __init__(self, store: IAtomicBatchStore, calls: Calls) -> None:
+        super().__init__(store, calls)
+        self._atomic = store
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        """Apply every step of the batch, or none."""
+        return await self._calls.write("apply", batch, lambda: self._atomic.apply(batch))
+
+
+@implementer(IManagedLedger)
+class FaultyLedger:
+    """A managed ledger whose calls go through ``Calls``."""
+
+    def __init__(self, ledger: IManagedLedger, calls: Calls) -> None:
+        self.name: str = ledger.name
+        self._ledger = ledger
+        self._calls = calls
+
+    async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
+        """Append in order to ``ledger_id`` and no other."""
+        return await self._calls.write("append", self.name, lambda: self._ledger.append(entries, ledger_id))
+
+    async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
+        """Return the copy of a sequence that counts, or None."""
+        return await self._calls.read(
+            "find_sequence", self.name, lambda: self._ledger.find_sequence(producer, sequence)
+        )
+
+    async def tail(self) -> Tail:
+        """Return the tail as one consistent fact."""
+        return await self._calls.read("tail", self.name, self._ledger.tail)
+
+    async def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
+        """Return the first entries of a range."""
+        return await self._calls.read("read", self.name, lambda: self._ledger.read(entries, limit))
+
+    async def count(self, entries: EntryRange, messages_max: int) -> Counted:
+        """Return how far ``messages_max`` messages reach into a range."""
+        return await self._calls.read("count", self.name, lambda: self._ledger.count(entries, messages_max))
+
+    async def ledgers(self, after: int, items_max: int) -> tuple[LedgerSummary, ...]:
+        """Return the first ledgers that are left behind a ledger."""
+        return await self._calls.read("ledgers", self.name, lambda: self._ledger.ledgers(after, items_max))
+
+    async def find_time(self, published_ms: int) -> Position:
+        """Return the position before the first entry of this time or later."""
+        return await self._calls.read("find_time", self.name, lambda: self._ledger.find_time(published_ms))
+
+    async def roll(self) -> Tail:
+        """Close the open ledger for ever and open the next."""
+        return await self._calls.write("roll", self.name, self._ledger.roll)
+
+    async def seal(self) -> Tail:
+        """Refuse appends for ever."""
+        return await self._calls.write("seal", self.name, self._ledger.seal)
+
+    async def trim(self, ledger_id: int, aborted: frozenset[Branch]) -> int:
+        """Drop closed ledgers below ``ledger_id``."""
+        return await self._calls.write("trim", self.name, lambda: self._ledger.trim(ledger_id, aborted))
+
+    async def watch(self) -> IWatch:
+        """Return an armed watch on the tail."""
+        return await self._calls.read("watch", self.name, self._ledger.watch)
+
+    async def close(self) -> None:
+        """Let go."""
+        await self._ledger.close()
+
+
+@implementer(ILedgerStore)
+class FaultyLedgerStore:
+    """A ledger store whose calls, and those of its ledgers, go through ``Calls``."""
+
+    def __init__(self, ledgers: ILedgerStore, calls: Calls) -> None:
+        self.identity: str = ledgers.identity
+        self._ledgers = ledgers
+        self._calls = calls
+
+    async def create(self, name: str) -> IManagedLedger:
+        """Make an empty one, or open the one that is there."""
+        return FaultyLedger(await self._calls.write("create", name, lambda: self._ledgers.create(name)), self._calls)
+
+    async def open(self, name: str) -> IManagedLedger:
+        """Open it, or raise LedgerNotFound."""
+        return FaultyLedger(await self._calls.read("open", name, lambda: self._ledgers.open(name)), self._calls)
+
+    async def delete(self, name: str) -> None:
+        """Remove it with its data."""
+        await self._calls.write("delete", name, lambda: self._ledgers.delete(name))
+
+    async def list_names(self, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
+        """Return names with a prefix, in order, after ``after``."""
+        listed = self._ledgers.list_names
+        return await self._calls.read("list_names", prefix, lambda: listed(prefix, after, items_max))
+
+    async def highest_txn_numbers(self) -> dict[int, int]:
+        """Return the highest transaction number ever appended, by coordinator."""
+        return await self._calls.read("highest_txn_numbers", "", self._ledgers.highest_txn_numbers)
+
+    async def close(self) -> None:
+        """Let go of every ledger."""
+        await self._ledgers.close()
+
+
+def _text(about: object) -> str:
+    """Return what a call is about: a key's path, an index, a name; of a batch, its first change."""
+    match about:
+        case Batch():
+            changes = (*about.puts, *about.deletes, *about.checks)
+            return _text(changes[0]) if changes else "nothing"
+        case PutSequential():
+            return about.prefix.path
+        case Key():
+            return about.path
+        case KeyRange():
+            return about.start
+        case IndexRange():
+            return about.index
+        case str():
+            return about
+    return _text(getattr(about, "key"))  # noqa: B009 - a Put, a Delete or a Check

@@ -1,0 +1,186 @@
+"""Walks a scenario: stops it at every step, breaks every call of its stores, and looks at what is left."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from crash_invariants import Invariants
+from crash_scenario import Scenario
+from crash_story import Story
+from crash_world import COLLECTED_AFTER_MS, SETTLED_AFTER_MS, Machine, World
+
+from txnframework.errors import TxnFrameworkError
+from txnframework.testing.simulation import Call, Fault
+
+SEGMENTS_MAX = 100
+LATE_MS = 3_000
+"""How long the stores may take to notice that a process is gone."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """
+    Where one run goes wrong.
+
+    ``step``: the victim is killed after so many of its steps in the operation; None: it lives on. ``call``: the number
+    of the store call that fails, as ``fault`` says.
+    """
+
+    step: int | None = None
+    call: int | None = None
+    fault: Fault = Fault.REPLY_LOST
+    seed: int = 0
+
+    def __str__(self) -> str:
+        parts = [f"seed {self.seed}"]
+        if self.call is not None:
+            parts.append(f"call {self.call} {self.fault.value}")
+        if self.step is not None:
+            parts.append(f"killed after step {self.step}")
+        return ", ".join(parts)
+
+
+@dataclass
+class Walked:
+    """
+    What one run came to.
+
+    ``lefts``: what a kill would leave behind, after each step of the operation; ``calls``: the store calls it made.
+    """
+
+    lefts: list[object] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+
+
+class CrashPointFailed(AssertionError):
+    """The state that a crash or a fault left behind, or what became of it, breaks an invariant."""
+
+
+def run(scenario_class: type[Scenario], point: Point, atomic: bool = True) -> Walked:
+    """Run a scenario with what goes wrong at ``point``; raise CrashPointFailed if an invariant does not hold after."""
+    world = World(point.seed, atomic)
+    walk = _Walk(scenario_class, point, world)
+    try:
+        walk.run()
+    except Exception as error:
+        victim = world.machines.get("victim")
+        stood = "not started" if victim is None else victim.process.last_step or victim.process.standing()
+        call = f"; call {point.call} is {walk.walked.calls[point.call]}" if walk.hit else ""
+        raise CrashPointFailed(
+            f"{scenario_class.__name__}{'' if atomic else ' without atomic batches'}, {point}{call}; "
+            f"the victim stood at {stood}: {type(error).__name__}: {error}"
+        ) from error
+    finally:
+        world.end()
+    return walk.walked
+
+
+def kills(walked: Walked, seed: int = 0) -> Iterator[Point]:
+    """
+    Yield a kill before the first step, after each, and after the operation was confirmed.
+
+    Of steps that differ in nothing but the victim's own memory, which is lost, only the first is yielded.
+    """
+    for step, left in enumerate(walked.lefts):
+        if step == 0 or left != walked.lefts[step - 1]:
+            yield Point(step=step, seed=seed)
+
+
+def faults(walked: Walked, seed: int = 0) -> Iterator[Point]:
+    """Yield each store call of the operation refused, and each write with its reply lost: of a read it is the same."""
+    for number, call in enumerate(walked.calls):
+        yield Point(call=number, fault=Fault.REFUSED, seed=seed)
+        if call.writes:
+            yield Point(call=number, fault=Fault.REPLY_LOST, seed=seed)
+
+
+def combinations(walked: Walked, seeds: Iterable[int]) -> Iterator[Point]:
+    """Yield, for each seed, a store call that fails and a kill some time after it, in another order of events."""
+    for seed in seeds:
+        chance = random.Random(seed)
+        call, steps = chance.randrange(len(walked.calls)), 2 * len(walked.lefts)
+        yield Point(chance.randrange(steps * call // len(walked.calls), steps), call, chance.choice(list(Fault)), seed)
+
+
+class _Walk:
+    def __init__(self, scenario_class: type[Scenario], point: Point, world: World) -> None:
+        self.walked = Walked()
+        self.point = point
+        self.world = world
+        self.story = Story(world.space)
+        self.scenario = scenario_class(world, self.story)
+        self.invariants = Invariants(world, self.story, self.scenario)
+
+    @property
+    def hit(self) -> bool:
+        """Whether the call that fails was made."""
+        return self.point.call is not None and self.point.call < len(self.walked.calls)
+
+    def run(self) -> None:
+        settings = self.scenario.transactions
+        bystander = self.world.start("bystander", **settings)
+        bystander.do(self._create_topics())
+        self.invariants.observe(bystander)
+        victim = self.world.start("victim", **settings)
+        victim.do(self.scenario.arrange(victim.client))
+        killed = self._operate(victim)
+        self.invariants.check_now()
+        successor = self.world.start("successor")
+        self.invariants.check_outcomes(successor)
+        if killed:
+            successor.do(self.scenario.resume(successor.client))
+        self.world.loop.advance(SETTLED_AFTER_MS)
+        self.invariants.check_settled((bystander, successor), drains=successor if killed else bystander)
+        self.world.loop.advance(COLLECTED_AFTER_MS)
+        latecomer = self.world.start("latecomer")
+        self.invariants.check_collected((bystander, successor, latecomer))
+        self.invariants.stop_observing(bystander)
+        for machine in (latecomer, successor, bystander):
+            machine.close()
+        assert not self.world.loop.reports, f"errors that nobody was told of: {self.world.loop.reports}"
+
+    def _operate(self, victim: Machine) -> bool:
+        """Run the operation up to where it goes wrong; return whether the victim was killed."""
+        before = victim.process.steps
+        victim.calls.fault = self._fault
+        operating = victim.spawn(self.scenario.operate(victim.client))
+        last = self.point.step
+
+        def is_over() -> bool:
+            steps = victim.process.steps - before
+            if last is None and steps == len(self.walked.lefts):
+                self.walked.lefts.append(self._left_behind())
+            return operating.done() if last is None else steps >= last or operating.done()
+
+        self.world.loop.run_until(is_over)
+        victim.calls.fault = lambda _: None
+        if last is not None:
+            victim.kill()
+            if last % 2:
+                victim.end_sessions()
+            else:  # noticed late
+                self.world.loop.call_later(LATE_MS / 1000, victim.end_sessions)
+            return True
+        error = operating.exception()
+        if error is not None and not (self.hit and isinstance(error, TxnFrameworkError)):
+            raise error
+        victim.do(self.scenario.carry_on(victim.client, error is not None))
+        victim.close()
+        return False
+
+    def _left_behind(self) -> object:
+        """Return what tells apart what a kill leaves now: the space, what others came to, what callers were told."""
+        rows = self.world.space.rows
+        tails = tuple(rows.find(name).tail() for name in rows.list_names("", "", SEGMENTS_MAX))
+        others = tuple(one.process.steps for name, one in self.world.machines.items() if name != "victim")
+        return tails, others, self.story.writes, self.story.told
+
+    def _fault(self, call: Call) -> Fault | None:
+        self.walked.calls.append(call)
+        return self.point.fault if len(self.walked.calls) - 1 == self.point.call else None
+
+    async def _create_topics(self) -> None:
+        for topic, segments in self.scenario.topics.items():
+            await self.scenario.bystander.create_topic(topic, segments=segments)

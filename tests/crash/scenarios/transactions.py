@@ -1,0 +1,143 @@
+"""Transactions: beginning, ending, taking effect, being forgotten, and all of it in one piece."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from crash_scenario import BILLING, INVOICES, ORDERS, Scenario
+
+from txnframework import Client, State
+from txnframework.model.transactions import Action, End
+
+
+class Begin(Scenario):
+    """The beginning of the process's first transaction: its ids, its session, the header."""
+
+    async def operate(self, client: Client) -> None:
+        self.txn = client.transaction()
+        await self.txn.begin()
+
+    async def carry_on(self, client: Client, failed: bool) -> None:
+        if not failed:
+            async with await client.producer(ORDERS) as producer:
+                await self.story.send(producer, b"first", txn=self.txn)
+            await self.story.commit(self.txn)
+
+
+class _Prepared(Scenario):
+    """A transaction with sends to two topics and acknowledgments, before its end."""
+
+    without_batches = True
+    topics: ClassVar = {ORDERS: 1, INVOICES: 2}
+    subscriptions = ((ORDERS, BILLING),)
+    outlives_client = False
+
+    async def arrange(self, client: Client) -> None:
+        await self.fill(ORDERS, b"0", b"1", b"2")
+        self.consumer, received = await self.receive(client, ORDERS, 3)
+        self.txn = client.transaction(outlives_client=self.outlives_client)
+        await self.txn.begin()
+        for topic in self.topics:
+            async with await client.producer(topic) as producer:
+                for number in range(2):
+                    value = b"%s %d" % (topic.encode(), number)
+                    await self.story.send(producer, value, key=b"%d" % number, txn=self.txn)
+        await self.story.ack(self.consumer, received[0], received[2], txn=self.txn)
+
+
+class Commit(_Prepared):
+    """The commit, and its outcome taking effect in the background."""
+
+    async def operate(self, client: Client) -> None:
+        await self.story.commit(self.txn)
+
+    async def carry_on(self, client: Client, failed: bool) -> None:
+        if failed:
+            self.story.promise(self.txn.id, await client.outcome(self.txn.id))
+
+
+class Abort(Commit):
+    """The abort, and what was acknowledged given back."""
+
+    async def operate(self, client: Client) -> None:
+        await self.story.abort(self.txn)
+
+
+class _Ended(_Prepared):
+    """The same transaction, ended where nobody settles it."""
+
+    transactions: ClassVar = {"sweep": False}
+    outlives_client = True
+    action = Action.COMMIT
+
+    async def arrange(self, client: Client) -> None:
+        await super().arrange(client)
+        await self.consumer.close()  # or the outcome would take effect where it is dispatched
+        self.coordinator = await client.host.coordinator()
+        branches = frozenset({0}) if self.action is Action.COMMIT else frozenset[int]()
+        ended = await self.coordinator.end(End(self.txn.id, self.action, branches=branches))
+        self.story.promise(self.txn.id, ended.state)
+
+
+class SettleCommitted(_Ended):
+    """The outcome of a committed transaction taking effect at its participants, step by step."""
+
+    async def operate(self, client: Client) -> None:
+        await self.coordinator.settle(self.txn.id)
+
+
+class SettleAborted(SettleCommitted):
+    """The same for an aborted one: its abort records first."""
+
+    action = Action.ABORT
+
+
+class CollectCommitted(_Ended):
+    """A sweep that finds past its retention what nobody settled: it finishes it, then forgets it."""
+
+    transactions: ClassVar = {"sweep": False, "retention_ms": 0}
+
+    async def arrange(self, client: Client) -> None:
+        await super().arrange(client)
+        environment = client.host.environment
+        await environment.sleep_until(environment.now_ms() + 10_000)
+
+    async def operate(self, client: Client) -> None:
+        await self.coordinator.collect(client.host.environment.now_ms())
+
+
+class CollectAborted(CollectCommitted):
+    """The same for an aborted one: what hides its messages stays."""
+
+    action = Action.ABORT
+
+
+class TransformInOnePiece(Scenario):
+    """What a program does: receive, send, acknowledge and commit in one ``async with``."""
+
+    subscriptions = ((ORDERS, BILLING),)
+
+    async def arrange(self, client: Client) -> None:
+        await self.fill(ORDERS, b"0", b"1")
+        self.consumer, self.received = await self.receive(client, ORDERS, 2)
+        self.producer = await client.producer(INVOICES)
+
+    async def operate(self, client: Client) -> None:
+        async with client.transaction() as txn:
+            self.txn = txn
+            for message in self.received:
+                await self.story.send(self.producer, b"invoice " + message.value, key=b"k", txn=txn)
+                await self.story.ack(self.consumer, message, txn=txn)
+        self.story.promise(txn.id, State.COMMITTED)
+
+
+SCENARIOS = (
+    Begin,
+    Commit,
+    Abort,
+    SettleCommitted,
+    SettleAborted,
+    CollectCommitted,
+    CollectAborted,
+    TransformInOnePiece,
+)

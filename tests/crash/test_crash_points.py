@@ -1,0 +1,59 @@
+"""Every operation, stopped at each of its steps and failing at each of its store calls: nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from crash_scenario import Scenario
+from crash_walk import Point, combinations, faults, kills, run
+from scenarios import SCENARIOS, races
+
+if TYPE_CHECKING:
+    from conftest import Explored
+
+SEEDS = range(1, 7)
+ORDERS_OF_EVENTS = range(1, 41)
+WALKS = [
+    pytest.param(scenario, atomic, id=f"{scenario.__name__}-{'batches' if atomic else 'no batches'}")
+    for scenario in SCENARIOS
+    for atomic in (True, False)
+    if atomic or scenario.without_batches
+]
+
+
+@pytest.mark.parametrize(("scenario", "atomic"), WALKS)
+def test_killed_after_every_step(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
+    """A process that vanishes between any two of its steps leaves a whole that others go on with."""
+    walked = run(scenario, Point(), atomic)
+    points = list(kills(walked))
+    for point in points:
+        run(scenario, point, atomic)
+    explored.add(scenario, atomic, f"{len(points)} kills in {len(walked.lefts)} steps", len(points))
+
+
+@pytest.mark.parametrize(("scenario", "atomic"), WALKS)
+def test_every_call_refused_or_unanswered(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
+    """A store call that is refused, or applied without a reply, is told truly or made good."""
+    walked = run(scenario, Point(), atomic)
+    points = list(faults(walked))
+    for point in points:
+        run(scenario, point, atomic)
+    explored.add(scenario, atomic, f"{len(points)} faults in {len(walked.calls)} calls", len(points))
+
+
+@pytest.mark.parametrize(("scenario", "atomic"), WALKS)
+def test_a_fault_and_then_a_kill(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
+    """Nor do two misfortunes do harm, in whatever order things happen: a sample, drawn by seeds."""
+    points = list(combinations(run(scenario, Point(), atomic), SEEDS))
+    for point in points:
+        run(scenario, point, atomic)
+    explored.add(scenario, atomic, f"{len(points)} of both", len(points))
+
+
+@pytest.mark.parametrize(("scenario", "atomic"), [walk for walk in WALKS if walk.values[0] in races.SCENARIOS])
+def test_races_in_many_orders(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
+    """Who races whom to the end of a transaction is told the same outcome, and finds it everywhere."""
+    for seed in ORDERS_OF_EVENTS:
+        run(scenario, Point(seed=seed), atomic)
+    explored.add(scenario, atomic, f"{len(ORDERS_OF_EVENTS)} orders of events", len(ORDERS_OF_EVENTS))

@@ -1,0 +1,167 @@
+"""The crash tests would notice: with the order of two steps swapped, or a rule left out, some crash point fails."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from crash_scenario import Scenario
+from crash_walk import CrashPointFailed, Point, Walked, faults, kills, run
+from scenarios import layouts, publishing, races, transactions
+
+from txnframework.broker import Topics
+from txnframework.client import _lane
+from txnframework.model import Expect, Put
+from txnframework.model.paths import header_key
+from txnframework_metadata import _buffer, _ending
+from txnframework_metadata._appending import Appending
+from txnframework_metadata._pending_ack import MetadataPendingAcks
+from txnframework_metadata._sweeps import Sweeps
+
+
+def failures(
+    scenario: type[Scenario], points: Callable[[Walked], Iterable[Point]] = kills, atomic: bool = True
+) -> Iterator[str]:
+    """Yield what fails at the points of a scenario, beginning with the run in which nothing goes wrong."""
+    walked = Walked()
+    try:
+        walked = run(scenario, Point(), atomic)
+    except CrashPointFailed as failed:
+        yield _broken(failed)
+    for point in points(walked):
+        try:
+            run(scenario, point, atomic)
+        except CrashPointFailed as failed:
+            yield _broken(failed)
+
+
+def _broken(failed: CrashPointFailed) -> str:
+    if not isinstance(failed.__cause__, AssertionError):
+        raise failed  # what was swapped does not fit the code any more
+    return str(failed)
+
+
+def many_seeds(walked: Walked) -> Iterable[Point]:
+    """Yield the same race in many orders of events."""
+    return (Point(seed=seed) for seed in range(1, 30))
+
+
+class PutsLast:
+    """The way to a store on which puts come after everything else."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._puts: list[Put] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def put(self, write: Put) -> int:
+        self._puts.append(write)
+        return 0
+
+    async def flush(self) -> None:
+        for write in self._puts:
+            await self._store.put(write)
+
+
+class AppliedLast:
+    """The way to a cursor to which acknowledgments come after everything else."""
+
+    def __init__(self, cursor: Any) -> None:
+        self._cursor = cursor
+        self._acks: list[tuple[Any, ...]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    async def apply(self, *acks: Any) -> bool:
+        self._acks.append(acks)
+        return True
+
+    async def flush(self) -> None:
+        for acks in self._acks:
+            await self._cursor.apply(*acks)
+
+
+def test_abort_record_after_the_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation that goes before its abort record stands lets an aborted message appear."""
+    settle = _buffer.settle_writes
+
+    async def swapped(store: Any, *rest: Any) -> None:
+        last = PutsLast(store)
+        await settle(last, *rest)  # type: ignore[arg-type]
+        await last.flush()
+
+    monkeypatch.setattr(_buffer, "settle_writes", swapped)
+    assert any("must not be there" in failed for failed in failures(transactions.SettleAborted))
+
+
+def test_cursor_after_the_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation that goes before the cursor moved loses a committed acknowledgment."""
+    settle = MetadataPendingAcks._settle_operations
+
+    async def swapped(self: Any, *rest: Any) -> None:
+        shadow = copy.copy(self)
+        shadow._cursor = AppliedLast(self._cursor)
+        await settle(shadow, *rest)
+        await shadow._cursor.flush()
+
+    monkeypatch.setattr(MetadataPendingAcks, "_settle_operations", swapped)
+    assert any("billing receives it" in failed for failed in failures(transactions.SettleCommitted))
+
+
+def test_seal_before_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that is sealed before its children are planned may stay without any."""
+    change = Topics._change
+
+    async def swapped(self: Any, topic: Any, parents: tuple[int, ...], plan: Any) -> Any:
+        layout = await self.layout(topic)
+        for parent in parents:
+            await (await self._segment(str(layout.name_of(parent)))).ledger.seal()
+        return await change(self, topic, parents, plan)
+
+    monkeypatch.setattr(Topics, "_change", swapped)
+    assert any("has no children" in failed for failed in failures(layouts.Split))
+
+
+def test_append_before_the_intent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry that stands before its intent is shown before it is decided."""
+
+    async def swapped(self: Any, branch: Any, *rest: Any) -> None:
+        *principal, entries, done = rest
+        await self._append_rest(entries, (await self._ledger.tail()).open_ledger_id, done)
+        await self._intents.admit(branch, *principal)
+
+    monkeypatch.setattr(Appending, "_append_in_branch", swapped)
+    assert any("which is OPEN" in failed for failed in failures(publishing.Publish))
+
+
+@pytest.mark.parametrize("scenario", [transactions.CollectCommitted, transactions.CollectAborted])
+def test_header_before_what_it_left(monkeypatch: pytest.MonkeyPatch, scenario: type[Scenario]) -> None:
+    """A header that is collected before its operations took effect takes their effect with it."""
+
+    async def swapped(self: Any, header: Any) -> bool:
+        await self._store.delete(header_key(header.transaction.txn_id), header.version)
+        return True
+
+    monkeypatch.setattr(Sweeps, "_collect_one", swapped)
+    assert any(failures(scenario))
+
+
+def test_sends_without_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A send that is repeated without its sequence, because its reply was lost, is stored twice."""
+    monkeypatch.setattr(_lane, "claimed", lambda *_: None)
+    assert any("is 2 times" in failed for failed in failures(publishing.PublishPlain, faults))
+
+
+def test_an_end_that_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An end that does not name the version that it read flips an outcome that somebody else decided."""
+
+    def overwriting(key: Any, value: Any, _: Any, indexes: Any) -> Put:
+        return Put(key, value, Expect.ANY, indexes)
+
+    monkeypatch.setattr(_ending, "Put", overwriting)
+    assert any("was told to be" in failed for failed in failures(races.CommitWhileAborted, many_seeds))
