@@ -20,6 +20,8 @@ from txnframework.errors import (
     SubscriptionNotFound,
     SubscriptionOwnedElsewhere,
     TopicExists,
+    TopicInUse,
+    TopicNotFound,
     TransactionDomainMismatch,
     TransactionHasFailedOperations,
     Unavailable,
@@ -554,3 +556,47 @@ def test_a_lost_reply_while_it_is_written(memory: Stores) -> None:
                 assert await memory.receive(consumer, 2) == [b"1", b"2"]
 
     memory.run(work())
+
+
+# -- deleting ------------------------------------------------------------------------------------------
+
+
+def test_a_name_that_returns_is_another_topic(stores: Stores) -> None:
+    """Deleted and made again, in another process than its users': they find the new one, and nothing of the old one."""
+
+    async def work() -> None:
+        async with stores.open() as client, stores.open() as elsewhere:
+            await client.create_topic(ORDERS)
+            producer = await elsewhere.producer(ORDERS)
+            old = [await producer.send(b"old %d" % number) for number in range(2)]
+            async with await elsewhere.consumer(ORDERS, "billing", start="earliest") as consumer:
+                first, second = await take(consumer, 2)
+                await consumer.ack(first)
+            subscribed = await elsewhere.host.subscription(ORDERS, "billing", ORDERS)
+            before = await subscribed.cursor.load()
+            with pytest.raises(TopicInUse, match="billing"):
+                await client.delete_topic(ORDERS)
+            await client.delete_topic(ORDERS, force=True)
+            for use in (client.producer, elsewhere.producer, elsewhere.layout, elsewhere.reader):
+                with pytest.raises(TopicNotFound, match="was deleted"):
+                    await use(ORDERS)
+            assert await client.topics.list() == ()
+            assert await client.host.ledgers.list_names("persistent:", "", 10) == ()
+
+            await client.create_topic(ORDERS)
+            assert list((await client.layout(ORDERS)).segments) == [0]
+            for one in (client, elsewhere):
+                sent = await (await one.producer(ORDERS)).send(b"new")
+                assert sent.position > old[-1].position
+                assert set(await stores.read(one, ORDERS)) == {b"new"}
+            async with await elsewhere.consumer(ORDERS, "billing", start="earliest") as consumer:
+                assert await stores.receive(consumer, 2) == [b"new", b"new"]
+                after = await subscribed.cursor.load()
+                assert after.incarnation > before.incarnation
+                await consumer.ack(second)  # of the former life: without effect
+                assert await subscribed.cursor.load() == after
+            async with await elsewhere.consumer(ORDERS, "late") as late:
+                await (await client.producer(ORDERS)).send(b"newer")
+                assert await stores.receive(late, 1) == [b"newer"]
+
+    stores.run(work())

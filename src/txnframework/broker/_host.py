@@ -28,7 +28,7 @@ from txnframework.broker._trimming import Trimming
 from txnframework.broker._upkeep import Upkeep
 from txnframework.config import Config, DomainSection, redact_url, store_name
 from txnframework.environment import Environment, SystemEnvironment
-from txnframework.errors import Closed
+from txnframework.errors import Closed, LedgerNotFound
 from txnframework.interfaces import (
     ILedgerStore,
     IManagedLedger,
@@ -104,7 +104,7 @@ class Host:
         self.environment = environment
         self.metadata = metadata
         self.ledgers = ledgers
-        self.topics = Topics(metadata, ledgers, self.segment, self._coordinator_of, self._let_go)
+        self.topics = Topics(metadata, ledgers, self.segment, self._coordinator_of, self._let_go_of)
         self.participants = HostParticipants(self.segment, self.subscription, self.topics.deleting.is_deleted)
         self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
         self.sweeps = Sweeps(
@@ -138,7 +138,15 @@ class Host:
         :raises LedgerNotFound: it is not there.
         """
         self._require_open()
-        return await self._segments.get(name, lambda: self._open_segment(name))
+        opened = await self._segments.get(name, lambda: self._open_segment(name))
+        if opened.name_may_return:
+            try:
+                await opened.ledger.tail()
+            except LedgerNotFound:
+                # Deleted, perhaps by another process, which may have made another topic of this name since.
+                await self._let_go(opened)
+                return await self._segments.get(name, lambda: self._open_segment(name))
+        return opened
 
     async def subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
         """Return a subscription on one segment; whether it exists is told by ``cursor.load``."""
@@ -234,7 +242,7 @@ class Host:
         except BaseException:
             await ledger.close()
             raise
-        return OpenSegment(name, ledger, buffer)
+        return OpenSegment(name, ledger, buffer, name_may_return=name == str(topic_of(name)))
 
     @asynccontextmanager
     async def _visit(self, name: str) -> AsyncIterator[OpenSegment]:
@@ -255,11 +263,18 @@ class Host:
         plugins = self._plugins_of(name)
         return None if isinstance(plugins, NoPlugins) else await self._coordinator(plugins.coordinator.name)
 
-    async def _let_go(self, name: str) -> None:
-        """Close a segment that was deleted; whoever waits there is told."""
+    async def _let_go_of(self, name: str) -> None:
+        """Close a segment that was deleted."""
         opened = self._segments.opened(name)
-        self._segments.forget(name)
-        if opened is not None:
+        if opened is None:
+            self._segments.forget(name)  # it may be being opened
+        else:
+            await self._let_go(opened)
+
+    async def _let_go(self, opened: OpenSegment) -> None:
+        """Close what is open of a segment that was deleted, unless somebody else does; whoever waits there is told."""
+        if self._segments.opened(opened.name) is opened:
+            self._segments.forget(opened.name)
             await opened.buffer.close()
             await opened.ledger.close()
 

@@ -10,11 +10,16 @@ from txnframework.interfaces import IManagedLedger, IPendingAckStore, ITransacti
 
 @dataclass(frozen=True, slots=True)
 class OpenSegment:
-    """A segment: ``ledger`` for facts about it, ``buffer`` for every append and every read."""
+    """
+    A segment: ``ledger`` for facts about it, ``buffer`` for every append and every read.
+
+    ``name_may_return``: a topic that is made after this one was deleted may have a segment of this very name.
+    """
 
     name: str
     ledger: IManagedLedger
     buffer: ITransactionBuffer
+    name_may_return: bool = False
 
 
 @dataclass(frozen=True, slots=True)
