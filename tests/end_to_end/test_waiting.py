@@ -1,0 +1,139 @@
+"""
+Dispatch waits for announcements: while nothing can be delivered, the stores are not read, however long that lasts.
+
+Counted are all reads of both stores by whoever has them open. Sweeps and upkeep are left out, by switching them off in
+the process that waits: they look at the stores at an interval of their own, in one elected process, whether or not
+anybody waits for messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txnframework import Message
+from txnframework.testing.clock import VirtualEnvironment, run_ready
+from txnframework_memory import MemoryManagedLedger, MemoryMetadataStore
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+HOUR_MS = 3_600_000
+READS = {
+    MemoryMetadataStore: ("get", "scan", "scan_index"),
+    MemoryManagedLedger: ("read", "tail", "count", "find_time"),
+}
+KINDS = ("exclusive", "failover", "shared", "key_shared")
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Counts the reads, by method."""
+    counted: Counter[str] = Counter()
+
+    def counting(kind: type, name: str) -> None:
+        read = getattr(kind, name)
+
+        @functools.wraps(read)
+        async def count(store: Any, *arguments: Any) -> Any:
+            counted[f"{kind.__name__}.{name}"] += 1
+            return await read(store, *arguments)
+
+        monkeypatch.setattr(kind, name, count)
+
+    for kind, names in READS.items():
+        for name in names:
+            counting(kind, name)
+    return counted
+
+
+@pytest.fixture
+def virtual(memory: Stores) -> VirtualEnvironment:
+    memory.environment = VirtualEnvironment()
+    return memory.environment
+
+
+async def an_hour(clock: VirtualEnvironment, reads: Counter[str]) -> None:
+    """Let an hour pass once everything is quiet; nothing may be read in it."""
+    await clock.advance(1_000)
+    await run_ready()
+    reads.clear()
+    await clock.advance(HOUR_MS)
+    assert not reads
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_waiting_at_the_end_of_a_topic(
+    memory: Stores, virtual: VirtualEnvironment, reads: Counter[str], kind: str
+) -> None:
+    """Also when everything was received and acknowledged before; what comes is delivered at once."""
+
+    async def work() -> None:
+        async with memory.open(transactions={"sweep": False}) as client:
+            await client.create_topic("orders", segments=4)
+            producer = await client.producer("orders")
+            await producer.send(b"0")
+            consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
+            async with client.transaction() as txn:
+                await consumer.ack(await consumer.receive(), txn=txn)
+            waiting: asyncio.Future[Message] = asyncio.ensure_future(consumer.receive())
+            await an_hour(virtual, reads)
+            await producer.send(b"1")
+            assert (await waiting).value == b"1"
+            assert reads
+            await consumer.close()
+
+    memory.run(work())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_waiting_behind_an_open_transaction(
+    memory: Stores, virtual: VirtualEnvironment, reads: Counter[str], kind: str
+) -> None:
+    """With its messages, and later ones outside of it, standing there unread; its end is noticed without asking."""
+
+    async def work() -> None:
+        alone = {"sweep": False}
+        async with memory.open(transactions=alone) as client, memory.open(transactions=alone) as elsewhere:
+            await client.create_topic("orders")
+            consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
+            producer = await elsewhere.producer("orders")
+            txn = elsewhere.transaction(timeout_ms=2 * HOUR_MS)
+            await txn.begin()
+            await producer.send(b"0", txn=txn)
+            await producer.send(b"1")
+            waiting = asyncio.ensure_future(consumer.receive())
+            await an_hour(virtual, reads)
+            await txn.commit()
+            assert (await waiting).value == b"0"
+            assert (await consumer.receive()).value == b"1"
+            await consumer.close()
+
+    memory.run(work())
+
+
+def test_waiting_for_a_transaction_that_holds_messages(
+    memory: Stores, virtual: VirtualEnvironment, reads: Counter[str]
+) -> None:
+    """What an open transaction acknowledged is not asked after; when that aborts, it comes again at once."""
+
+    async def work() -> None:
+        async with memory.open(transactions={"sweep": False}) as client:
+            await client.create_topic("orders")
+            await (await client.producer("orders")).send(b"0")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            txn = client.transaction(timeout_ms=2 * HOUR_MS)
+            await txn.begin()
+            await consumer.ack(await consumer.receive(), txn=txn)
+            waiting = asyncio.ensure_future(consumer.receive())
+            await an_hour(virtual, reads)
+            await txn.abort()
+            assert (await waiting).redelivery_count == 1
+            await consumer.close()
+
+    memory.run(work())
