@@ -45,11 +45,13 @@ from txnframework.errors import (
     TxnFrameworkError,
     Unavailable,
 )
-from txnframework.model import Isolation, Position, State, TopicName, TxnID
+from txnframework.model import AckState, AckStatus, Isolation, Position, State, TopicName, TxnID
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AckState",
+    "AckStatus",
     "Client",
     "Closed",
     "Conflict",

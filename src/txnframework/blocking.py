@@ -23,6 +23,7 @@ from txnframework import client as asynchronous
 from txnframework.broker import Lag, Start
 from txnframework.client import ConfigSource, DeadLetter, LoopThread, Message, MessageID
 from txnframework.environment import Environment
+from txnframework.model.acks import AckStatus
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
 from txnframework.model.reading import Isolation
@@ -350,6 +351,10 @@ class Client:
     def peek(self, topic: str, subscription: str, messages_max: int = 1) -> tuple[Message, ...]:
         """Return the first messages that a subscription has not acknowledged, without delivering them."""
         return self._loop.run(self._client.peek(topic, subscription, messages_max))
+
+    def ack_status(self, subscription: str, message: MessageID) -> AckStatus:
+        """Return what became of a message for a subscription."""
+        return self._loop.run(self._client.ack_status(subscription, message))
 
     def delete_topic(self, topic: str, *, force: bool = False) -> None:
         """Delete a topic with everything in it."""

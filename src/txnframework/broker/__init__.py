@@ -7,6 +7,7 @@ of them do at the same time is decided by compare-and-set in the metadata store.
 
 from __future__ import annotations
 
+from txnframework.broker._ack_status import ack_status
 from txnframework.broker._backlog import Lag, SegmentLag
 from txnframework.broker._cursors import StoredCursor
 from txnframework.broker._deliveries import HeldMessage, acks_of
@@ -39,6 +40,7 @@ __all__ = [
     "Start",
     "StoredCursor",
     "Topics",
+    "ack_status",
     "acks_of",
     "dispatching_lease",
     "first_of",

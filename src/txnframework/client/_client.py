@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from txnframework.broker import Host, Lag, Start, Topics, open_host
+from txnframework.broker import Host, Lag, Start, Topics, ack_status, open_host
 from txnframework.client._consumer import Consumer
 from txnframework.client._dead_letters import DeadLetter, DeadLetters
 from txnframework.client._messages import Message, MessageID, received
@@ -19,9 +19,10 @@ from txnframework.client._transaction import JoinedTransaction, Transaction
 from txnframework.config import Config, check_config, load_config
 from txnframework.environment import Environment
 from txnframework.errors import InvalidInput, TopicExists, TopicNotFound
+from txnframework.model.acks import AckStatus
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
 from txnframework.model.layout import Layout
-from txnframework.model.names import SegmentName, TopicName, parse_name
+from txnframework.model.names import SegmentName, TopicName, parse_name, topic_of
 from txnframework.model.reading import Isolation
 from txnframework.model.transactions import Action, End, State
 from txnframework.plugin import PluginRegistry, load_plugins
@@ -169,9 +170,13 @@ class Client:
         stands_by = type in STANDING_BY_TYPES if stand_by is None else stand_by
         dead_letters = None if dead_letter is None else partial(DeadLetters, self, dead_letter)
         terms = Terms(subscription, type, own_name, priority, stands_by)
-        consumer = Consumer(self.host, targets, terms, dead_letters)
-        await consumer.join()
-        return consumer
+
+        async def join() -> Consumer:
+            consumer = Consumer(self.host, targets, terms, dead_letters)
+            await consumer.join()
+            return consumer
+
+        return await self._retrying.run(join)
 
     async def reader(
         self,
@@ -242,6 +247,16 @@ class Client:
         layout = await self.host.topics.layout(name)
         peeked = await self._retrying.run(lambda: self.host.backlog.peek(layout, subscription, messages_max))
         return tuple(received(str(name), one.segment, one.held, 0, one.incarnation) for one in peeked)
+
+    async def ack_status(self, subscription: str, message: MessageID) -> AckStatus:
+        """
+        Return what became of a message for a subscription: done, held by which open transaction, or neither.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        """
+        topic = str(topic_of(message.segment))
+        subscribed = await self.host.subscription(topic, subscription, message.segment)
+        return await self._retrying.run(lambda: ack_status(subscribed, message.position))
 
     # -- topics ---------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework.model.acks import Ack, AckRequest, AckState, PendingAck, PendingAcks, ProcessedRange
+from txnframework.model.acks import Ack, AckRequest, AckState, AckStatus, PendingAck, PendingAcks, ProcessedRange
 from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
 from txnframework.model.ledger import (
@@ -53,6 +53,7 @@ __all__ = [
     "Ack",
     "AckRequest",
     "AckState",
+    "AckStatus",
     "Action",
     "Append",
     "Appended",

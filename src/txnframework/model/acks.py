@@ -61,6 +61,14 @@ class AckState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class AckStatus:
+    """What became of a message for one subscription; ``txn_id``: the open transaction that holds it, if one does."""
+
+    state: AckState
+    txn_id: TxnID | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PendingAck:
     """One acknowledgment that recovery found, and its transaction's state then."""
 
