@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from txnframework import Client, Consumer, DeadLetter, Message, Producer
+from txnframework import AckState, Client, Consumer, DeadLetter, Message, Producer
+from txnframework.broker import Host
 from txnframework.client._dead_letters import DeadLetters
 from txnframework.errors import InvalidInput, OutcomeUnknown
 from txnframework.model.names import TopicName
@@ -106,6 +107,36 @@ def test_nacked_messages_and_a_topic_of_a_name(stores: Stores) -> None:
     stores.run(work())
 
 
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("persistent://public/default/orders", None),
+        ("persistent://public/default/orders", "graves"),
+        ("orders", "persistent://public/default/graves"),
+    ],
+)
+def test_topics_without_transactions(stores: Stores, source: str, target: str | None) -> None:
+    """On either side: the message is moved all the same, and acknowledged after that."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic(source)
+            await (await client.producer(source)).send(b"bad", key=b"key", headers={"colour": b"red"})
+            rule = DeadLetter(redeliveries_max=0, topic=target)
+            consumer = await client.consumer(source, "billing", start="earliest", dead_letter=rule)
+            message = await consumer.receive(timeout_ms=10_000)
+            await consumer.nack(message)
+            where = target or "persistent://public/default/orders-billing-DLQ"
+            await _until_there(client, consumer, where)
+            await consumer.close()
+            (letter,) = await letters(client, where)
+            assert (letter.value, letter.key, letter.headers["colour"]) == (b"bad", b"key", b"red")
+            assert letter.headers["dead-letter-topic"] == message.topic.encode()
+            assert (await client.ack_status("billing", message.id)).state is AckState.DELETED
+
+    stores.run(work())
+
+
 @pytest.mark.parametrize("transactional", [True, False])
 @pytest.mark.parametrize("step", ["send", "ack", "after"])
 def test_a_crash_while_a_letter_is_moved(
@@ -121,7 +152,7 @@ def test_a_crash_while_a_letter_is_moved(
             first = await doomed.consumer("orders", "billing", start="earliest", dead_letter=rule)
             second = await client.consumer("orders", "billing", stand_by=True, dead_letter=rule)
             if not transactional:
-                monkeypatch.setattr(DeadLetters, "_move", _without_transaction)
+                monkeypatch.setattr(Host, "shares_transactions", lambda *_: False)
             crashed = asyncio.Event()
 
             async def crash(*_: Any, **__: Any) -> None:
@@ -244,23 +275,17 @@ async def _receive_while(consumer: Consumer, work: Awaitable[T]) -> T:
         await asyncio.gather(receiving, return_exceptions=True)
 
 
-async def _until_there(client: Client, consumer: Consumer) -> None:
+async def _until_there(client: Client, consumer: Consumer, topic: str = LETTERS) -> None:
     """Return when a letter stands in the dead-letter topic."""
-    await client.create_topic(LETTERS, exist_ok=True)
+    await client.create_topic(topic, exist_ok=True)
 
     async def first() -> list[bytes]:
-        async with await client.reader(LETTERS, follow=True) as reader:
+        async with await client.reader(topic, follow=True) as reader:
             async for message in reader:
                 return [message.value]
         return []
 
     await _receive_while(consumer, first())
-
-
-async def _without_transaction(letters: Any, message: Message) -> None:
-    """As for topics that have no part in transactions."""
-    target = letters._rule.topic_for(TopicName.parse(message.topic), letters._consumer.subscription)
-    await letters._send_then_ack(message, target, dict(message.headers))
 
 
 def _then(call: Any, after: Any, when: Any = lambda _: True) -> Any:

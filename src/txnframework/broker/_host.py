@@ -131,6 +131,12 @@ class Host:
         section: DomainSection = getattr(self.config.domains, "segment" if domain == "topic" else domain)
         return await self._coordinator(section.coordinator)
 
+    def shares_transactions(self, *names: str) -> bool:
+        """Return whether one transaction of this host can take part in all of these topics or segments."""
+        own = self.config.domains.segment.coordinator
+        served = map(self._plugins_of, names)
+        return all(isinstance(one, DomainPlugins) and one.coordinator.name == own for one in served)
+
     async def segment(self, name: str) -> OpenSegment:
         """
         Return a segment by its full name.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from txnframework.client._messages import Message
 from txnframework.client._retrying import delay_ms
 from txnframework.errors import Closed, Conflict, InvalidInput, OutcomeUnknown, TransactionNotFound, Unavailable
-from txnframework.model.names import PERSISTENT, SegmentName, TopicName, parse_name
+from txnframework.model.names import SegmentName, TopicName, parse_name
 
 if TYPE_CHECKING:
     from txnframework.client._client import Client
@@ -66,9 +66,9 @@ class DeadLetters:
     same time, having taken over, conflicts with it. What waits here is bounded by what a consumer may have
     unacknowledged.
 
-    Topics of ``persistent://`` have no part in such transactions. There the message is sent first, under a producer's
-    name made of its own position, so that sending it again, from whatever process, stores it once; then it is
-    acknowledged.
+    Where one of the two topics has no part in such transactions, as ``persistent://`` ones may not, the message is sent
+    first, under a producer's name made of its own position, so that sending it again, from whatever process, stores it
+    once; then it is acknowledged.
     """
 
     def __init__(self, client: Client, rule: DeadLetter, consumer: Consumer) -> None:
@@ -133,7 +133,7 @@ class DeadLetters:
         source = TopicName.parse(message.topic)
         target = self._rule.topic_for(source, self._consumer.subscription)
         headers = {**message.headers, **self._origin(message)}
-        if PERSISTENT in (source.domain, target.domain):
+        if not self._client.host.shares_transactions(str(source), str(target)):
             await self._send_then_ack(message, target, headers)
             return
         producer = await self._producer(target)
