@@ -6,13 +6,19 @@ from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.testing import (
     Belonging,
     BufferSuite,
+    CoordinatorSuite,
     Disconnecting,
     LedgerStoreSuite,
     MetadataStoreSuite,
+    PendingAckSuite,
     Processes,
     WorldHarness,
 )
-from txnframework_metadata.plugin import txnframework_buffers, txnframework_coordinators
+from txnframework_metadata.plugin import (
+    txnframework_buffers,
+    txnframework_coordinators,
+    txnframework_pending_ack_stores,
+)
 from txnframework_sql.testing import SESSION_TTL_MS, SqlLedgerHarness, SqlMetadataHarness
 
 # What makes a file imports it, and each of these tests makes one.
@@ -47,15 +53,28 @@ class TestSqlLedgerStoreAcrossProcesses(LedgerStoreSuite):
 
 
 class MetadataFamilyAcrossProcesses(WorldHarness):
-    """Coordinator and buffer ``metadata`` over stores that are other processes."""
+    """Coordinator, buffer and pending acknowledgments ``metadata`` over stores that are other processes."""
 
     stores = SqlMetadataProcesses
     ledgers = SqlLedgerProcesses
     (coordinator,) = txnframework_coordinators()
     (buffer,) = txnframework_buffers()
+    (pending_acks,) = txnframework_pending_ack_stores()
 
 
 class TestMetadataBufferAcrossProcesses(BufferSuite):
     """ITransactionBuffer of the metadata family."""
+
+    harness = MetadataFamilyAcrossProcesses
+
+
+class TestMetadataCoordinatorAcrossProcesses(CoordinatorSuite):
+    """ITransactionCoordinator and IApplicationCoordinator of the metadata family."""
+
+    harness = MetadataFamilyAcrossProcesses
+
+
+class TestMetadataPendingAcksAcrossProcesses(PendingAckSuite):
+    """IPendingAckStore of the metadata family."""
 
     harness = MetadataFamilyAcrossProcesses

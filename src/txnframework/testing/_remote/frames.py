@@ -90,7 +90,7 @@ class Known:
 
 
 class Frames:
-    """One end of the line."""
+    """One end of a connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

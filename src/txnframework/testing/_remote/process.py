@@ -1,4 +1,4 @@
-"""The test's end of the line to the process of a client."""
+"""The process of a client, as its test knows it."""
 
 from __future__ import annotations
 

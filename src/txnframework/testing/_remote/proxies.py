@@ -14,7 +14,7 @@ from txnframework.interfaces import IWatch
 from txnframework.testing._remote.frames import Reference
 
 
-class Line(Protocol):
+class Caller(Protocol):
     """Whoever makes calls in the other process."""
 
     def begin(self, number: int, method: str, arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
@@ -24,16 +24,16 @@ class Line(Protocol):
 class Proxy:
     """Stands for one object; its class is made for the class and the interfaces of that."""
 
-    def __init__(self, line: Line, reference: Reference) -> None:
+    def __init__(self, caller: Caller, reference: Reference) -> None:
         vars(self).update(reference.facts)
-        self._line = line
+        self._caller = caller
         self._number = reference.number
         self._wait: asyncio.Future[Any] | None = None
 
 
-def proxy_of(line: Line, reference: Reference) -> Proxy:
+def proxy_of(caller: Caller, reference: Reference) -> Proxy:
     """Return what stands for an object of another process."""
-    made: Proxy = _proxy_class(reference.kind, reference.interfaces)(line, reference)
+    made: Proxy = _proxy_class(reference.kind, reference.interfaces)(caller, reference)
     return made
 
 
@@ -53,7 +53,7 @@ def _proxy_class(kind: type, interfaces: tuple[Any, ...]) -> type[Proxy]:
 def _forwarding(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     async def forward(self: Proxy, *arguments: Any) -> Any:
-        return await self._line.begin(self._number, method.__name__, arguments)
+        return await self._caller.begin(self._number, method.__name__, arguments)
 
     return forward
 
@@ -69,7 +69,7 @@ def _waiting(method: Callable[..., Any]) -> Callable[..., Any]:
     async def wait(self: Proxy) -> Any:
         waiting = self._wait
         if waiting is None:
-            waiting = self._wait = self._line.begin(self._number, method.__name__, ())
+            waiting = self._wait = self._caller.begin(self._number, method.__name__, ())
         is_taken = True
         try:
             return await asyncio.shield(waiting)
