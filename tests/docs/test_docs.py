@@ -24,6 +24,15 @@ def test_the_example_runs_again_and_again(tmp_path: Path) -> None:
     assert (tmp_path / "txnframework-data" / "txn.db").exists()
 
 
+def test_the_plugin_guide_quotes_what_is_tested() -> None:
+    """What the page quotes stands word for word in the file that it names."""
+    page = (ROOT / "docs" / "plugin-authors" / "writing.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"<!-- (\S+) -->\n```\w+\n(.*?)```", page, re.S)
+    assert len(quoted) >= 8
+    for name, text in quoted:
+        assert text in (ROOT / name).read_text(encoding="utf-8"), f"{name} does not have:\n{text}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_python_on_a_page_is_tested(page: Path, tmp_path: Path) -> None:
     """

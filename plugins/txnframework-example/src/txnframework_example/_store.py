@@ -1,0 +1,143 @@
+"""IMetadataStore over a notebook: one client, with a session and its leases."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from zope.interface import implementer
+
+from txnframework.environment import Environment
+from txnframework.errors import Closed, LeaseHeld
+from txnframework.interfaces import IDurableStore, ILease, IWatch
+from txnframework.model import (
+    Expected,
+    IndexRange,
+    Key,
+    KeyRange,
+    Put,
+    PutSequential,
+    Record,
+    RecordPage,
+)
+from txnframework.model.paths import lease_key, number20
+from txnframework_example._lease import LeaseDocument, NotebookLease
+from txnframework_example._lines import Line
+from txnframework_example._notebook import Notebook
+from txnframework_example._watch import NotebookWatch
+
+
+@implementer(IDurableStore)
+class NotebookStore:
+    """
+    One client of a notebook.
+
+    It promises to be durable and nothing else. There are no atomic batches, so plugins above it take the way that they
+    have for such stores; and there is one process only, so it is not shared.
+    """
+
+    def __init__(self, notebook: Notebook, environment: Environment) -> None:
+        notebook.sessions += 1
+        self.identity: str = notebook.head.identity
+        self.session: str = f"{self.identity}-{environment.random_bits(64):016x}"
+        self._notebook = notebook
+        self._leases: list[NotebookLease] = []
+        self._watches: set[NotebookWatch] = set()
+        self._is_closed = False
+
+    async def get(self, key: Key) -> Record | None:
+        """Return the record, or None."""
+        await self._turn()
+        return self._notebook.get(key)
+
+    async def put(self, write: Put) -> int:
+        """Write a record and its index entries in one line; return its new version."""
+        await self._turn()
+        self._notebook.require(write.key, write.expected)
+        return self._write(write.key, write)
+
+    async def delete(self, key: Key, expected: Expected) -> None:
+        """Remove a record and its index entries."""
+        await self._turn()
+        self._notebook.require(key, expected)
+        self._remove(key)
+
+    async def put_sequential(self, write: PutSequential) -> Key:
+        """Write a record under a number that was never given before, in the prefix's partition; return its key."""
+        await self._turn()
+        partition = write.prefix.partition or write.prefix.path
+        while True:
+            key = Key(f"{write.prefix.path}/{number20(self._notebook.next_number())}", partition)
+            if self._notebook.get(key) is None:  # somebody may have put one there without asking for a number
+                self._write(key, write)
+                return key
+
+    async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
+        """Return a page of records in key order."""
+        await self._turn()
+        return self._notebook.scan(keys, items_max)
+
+    async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
+        """Return a page of records in the order of an index."""
+        await self._turn()
+        return self._notebook.scan_index(entries, items_max)
+
+    async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
+        """Return an armed watch; every client of the file is in this process, so it hears of every change."""
+        await self._turn()
+        for one in [one for one in self._watches if one.is_closed]:
+            self._watches.discard(one)
+            self._notebook.watches.discard(one)
+        watch = NotebookWatch(target)
+        self._watches.add(watch)
+        self._notebook.watches.add(watch)
+        return watch
+
+    async def acquire_lease(self, name: str, holder: str) -> ILease:
+        """Take the lease, or raise LeaseHeld; the session and holder that have it already get it again."""
+        await self._turn()
+        key = lease_key(name)
+        record = self._notebook.get(key)
+        if record is None:
+            document = LeaseDocument(holder=holder, session=self.session, fencing=self._notebook.next_number())
+            self._notebook.write(Line(key.path, self._notebook.next_number(), key.partition, document.encoded()))
+            record = self._notebook.get(key)
+            assert record is not None
+        held = msgspec.json.decode(record.value, type=LeaseDocument)
+        if (held.session, held.holder) != (self.session, holder):
+            raise LeaseHeld(name, held.holder, key)
+        lease = NotebookLease(self._notebook, record, held.fencing)
+        self._leases.append(lease)
+        return lease
+
+    async def close(self) -> None:
+        """End the session: its leases go, its watches raise Closed; may be repeated."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for watch in self._watches:
+            self._notebook.watches.discard(watch)
+            watch.end()
+        for lease in self._leases:
+            await lease.release()
+        self._notebook.sessions -= 1
+
+    async def _turn(self) -> None:
+        """Let others go first, as a store behind a network would; a call that is cancelled here changed nothing."""
+        self._require_open()
+        await asyncio.sleep(0)
+        self._require_open()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise Closed(f"session {self.session} was closed")
+
+    def _write(self, key: Key, write: Put | PutSequential) -> int:
+        number = self._notebook.next_number()
+        indexes = tuple(sorted((one.index, one.key) for one in set(write.indexes)))
+        self._notebook.write(Line(key.path, number, key.partition, bytes(write.value), indexes))
+        return number
+
+    def _remove(self, key: Key) -> None:
+        if self._notebook.get(key) is not None:
+            self._notebook.write(Line(key.path, self._notebook.next_number(), key.partition))

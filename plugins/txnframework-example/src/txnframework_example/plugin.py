@@ -1,0 +1,59 @@
+"""The hook: ``notebook:///path/to/file`` as metadata store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from txnframework.environment import Environment
+from txnframework.errors import ConfigurationError
+from txnframework.interfaces import IMetadataStore
+from txnframework.plugin import Provider, StoreContext, hookimpl
+from txnframework_example._notebook import Notebook
+from txnframework_example._store import NotebookStore
+
+NAME = "notebook"
+
+
+class Notebooks:
+    """The notebooks that this process has open: every client of one file shares what was read of it."""
+
+    def __init__(self) -> None:
+        self._open: dict[Path, Notebook] = {}
+
+    def client(self, path: Path, environment: Environment) -> NotebookStore:
+        """Open a client of a file, reading it if nobody has it open."""
+        self.put_away()
+        place = path.resolve()
+        if place not in self._open:
+            self._open[place] = Notebook(place, environment)
+        return NotebookStore(self._open[place], environment)
+
+    def is_open(self, path: Path) -> bool:
+        """Return whether a file is open here."""
+        return path.resolve() in self._open
+
+    def put_away(self) -> None:
+        """Close the files that no client has open any more."""
+        for place, notebook in tuple(self._open.items()):
+            if not notebook.sessions:
+                notebook.close()
+                del self._open[place]
+
+
+notebooks = Notebooks()
+
+
+async def open_store(context: StoreContext) -> IMetadataStore:
+    """Open a client of the file that the URL names."""
+    parts = urlsplit(context.url)
+    if parts.scheme != NAME or parts.netloc or parts.query or parts.fragment or not parts.path.strip("/"):
+        raise ConfigurationError("metadata.url", "a notebook has the URL notebook:///path/to/file")
+    # Three slashes: relative to the working directory; four: absolute. As for SQLite.
+    return notebooks.client(Path(unquote(parts.path.removeprefix("/"))), context.environment)
+
+
+@hookimpl
+def txnframework_metadata_stores() -> list[Provider[StoreContext, IMetadataStore]]:
+    """Provide ``notebook``."""
+    return [Provider(NAME, open_store, NotebookStore)]
