@@ -14,13 +14,13 @@ before a fork belongs to the parent. The objects may be used from several thread
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
 from typing import Self
 
 from txnframework import client as asynchronous
-from txnframework.broker import Lag, Start
+from txnframework.broker import Compactor, Lag, LatestByKey, Order, Start
 from txnframework.client import ConfigSource, DeadLetter, LoopThread, Message, MessageID
 from txnframework.environment import Environment
 from txnframework.model.acks import AckStatus
@@ -327,9 +327,10 @@ class Client:
         start: MessageID | str = "earliest",
         follow: bool = False,
         isolation: Isolation | str = Isolation.READ_COMMITTED,
+        compacted: bool = False,
     ) -> Reader:
         """Open a reader."""
-        opening = self._client.reader(topic, start=start, follow=follow, isolation=isolation)
+        opening = self._client.reader(topic, start=start, follow=follow, isolation=isolation, compacted=compacted)
         return Reader(self._loop, self._loop.run(opening))
 
     def subscribe(self, topic: str, subscription: str, *, start: Start = "latest") -> None:
@@ -355,6 +356,12 @@ class Client:
     def ack_status(self, subscription: str, message: MessageID) -> AckStatus:
         """Return what became of a message for a subscription."""
         return self._loop.run(self._client.ack_status(subscription, message))
+
+    def compact(
+        self, topic: str, compactor: Callable[[], Compactor] = LatestByKey, *, order: Order = "position"
+    ) -> None:
+        """Write what is to be kept of a topic beside it, for readers with ``compacted=True``."""
+        self._loop.run(self._client.compact(topic, compactor, order=order))
 
     def delete_topic(self, topic: str, *, force: bool = False) -> None:
         """Delete a topic with everything in it."""

@@ -230,6 +230,17 @@ class LayoutConflict(Conflict):
         super().__init__(f"topic {topic}: {reason}")
 
 
+class CommitOrderUnknown(Conflict):
+    """Messages of ``segment`` cannot be put in the order of their commits; ``reason`` says what is not known."""
+
+    def __init__(self, segment: str, reason: str) -> None:
+        self.segment = segment
+        self.reason = reason
+        super().__init__(
+            f"the order of commits in {segment} is not known any more: {reason}; use the order of positions"
+        )
+
+
 class LedgerClosed(Conflict):
     """``ledger_id`` of ``name`` is no longer the open one; nothing was appended."""
 

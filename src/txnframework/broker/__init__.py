@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from txnframework.broker._ack_status import ack_status
 from txnframework.broker._backlog import Lag, SegmentLag
+from txnframework.broker._compactors import Compactor, DecidedMessage, LatestByKey
 from txnframework.broker._cursors import StoredCursor
+from txnframework.broker._decided import Order
 from txnframework.broker._deliveries import HeldMessage, acks_of
 from txnframework.broker._dispatch_parts import Delivery, Joining, Listener
 from txnframework.broker._dispatches import Attached, Dispatches, Place
@@ -23,6 +25,8 @@ from txnframework.broker._waiting import first_of
 
 __all__ = [
     "Attached",
+    "Compactor",
+    "DecidedMessage",
     "Delivery",
     "Dispatches",
     "DomainPlugins",
@@ -30,9 +34,11 @@ __all__ = [
     "Host",
     "Joining",
     "Lag",
+    "LatestByKey",
     "Listener",
     "NoPlugins",
     "OpenSegment",
+    "Order",
     "Place",
     "SegmentDispatch",
     "SegmentLag",

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from txnframework.broker._background import Background
 from txnframework.broker._backlog import Backlog
 from txnframework.broker._belonging import check_belonging, check_cursor
+from txnframework.broker._compacting import Compacting
 from txnframework.broker._coordinators import ServedCoordinator
 from txnframework.broker._cursors import StoredCursor
 from txnframework.broker._deadlines import Deadlines
@@ -113,6 +114,7 @@ class Host:
         self.dispatches = Dispatches(metadata, self._dispatch_parts, self._abort_orphans_soon)
         self.upkeep = Upkeep(metadata, environment, config, self._tend)
         self.backlog = Backlog(metadata, self._visit, config.subscriptions.read_entries_max)
+        self.compacting = Compacting(metadata, ledgers, self._visit, self._coordinator_of, environment)
         self._trimming = Trimming(metadata, self._visit, environment)
         self._deadlines = Deadlines(environment, config.transactions.timers_max, self._abort_overdue)
         self._coordinators: OpenedOnce[ServedCoordinator] = OpenedOnce()
@@ -270,7 +272,8 @@ class Host:
         return None if isinstance(plugins, NoPlugins) else await self._coordinator(plugins.coordinator.name)
 
     async def _let_go_of(self, name: str) -> None:
-        """Close a segment that was deleted."""
+        """Close a segment that was deleted, and remove what was compacted of it."""
+        await self.compacting.forget(name)
         opened = self._segments.opened(name)
         if opened is None:
             self._segments.forget(name)  # it may be being opened

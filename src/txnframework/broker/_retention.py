@@ -17,7 +17,8 @@ class Facts:
 
     ``ledgers``: the first ones that are left. ``readable``: everything up to it is decided. ``acknowledged``: every
     subscription is done with everything up to it; None: there is no subscription. ``replayed``: a pipeline that starts
-    again may read anew what stands behind it; None: there is none.
+    again may read anew what stands behind it; None: there is none. ``compacted``: readers of what was compacted go on
+    behind it; None: nothing was.
     """
 
     now_ms: int
@@ -25,6 +26,7 @@ class Facts:
     readable: Position
     acknowledged: Position | None = None
     replayed: Position | None = None
+    compacted: Position | None = None
 
 
 def keeps_everything(rule: RetentionSection) -> bool:
@@ -46,7 +48,8 @@ def first_to_keep(facts: Facts, rule: RetentionSection) -> int:
     ``backlog_time_ms`` passes cursors and what is kept for replays, and nothing passes what is undecided. The last
     ledger stays: it is the open one, or others that were not looked at stand behind it.
     """
-    done = min(bound for bound in (facts.readable, facts.acknowledged, facts.replayed) if bound is not None)
+    bounds = (facts.readable, facts.acknowledged, facts.replayed, facts.compacted)
+    done = min(bound for bound in bounds if bound is not None)
     kept_bytes = sum(ledger.bytes for ledger in facts.ledgers if ledger.last <= done)
     *closed, last = facts.ledgers
     for ledger in closed:

@@ -51,13 +51,14 @@ class Trimming:
         # every batch that moved it.
         cursors = [await cursor_on(self._store, layout, segment_id, one) for one in layout.subscriptions]
         replayed = await self._replayed(layout, name)
+        compacted = await self._compacted(name)
         async with self._visit(name) as opened:
             if counts_time(rule):
                 await self._roll(opened.ledger, rule.ledger_age_ms)
             readable = await opened.buffer.max_read_position()
             ledgers = await opened.ledger.ledgers(-1, LEDGERS_MAX)
             acknowledged = min((done_through(cursor, ledgers) for cursor in cursors), default=None)
-            facts = Facts(self._environment.now_ms(), ledgers, readable, acknowledged, replayed)
+            facts = Facts(self._environment.now_ms(), ledgers, readable, acknowledged, replayed, compacted)
             below = first_to_keep(facts, rule)
             for _ in range(STEPS_MAX):
                 swept = await opened.buffer.trim(below)  # also where nothing is to go: abort records may be waiting
@@ -81,3 +82,9 @@ class Trimming:
             if record is not None:
                 starts.append(replayed_from(records.decode(records.SubscriptionRecord, record), segment))
         return min((start for start in starts if start is not None), default=None)
+
+    async def _compacted(self, segment: str) -> Position | None:
+        """Return up to where a segment was compacted; None: it was not."""
+        record = await self._store.get(paths.compacted_key(segment))
+        found = records.CompactedRecord() if record is None else records.decode(records.CompactedRecord, record)
+        return Position.parse(found.upto) if found.ledger else None

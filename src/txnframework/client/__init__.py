@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from txnframework.broker import Compactor, DecidedMessage, Lag, LatestByKey, SegmentLag
 from txnframework.client._client import Client, ConfigSource, open, parse_txn_id
 from txnframework.client._consumer import Consumer
 from txnframework.client._dead_letters import DeadLetter
@@ -13,15 +14,20 @@ from txnframework.client.loop_thread import LoopThread
 
 __all__ = [
     "Client",
+    "Compactor",
     "ConfigSource",
     "Consumer",
     "DeadLetter",
+    "DecidedMessage",
     "JoinedTransaction",
+    "Lag",
+    "LatestByKey",
     "LoopThread",
     "Message",
     "MessageID",
     "Producer",
     "Reader",
+    "SegmentLag",
     "Transaction",
     "TransactionPart",
     "open",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from txnframework.broker import Host, Lag, Start, Topics, ack_status, open_host
+from txnframework.broker import Compactor, Host, Lag, LatestByKey, Order, Start, Topics, ack_status, open_host
 from txnframework.client._consumer import Consumer
 from txnframework.client._dead_letters import DeadLetter, DeadLetters
 from txnframework.client._messages import Message, MessageID, received
@@ -185,15 +185,17 @@ class Client:
         start: MessageID | str = "earliest",
         follow: bool = False,
         isolation: Isolation | str = Isolation.READ_COMMITTED,
+        compacted: bool = False,
     ) -> Reader:
         """
         Open a reader of a topic, or of one segment of it.
 
         :param start: after this message (and from the first one in other segments), ``earliest`` or ``latest``.
         :param follow: go on for ever, instead of ending where the topic ends now.
+        :param compacted: of each segment that was compacted, read first what was kept, then what came since.
         :raises TopicNotFound: there is no such topic.
         """
-        reader = Reader(self.host, parse_name(topic), start, follow, isolation)
+        reader = Reader(self.host, parse_name(topic), start, follow, isolation, compacted)
         await reader.open()
         return reader
 
@@ -257,6 +259,28 @@ class Client:
         topic = str(topic_of(message.segment))
         subscribed = await self.host.subscription(topic, subscription, message.segment)
         return await self._retrying.run(lambda: ack_status(subscribed, message.position))
+
+    async def compact(
+        self, topic: str, compactor: Callable[[], Compactor] = LatestByKey, *, order: Order = "position"
+    ) -> None:
+        """
+        Write what is to be kept of a topic beside it, for readers with ``compacted=True``; the topic stays as it is.
+
+        Messages that are committed by now are looked at, aborted ones never. A repeated compaction goes on from what
+        the one before kept. It is written for each segment on its own: a key that has moved to another segment by a
+        split stands in both, the later one last.
+
+        :param compactor: makes what decides about one segment; default: the last message of each key stays.
+        :param order: of ``position``, or of ``commit``, for which everything is looked at anew each time, and the
+            outcomes must still be kept (``transactions.retention_ms``).
+        :raises CommitOrderUnknown: they are not.
+        :raises Fenced: somebody else began to compact the topic later.
+        :raises TopicNotFound: there is no such topic.
+        """
+        if order not in ("position", "commit"):
+            raise InvalidInput(f"messages are compacted in order of 'position' or 'commit', not {order!r}")
+        layout = await self.host.topics.layout(self._topic(topic))
+        await self._retrying.run(lambda: self.host.compacting.compact(layout, compactor, order))
 
     # -- topics ---------------------------------------------------------------------------------------
 

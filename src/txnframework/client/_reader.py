@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host, OpenSegment, first_of
 from txnframework.client._messages import Message, MessageID, Origin, message_of
-from txnframework.errors import Closed, EntryTrimmed, InvalidInput, LedgerNotFound, TopicNotFound
+from txnframework.errors import Closed, EntryTrimmed, InvalidInput, LedgerNotFound, TopicNotFound, Unavailable
 from txnframework.interfaces import IWatch
+from txnframework.model.compacted import CompactedEntry
 from txnframework.model.entries import EntryView
 from txnframework.model.layout import Layout, Segment
 from txnframework.model.names import SegmentName, TopicName
@@ -32,6 +34,8 @@ class _Track:
     end: Position | None
     tail: IWatch | None = None
     """Under ``read_uncommitted``: what wakes is a new entry, not the announcement that it may be read."""
+    compacted: AsyncGenerator[CompactedEntry, None] | None = None
+    """What was compacted of it, which comes before what stands behind ``upto``."""
     from_first: bool = False
     """It is read from the first entry that is left, and none was read yet."""
     ended: bool = False
@@ -53,6 +57,7 @@ class Reader:
         start: MessageID | str,
         follow: bool,
         isolation: Isolation | str,
+        compacted: bool = False,
     ) -> None:
         if isinstance(start, str) and start not in (EARLIEST_START, LATEST_START):
             raise InvalidInput(f"a reader starts at a message, at {EARLIEST_START!r} or at {LATEST_START!r}")
@@ -61,6 +66,9 @@ class Reader:
         except ValueError as error:
             levels = " or ".join(repr(level.value) for level in Isolation)
             raise InvalidInput(f"a reader's isolation is {levels}, not {isolation!r}") from error
+        if compacted and (start != EARLIEST_START or self._isolation is not Isolation.READ_COMMITTED):
+            raise InvalidInput("a reader of what was compacted starts at 'earliest' and reads what is committed")
+        self._compacted = compacted
         self._host = host
         self._topic = target.topic
         self._only = target if isinstance(target, SegmentName) else None
@@ -117,6 +125,10 @@ class Reader:
         for watch in watches:
             if watch is not None:
                 await watch.close()
+        for track in self._tracks.values():
+            if track.compacted is not None:
+                with contextlib.suppress(RuntimeError):  # another task is reading it, and lets go of it
+                    await track.compacted.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -151,11 +163,15 @@ class Reader:
 
     async def _track(self, layout: Layout, segment: Segment, upto: Position, until_now: bool) -> _Track:
         opened = await self._host.segment(str(layout.name_of(segment.id)))
+        compacted: AsyncGenerator[CompactedEntry, None] | None = None
+        part = await self._host.compacting.part(opened.name) if self._compacted else None
+        if part is not None:
+            compacted, upto = part.entries(), part.upto
         end = await self._readable(opened) if until_now else None
         watch = None
         if self._follow and self._isolation is Isolation.READ_UNCOMMITTED:
             watch = await opened.ledger.watch()
-        return _Track(segment, opened, upto, end, watch, upto == EARLIEST)
+        return _Track(segment, opened, upto, end, watch, compacted, upto == EARLIEST or compacted is not None)
 
     async def _readable(self, opened: OpenSegment) -> Position:
         if self._isolation is Isolation.READ_UNCOMMITTED:
@@ -166,6 +182,8 @@ class Reader:
 
     async def _read(self, track: _Track) -> bool:
         """Read a page of a segment; return whether that led anywhere."""
+        if track.compacted is not None:
+            return await self._read_compacted(track, track.compacted)
         if track.end is not None and track.upto.entry >= track.end.entry and not _within(track.upto):
             track.ended = True
             return True
@@ -199,6 +217,25 @@ class Reader:
             track.ended = True
             return True
         return False
+
+    async def _read_compacted(self, track: _Track, compacted: AsyncGenerator[CompactedEntry, None]) -> bool:
+        """Read an entry of what was compacted; it is behind every reader that began to read the segment itself."""
+        try:
+            entry = await anext(compacted, None)
+        except (LedgerNotFound, Closed) as error:
+            if self._closed or await self._host.topics.deleting.is_deleted(track.opened.name):
+                raise
+            raise Unavailable(
+                f"{track.opened.name} was compacted anew while it was read; open another reader"
+            ) from error
+        if entry is None:
+            track.compacted = None
+            return True
+        origin = Origin(str(self._topic), track.opened.name, entry.producer, entry.branch, entry.batch_size)
+        for index, content in entry.messages:
+            position = Position(entry.position.ledger_id, entry.position.entry_id, index)
+            track.messages.append(message_of(origin, position, content))
+        return True
 
     async def _until_something_happens(self) -> None:
         waits = [

@@ -24,6 +24,7 @@ _TRIMMED = "/txn-trimmed"
 _APPLICATION = "/txn-app"
 _SUBSCRIPTION = "/subscription"
 _CURSOR = "/cursor"
+_COMPACTED = "/compacted"
 _LEASE = "/lease"
 _LAST = "\x7f"  # after every character of a component
 # A persistent topic and a scalable one may share tenant, namespace and name, and must not share a record.
@@ -189,6 +190,21 @@ def cursor_of(path: str) -> tuple[str, str]:
     """Return segment and subscription of a cursor, by its path."""
     segment, subscription = _components(path, _CURSOR, 2)
     return _name_of(path, segment), _name_of(path, subscription)
+
+
+def compacted_key(segment: str) -> Key:
+    """Return the key of the record of what was compacted of a segment."""
+    return Key(f"{_COMPACTED}/{escape(segment)}", segment)
+
+
+def compacted_ledgers_prefix(segment: str) -> str:
+    """Return what the names of a segment's compacted ledgers begin with: no topic can have such a name."""
+    return f"compacted:{escape(segment)}/"
+
+
+def compacted_ledger_name(segment: str, attempt: int) -> str:
+    """Return the name of the ledger that an attempt to compact a segment writes; later attempts sort after it."""
+    return compacted_ledgers_prefix(segment) + number20(attempt)
 
 
 def topic_key(topic: TopicName) -> Key:

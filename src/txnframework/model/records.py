@@ -14,6 +14,7 @@ key                                           document                 partition
 ``/txn-app/<application>``                    ``ApplicationRecord``    the application
 ``/subscription/<topic>/<name>``              ``SubscriptionRecord``   the topic
 ``/cursor/<segment>/<subscription>``          ``CursorRecord``         the segment
+``/compacted/<segment>``                      ``CompactedRecord``      the segment
 ``/topic/<tenant>/<namespace>/<name>``        ``TopicRecord``          the topic
 ``/ids/<coordinator>``                        ``IdBlock``              its own
 ============================================  =======================  ================================================
@@ -200,6 +201,21 @@ class CursorRecord(Document):
     deleted: list[tuple[str, str]] = msgspec.field(default_factory=list)
     partial: dict[str, list[int]] = msgspec.field(default_factory=dict)
     tombstone: bool = False
+
+
+class CompactedRecord(Document):
+    """What was compacted of a segment: ``ledger`` holds what was kept of everything up to ``upto``.
+
+    ``compactor`` and ``order`` say how. ``attempt`` is the number of the compaction begun last, ``token`` tells whose
+    it is; none with a lower number can still finish.
+    """
+
+    ledger: str = ""
+    upto: str = "0:-1"
+    compactor: str = ""
+    order: str = ""
+    attempt: int = 0
+    token: str = ""
 
 
 class SegmentDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

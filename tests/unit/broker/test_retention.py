@@ -43,7 +43,7 @@ def test_what_is_acknowledged_goes_by_age_or_by_size(limits: dict[str, int], kep
     assert first_to_keep(_facts(), _rule(**limits)) == kept, "a topic without subscriptions follows retention alone"
 
 
-@pytest.mark.parametrize("bound", ["readable", "acknowledged", "replayed"])
+@pytest.mark.parametrize("bound", ["readable", "acknowledged", "replayed", "compacted"])
 @pytest.mark.parametrize(("at", "kept"), [(Position(1, 0), 1), (Position(1, 1), 2), (Position(2, 0), 2)])
 def test_whole_ledgers_below_every_bound(bound: str, at: Position, kept: int) -> None:
     """One message that is undecided, unacknowledged or may be replayed keeps its ledger and those behind it."""

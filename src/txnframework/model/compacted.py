@@ -1,0 +1,70 @@
+"""
+The stored form of an entry of a compacted ledger: what was kept of an entry of the segment, and where that stands.
+
+::
+
+    magic    4 bytes   b"TXCP"
+    version  1 byte    1
+    header   4 bytes   length of what follows, little-endian, then JSON: position of the entry in the segment, number of
+                       its messages, and which of them were kept
+    entry              the kept messages, as ``model.entries`` stores them
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from txnframework.errors import CorruptEntry, UnknownFormat
+from txnframework.model.entries import EntryMessage, EntryView, encode_entry
+from txnframework.model.ids import Branch
+from txnframework.model.positions import Position
+
+MAGIC = b"TXCP"
+VERSION = 1
+_FIXED = len(MAGIC) + 1 + 4
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedEntry:
+    """The messages that were kept of an entry at ``position``, with their batch indexes; it had ``batch_size``."""
+
+    position: Position
+    batch_size: int
+    producer: str
+    branch: Branch | None
+    messages: tuple[tuple[int, EntryMessage], ...]
+
+
+class _Header(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    position: str
+    size: int
+    indexes: list[int]
+
+
+def encode_compacted(entry: CompactedEntry) -> bytes:
+    """Return the stored form; at least one message was kept."""
+    indexes = [index for index, _ in entry.messages]
+    header = msgspec.json.encode(_Header(position=str(entry.position), size=entry.batch_size, indexes=indexes))
+    data = encode_entry([message for _, message in entry.messages], entry.producer, entry.branch)
+    return b"".join((MAGIC, bytes((VERSION,)), len(header).to_bytes(4, "little"), header, data))
+
+
+def decode_compacted(data: bytes, at: Position) -> CompactedEntry:
+    """Return the entry stored at ``at`` of a compacted ledger; CorruptEntry or UnknownFormat where it is not one."""
+    if data[: len(MAGIC)] != MAGIC or len(data) < _FIXED:
+        raise CorruptEntry(at, "it is not an entry of a compacted ledger")
+    if data[len(MAGIC)] != VERSION:
+        raise UnknownFormat(f"entry {at} of a compacted ledger", data[len(MAGIC)])
+    end = _FIXED + int.from_bytes(data[len(MAGIC) + 1 : _FIXED], "little")
+    try:
+        header = msgspec.json.decode(data[_FIXED:end], type=_Header)
+        position = Position.parse(header.position)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise CorruptEntry(at, str(error)) from error
+    view = EntryView(data[end:], at)
+    if view.count != len(header.indexes):
+        raise CorruptEntry(at, f"it names {len(header.indexes)} messages and holds {view.count}")
+    messages = tuple(zip(header.indexes, view.messages(), strict=True))
+    return CompactedEntry(position, header.size, view.producer, view.branch, messages)

@@ -1,0 +1,361 @@
+"""Behaviour 13: compaction drops aborted messages and keeps committed ones, in commit order where asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txnframework import Client, Compactor, DecidedMessage, LatestByKey
+from txnframework.errors import (
+    CommitOrderUnknown,
+    Fenced,
+    InvalidInput,
+    OutcomeUnknown,
+    TopicNotFound,
+    Unavailable,
+)
+from txnframework.model import KeyRange
+from txnframework.testing.clock import VirtualEnvironment
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+
+class Everything(Compactor):
+    """Keeps all that it is shown."""
+
+    name = "everything"
+
+    def keeps(self, message: DecidedMessage) -> bool:
+        return True
+
+
+async def send(client: Client, *pairs: tuple[bytes, bytes], txn: Any = None) -> None:
+    producer = await client.producer("prices")
+    for key, value in pairs:
+        await producer.send(value, key=key, txn=txn)
+
+
+async def compacted(client: Client) -> list[bytes]:
+    async with await client.reader("prices", compacted=True) as reader:
+        return [message.value async for message in reader]
+
+
+async def ledgers(client: Client) -> int:
+    return len(await client.host.ledgers.list_names("compacted:", "", 100))
+
+
+def test_the_latest_of_each_key_that_counts(stores: Stores) -> None:
+    """Aborted and open messages are never looked at; what came after the compaction is read from the topic."""
+
+    async def work() -> None:
+        async with stores.open() as client, stores.open() as elsewhere:
+            await client.create_topic("prices")
+            producer = await client.producer("prices")
+            await producer.send(b"no key")
+            await send(client, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", b"1"))
+            async with client.transaction() as txn:
+                await send(client, (b"b", b"2"), txn=txn)
+            lost = client.transaction()
+            await lost.begin()
+            await send(client, (b"a", b"aborted"), txn=lost)
+            await lost.abort()
+            await send(client, (b"c", b""))
+            still_open = client.transaction()
+            await still_open.begin()
+            await send(client, (b"b", b"open"), txn=still_open)
+            await send(client, (b"d", b"behind"))
+            await client.compact("prices")
+            assert await compacted(elsewhere) == [b"no key", b"2", b"2"]
+            await still_open.commit()
+            assert await compacted(elsewhere) == [b"no key", b"2", b"2", b"open", b"behind"]
+            await elsewhere.compact("prices")
+            async with await client.reader("prices", compacted=True) as reader:
+                messages = [message async for message in reader]
+            assert [message.value for message in messages] == [b"no key", b"2", b"open", b"behind"]
+            async with await client.reader("prices") as reader:
+                originals = {message.id: message async for message in reader}
+            assert len(originals) == 9
+            for message in messages:
+                original = originals[message.id]
+                assert (original.key, original.value, original.txn_id) == (message.key, message.value, message.txn_id)
+            assert await ledgers(client) == 1
+            assert [topic.name for topic in await client.topics.list()] == ["prices"]
+
+    stores.run(work())
+
+
+def test_one_message_of_a_batch(stores: Stores) -> None:
+    """It keeps its place in the batch, and so its id; producers, headers and times are as they were."""
+
+    async def work() -> None:
+        async with stores.open(client={"linger_ms": 20}) as client:
+            await client.create_topic("prices")
+
+            class Second(Compactor):
+                name = "second"
+
+                def keeps(self, message: DecidedMessage) -> bool:
+                    return message.message.value == b"2"
+
+            async with await client.producer("prices") as producer:
+                sent = await producer.send_many([b"1", b"2", b"3"])
+            await client.compact("prices", Second)
+            async with await client.reader("prices", compacted=True) as reader:
+                (message,) = [message async for message in reader]
+            assert message.id == sent[1]
+            async with await client.reader("prices") as reader:
+                assert message in [message async for message in reader]
+
+    stores.run(work())
+
+
+def test_in_the_order_of_commits(memory: Stores) -> None:
+    """By the time of the commit, as long as the outcomes are kept; later a clear refusal instead of another order."""
+
+    async def work() -> None:
+        clock = memory.environment = VirtualEnvironment()
+        async with memory.open(transactions={"retention_ms": 1_000, "max_clock_skew_ms": 0}) as client:
+            await client.create_topic("prices")
+            first, second, third = (client.transaction() for _ in range(3))
+            for txn, value in ((first, b"1"), (second, b"2"), (third, b"aborted")):
+                await txn.begin()
+                await send(client, (b"k", value), txn=txn)
+            await clock.advance(10)
+            await second.commit()
+            await third.abort()
+            await clock.advance(10)
+            await send(client, (b"k", b"plain"))
+            await clock.advance(10)
+            await first.commit()
+            await client.compact("prices", Everything, order="commit")
+            assert await compacted(client) == [b"2", b"plain", b"1"]
+            await client.compact("prices", order="commit")
+            assert await compacted(client) == [b"1"]
+            await client.compact("prices", LatestByKey)
+            assert await compacted(client) == [b"1"], "it goes on from what was kept"
+            coordinator = await client.host.coordinator()
+            for txn in (first, second, third):
+                await coordinator.settle(txn.id)
+            await clock.advance(100_000)
+            await coordinator.collect(clock.now_ms())
+            with pytest.raises(CommitOrderUnknown, match="too long ago"):
+                await client.compact("prices", order="commit")
+            assert await compacted(client) == [b"1"]
+            with pytest.raises(InvalidInput, match="'position' or 'commit'"):
+                await client.compact("prices", order="time")  # type: ignore[arg-type]
+
+    memory.run(work())
+
+
+def test_trimming_waits_for_compaction(stores: Stores) -> None:
+    """What was compacted once is trimmed as far as it was compacted, so that its readers find no gap."""
+
+    async def work() -> None:
+        async with stores.open(retention={"time_ms": 0}) as client:
+            await client.create_topic("prices")
+            opened = await client.host.segment(str((await client.layout("prices")).name_of(0)))
+            await send(client, (b"a", b"1"), (b"b", b"1"))
+            await client.compact("prices")
+            await opened.ledger.roll()
+            await send(client, (b"a", b"2"))
+            await opened.ledger.roll()
+            await client.host.upkeep.round()
+            assert await stores.read(client, "prices") == [b"2"]
+            assert await compacted(client) == [b"1", b"1", b"2"]
+            await client.compact("prices")
+            await client.host.upkeep.round()
+            assert await stores.read(client, "prices") == []
+            assert await compacted(client) == [b"1", b"2"]
+            await send(client, (b"a", b"3"))
+            with pytest.raises(CommitOrderUnknown, match="trimmed"):
+                await client.compact("prices", order="commit")
+
+    stores.run(work())
+
+
+def test_over_splits_and_a_reader_that_follows(stores: Stores) -> None:
+    """Each segment on its own, parents first; then everything that comes."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("prices")
+            await send(client, (b"a", b"1"), (b"a", b"2"))
+            await client.split("prices", 0)
+            await send(client, (b"a", b"3"), (b"a", b"4"))
+            await client.compact("prices")
+            await send(client, (b"a", b"5"))
+            async with await client.reader("prices", compacted=True, follow=True) as reader:
+                found = [await anext(messages) for messages in [aiter(reader)] for _ in range(3)]
+            assert [message.value for message in found] == [b"2", b"4", b"5"]
+            for options in ({"start": "latest"}, {"isolation": "read_uncommitted"}):
+                with pytest.raises(InvalidInput):
+                    await client.reader("prices", compacted=True, **options)
+
+    stores.run(work())
+
+
+def test_a_reader_of_what_was_compacted_anew_is_told(stores: Stores) -> None:
+    """What it was reading is gone; it says so instead of going on elsewhere."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("prices")
+            await send(client, *((b"%d" % number, b"1") for number in range(150)))
+            await client.compact("prices")
+            async with await client.reader("prices", compacted=True) as reader:
+                messages = aiter(reader)
+                await anext(messages)
+                await client.compact("prices")
+                with pytest.raises(Unavailable, match="compacted anew"):
+                    async for _ in messages:
+                        pass
+            assert len(await compacted(client)) == 150
+
+    stores.run(work())
+
+
+def test_deleting_takes_it_along(stores: Stores) -> None:
+    """Ledger and record go with the topic; of a name that returns, the number of the attempt stays."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            for _ in range(2):
+                await client.create_topic("persistent://public/default/prices")
+                assert await stores.read(client, "persistent://public/default/prices", compacted=True) == []
+                async with await client.producer("persistent://public/default/prices") as producer:
+                    await producer.send(b"1")
+                await client.compact("persistent://public/default/prices")
+                assert await stores.read(client, "persistent://public/default/prices", compacted=True) == [b"1"]
+                await client.delete_topic("persistent://public/default/prices")
+                assert await ledgers(client) == 0
+            await client.create_topic("prices")
+            await send(client, (b"a", b"1"))
+            await client.compact("prices")
+            await client.delete_topic("prices")
+            assert await ledgers(client) == 0
+            page = await client.host.metadata.scan(KeyRange("/compacted/", "/compacted0"), 10)
+            assert ["persistent" in record.key.path for record in page.records] == [True]
+            with pytest.raises(TopicNotFound):
+                await client.compact("prices")
+
+    stores.run(work())
+
+
+class _Dies(Exception):
+    """The process is gone."""
+
+
+class Dying:
+    """Wraps a store: lets so many changes pass, then each one fails, with or without being applied."""
+
+    def __init__(self, store: Any, budget: list[int], applied: bool) -> None:
+        self._store, self._budget, self._applied = store, budget, applied
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name not in ("put", "delete", "create"):
+            return found
+
+        async def change(*args: Any) -> Any:
+            if self._budget[0] > 0:
+                self._budget[0] -= 1
+                return await found(*args)
+            if self._applied:
+                await found(*args)
+            raise _Dies
+
+        return change
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_crash_at_any_step(memory: Stores, applied: bool) -> None:
+    """Readers find what was there before or what came of it, never a gap; the next attempt leaves one ledger."""
+
+    async def work() -> None:
+        async with memory.open() as client, memory.open() as other:
+            await client.create_topic("prices")
+            await send(client, (b"a", b"0"))
+            await client.compact("prices")
+            compacting: Any = client.host.compacting
+            died, steps = True, 0
+            while died:
+                await send(client, (b"a", b"%d" % (steps + 1)))
+                budget = [steps]
+                compacting._store = Dying(client.host.metadata, budget, applied)
+                compacting._ledgers = Dying(client.host.ledgers, budget, applied)
+                died = False
+                try:
+                    await client.compact("prices")
+                except _Dies:
+                    died = True
+                assert (await compacted(other))[-1] == b"%d" % (steps + 1)
+                await other.compact("prices")
+                assert await compacted(other) == [b"%d" % (steps + 1)]
+                assert await ledgers(other) == 1
+                steps += 1
+            assert steps > 4
+
+    memory.run(work())
+
+
+def test_the_later_of_two_compactions_counts(memory: Stores) -> None:
+    """The earlier one is fenced, whenever it goes on, and takes nothing away from the later one."""
+
+    async def work() -> None:
+        async with memory.open() as client, memory.open() as other:
+            await client.create_topic("prices")
+            await send(client, (b"a", b"1"), (b"a", b"2"))
+            for step in ("_write", "_switch", "_remove"):
+                compacting: Any = client.host.compacting
+                original = getattr(compacting, step)
+
+                async def late(*args: Any, original: Any = original) -> Any:
+                    await other.compact("prices")
+                    return await original(*args)
+
+                setattr(compacting, step, late)
+                with pytest.raises(Fenced):
+                    await client.compact("prices")
+                setattr(compacting, step, original)
+                assert await compacted(client) == [b"2"]
+                await client.compact("prices")
+                assert (await compacted(client), await ledgers(client)) == ([b"2"], 1)
+
+    memory.run(work())
+
+
+def test_lost_replies(memory: Stores) -> None:
+    """It is repeated; its own switch is not mistaken for somebody else's."""
+
+    async def work() -> None:
+        async with memory.open(client={"retry_delay_ms": 1}) as client:
+            await client.create_topic("prices")
+            await send(client, (b"a", b"0"), (b"b", b"0"))
+            for steps in range(0, 60, 2):
+                await send(client, (b"a", b"%d" % steps))
+                await _compact_cut(client, steps)
+                await client.compact("prices")
+                assert await compacted(client) == [b"0", b"%d" % steps]
+                assert await ledgers(client) == 1
+
+    memory.run(work())
+
+
+async def _compact_cut(client: Client, steps: int) -> None:
+    """Compact, and lose the connections after so many steps of the loop."""
+    compacting = asyncio.ensure_future(client.compact("prices"))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    backends: tuple[Any, ...] = (client.host.metadata, client.host.ledgers)
+    for backend in backends:
+        backend.cut()
+    await asyncio.sleep(0)
+    for backend in backends:
+        backend.restore()
+    try:
+        await compacting
+    except (Unavailable, OutcomeUnknown):
+        return
