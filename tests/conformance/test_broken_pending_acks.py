@@ -19,6 +19,7 @@ from txnframework.model.records import AckOperation
 from txnframework.plugin import Provider, SubscriptionContext
 from txnframework.testing import PendingAckSuite, WorldHarness
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
+from txnframework_metadata._ack_records import AckRecords
 from txnframework_metadata._operations import forget, read_header
 from txnframework_metadata._overlap import Verdict
 from txnframework_metadata._pending_ack import MetadataPendingAcks
@@ -183,8 +184,14 @@ def _with(operation: StoredOperation, **changes: Any) -> StoredOperation:
 class MixesSubscriptions(MetadataPendingAcks):
     """Settles for every subscription of the segment."""
 
-    def _is_mine(self, operation: StoredOperation) -> bool:
-        return isinstance(operation.document, AckOperation)
+    def __init__(self, context: SubscriptionContext) -> None:
+        super().__init__(context)
+
+        class OfAll(AckRecords):
+            def has(self, operation: StoredOperation) -> bool:
+                return isinstance(operation.document, AckOperation)
+
+        self._standing = OfAll(context.store, self.segment, self.subscription, 100)
 
 
 class KeepsTheFirstRecord(MetadataPendingAcks):
@@ -255,7 +262,7 @@ class ComparesLikeWithLike(MetadataPendingAcks):
 
     async def _same_kind(self, request: AckRequest, verdict: Verdict) -> bool:
         kinds = {ack.cumulative for ack in request.acks}
-        operations = (await self._operations_by_txn()).get(verdict.other, [])  # type: ignore[arg-type]
+        operations = (await self._standing.by_txn()).get(verdict.other, [])  # type: ignore[arg-type]
         documents = [one.document for one in operations]
         return any(isinstance(one, AckOperation) and one.cumulative in kinds for one in documents)
 
@@ -274,7 +281,7 @@ class StopsAtDoneOnes(MetadataPendingAcks):
 
     async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
         verdict, doubles = await super()._look(request, stored)
-        for txn_id in await self._operations_by_txn():
+        for txn_id in await self._standing.by_txn():
             header = await read_header(self._store, txn_id)
             ended = header is not None and header.transaction.state is State.COMMITTED
             if ended and request.acks[0].cumulative:
@@ -315,7 +322,7 @@ class ForgetsEverybody(MetadataPendingAcks):
 
     async def settle(self, ended: Transaction) -> None:
         await super().settle(ended)
-        for operations in (await self._operations_by_txn()).values():
+        for operations in (await self._standing.by_txn()).values():
             for one in operations:
                 await self._store.delete(one.record.key, Expect.ANY)
 
@@ -324,7 +331,7 @@ class SettlesOnce(MetadataPendingAcks):
     """Fails when there is nothing to settle."""
 
     async def settle(self, ended: Transaction) -> None:
-        if not any(self._is_mine(one) for one in (await self._operations_by_txn()).get(ended.txn_id, [])):
+        if not any(self._standing.has(one) for one in (await self._standing.by_txn()).get(ended.txn_id, [])):
             raise Unavailable("nothing to settle")
         await super().settle(ended)
 
@@ -346,7 +353,7 @@ class ForgetsOnDoubt(MetadataPendingAcks):
     """Takes a lost reply for a reason to give up."""
 
     async def settle(self, ended: Transaction) -> None:
-        operations = (await self._operations_by_txn()).get(ended.txn_id, [])
+        operations = (await self._standing.by_txn()).get(ended.txn_id, [])
         try:
             for one in operations:
                 await self._store.delete(one.record.key, Expect.ANY)
@@ -389,7 +396,7 @@ class SettlesLater(MetadataPendingAcks):
     """Leaves to others what has ended."""
 
     async def recover(self) -> PendingAcks:
-        found = (await self._operations_by_txn()).keys()
+        found = (await self._standing.by_txn()).keys()
         headers = {one: await read_header(self._store, one) for one in found}
         still = {one for one, header in headers.items() if _is_open(header)}
         return PendingAcks(dict.fromkeys(still, ()), {})
@@ -403,7 +410,7 @@ class BelievesHeaders(MetadataPendingAcks):
     """Fails where a header is gone."""
 
     async def recover(self) -> PendingAcks:
-        for txn_id in await self._operations_by_txn():
+        for txn_id in await self._standing.by_txn():
             if await read_header(self._store, txn_id) is None:
                 raise TransactionNotFound(txn_id)
         return await super().recover()
@@ -414,7 +421,7 @@ class ForgetsWhatTimedOut(MetadataPendingAcks):
 
     async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
         mine = {one.record.key.path for one in stored}
-        for operations in (await self._operations_by_txn()).values():
+        for operations in (await self._standing.by_txn()).values():
             if any(one.record.key.path not in mine for one in operations):
                 return Verdict("something is there"), []
         return await super()._look(request, stored)
@@ -449,7 +456,7 @@ class RepeatsInVain(MetadataPendingAcks):
     """Refuses what may have been recorded."""
 
     async def add(self, request: AckRequest) -> None:
-        held = (await self._operations_by_txn()).get(request.branch.txn_id)
+        held = (await self._standing.by_txn()).get(request.branch.txn_id)
         if held and self.__dict__.get("lost"):
             raise TransactionConflict(request.branch.txn_id, "recorded")
         await super().add(request)
