@@ -85,6 +85,33 @@ def test_aborted_acks_past_the_maximum(stores: Stores, kind: str) -> None:
     stores.run(work())
 
 
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
+def test_a_consumer_that_fails_again_and_again(stores: Stores, kind: str) -> None:
+    """Leaving without an acknowledgment counts, for what was seen; a consumer that comes later here goes on from it."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await prepared(client, b"bad", b"unseen")
+            rule = DeadLetter(redeliveries_max=2)
+            counts = []
+            for _ in range(3):
+                async with await client.consumer("orders", "billing", type=kind, start="earliest") as consumer:
+                    message = await consumer.receive(timeout_ms=10_000)
+                    counts.append((message.value, message.redelivery_count))
+            assert counts == [(b"bad", 0), (b"bad", 1), (b"bad", 2)]
+            consumer = await client.consumer("orders", "billing", type=kind, dead_letter=rule)
+            unseen = await consumer.receive(timeout_ms=10_000)
+            assert (unseen.value, unseen.redelivery_count) == (b"unseen", 0)
+            await _until_there(client, consumer)
+            await consumer.seek("earliest")
+            again = await consumer.receive(timeout_ms=10_000)
+            assert (again.value, again.redelivery_count) == (b"bad", 0)
+            await consumer.close()
+            assert [letter.value for letter in await letters(client)] == [b"bad"]
+
+    stores.run(work())
+
+
 def test_nacked_messages_and_a_topic_of_a_name(stores: Stores) -> None:
     """Negative acknowledgments count like aborts; the topic may be one that is there and is used by others."""
 

@@ -12,11 +12,12 @@ from txnframework.broker._backlog import Lag, SegmentLag
 from txnframework.broker._compactors import Compactor, DecidedMessage, LatestByKey
 from txnframework.broker._cursors import StoredCursor
 from txnframework.broker._decided import Order
-from txnframework.broker._deliveries import HeldMessage, acks_of
+from txnframework.broker._deliveries import HeldMessage
 from txnframework.broker._dispatch_parts import Delivery, Joining, Listener
 from txnframework.broker._dispatches import Attached, Dispatches, Place
 from txnframework.broker._dispatching import SegmentDispatch
 from txnframework.broker._host import Host, open_host
+from txnframework.broker._open_acks import acks_of
 from txnframework.broker._segments import OpenSegment, SegmentSubscription, dispatching_lease
 from txnframework.broker._serving import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker._subscribing import Start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework.broker._deliveries import OpenAcks
+from txnframework.broker._open_acks import OpenAcks
 from txnframework.broker._segments import SegmentSubscription
 from txnframework.model.acks import AckState, AckStatus
 from txnframework.model.cursor import state_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from txnframework.broker._deliveries import Deliveries, HeldMessage, acks_of
+from txnframework.broker._deliveries import Deliveries, HeldMessage
+from txnframework.broker._open_acks import acks_of
 from txnframework.broker._plain_acks import PlainAcks
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError
 from txnframework.interfaces import IPendingAckStore

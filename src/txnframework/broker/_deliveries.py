@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from txnframework.model.acks import Ack, AckState, PendingAck
+from txnframework.broker._open_acks import OpenAcks
+from txnframework.model.acks import AckState
 from txnframework.model.cursor import Cursor, state_of
 from txnframework.model.dispatching import Candidate
 from txnframework.model.entries import EntryMessage
@@ -54,29 +55,6 @@ class HeldMessage:
     delivery: int = 0
 
 
-class OpenAcks:
-    """The acknowledgments that open transactions hold, as a look at the store found them."""
-
-    def __init__(self, pending: Mapping[TxnID, tuple[PendingAck, ...]]) -> None:
-        # Messages by their own positions, whole batches by those of their entries: a look-up costs the same, however
-        # many of one batch were acknowledged one by one.
-        self._single: dict[Position, PendingAck] = {}
-        self._cumulative: list[PendingAck] = []
-        for one in (ack for acks in pending.values() for ack in acks):
-            if one.ack.cumulative:
-                self._cumulative.append(one)
-            else:
-                self._single.update((position, one) for position in _positions_of(one.ack))
-
-    def __bool__(self) -> bool:
-        return bool(self._single or self._cumulative)
-
-    def holder(self, position: Position) -> PendingAck | None:
-        """Return the acknowledgment that covers a message, if there is one."""
-        found = self._single.get(position) or self._single.get(position.entry)
-        return found or next((one for one in self._cumulative if _reaches(one.ack, position)), None)
-
-
 class Deliveries:
     """The messages that were read and are not done, in reading order."""
 
@@ -86,6 +64,8 @@ class Deliveries:
         self._delivered: Counter[int] = Counter()
         # Like _delivered, and what is being acknowledged besides.
         self._outstanding: Counter[int] = Counter()
+        # How often messages were delivered that are still to be read.
+        self._earlier: dict[Position, int] = {}
         self._looks = 0
         self._made = 0
 
@@ -116,6 +96,11 @@ class Deliveries:
         """Return the consumers that something was delivered to and is not done, acknowledged or not."""
         return frozenset(self._outstanding)
 
+    def redeliveries(self) -> dict[Position, int]:
+        """Return how often messages that are not done were delivered, those that never were left out."""
+        held = {one.position: one.redeliveries for one in self._held.values() if one.redeliveries}
+        return {**self._earlier, **held}
+
     def delivered_to(self, consumer: int) -> tuple[Position, ...]:
         """Return the positions that a consumer has and did not acknowledge, in order."""
         return tuple(sorted(one.position for one in self._held.values() if _has(one, consumer)))
@@ -142,8 +127,13 @@ class Deliveries:
 
     # -- events ---------------------------------------------------------------------------------------
 
+    def remember(self, earlier: Mapping[Position, int]) -> None:
+        """Messages that were delivered so often before are still to be read."""
+        self._earlier.update(earlier)
+
     def read(self, held: HeldMessage, cursor: Cursor, pending: OpenAcks) -> None:
         """Take in a message that was read; it is dropped at once if it is done."""
+        held.redeliveries = self._earlier.pop(held.position, 0)
         if held.position in self._held or state_of(cursor, held.position) is AckState.DELETED:
             return
         self._held[held.position] = held
@@ -174,12 +164,16 @@ class Deliveries:
                 returned.append(position)
         return returned
 
-    def orphan(self, consumer: int) -> None:
-        """A consumer is gone: what it has goes to others, also what it acknowledges, should that come to nothing."""
+    def orphan(self, consumer: int, unseen: frozenset[Position] = frozenset()) -> None:
+        """
+        A consumer is gone: what it has goes to others, also what it acknowledges, should that come to nothing.
+
+        What is in ``unseen`` never came before the user's eyes.
+        """
         for held in self._held.values():
             if held.consumer == consumer:
                 if held.standing is Standing.DELIVERED:
-                    held.redeliveries += 1
+                    held.redeliveries += held.position not in unseen
                     self._set(held, Standing.WAITING)
                 held.consumer = None
         self._outstanding.pop(consumer, None)
@@ -230,6 +224,7 @@ class Deliveries:
         self._waiting.clear()
         self._delivered.clear()
         self._outstanding.clear()
+        self._earlier.clear()
         return gone
 
     def look(self) -> int:
@@ -301,30 +296,3 @@ def _take_one(counts: Counter[int], consumer: int) -> None:
 
 def _has(held: HeldMessage, consumer: int) -> bool:
     return held.standing is Standing.DELIVERED and held.consumer == consumer
-
-
-def _positions_of(ack: Ack) -> tuple[Position, ...]:
-    """Return what an individual acknowledgment names: messages by their batch indexes, or a whole entry."""
-    entry = ack.position.entry
-    if ack.batch_indexes is None:
-        return (ack.position,)
-    return tuple(Position(entry.ledger_id, entry.entry_id, index) for index in sorted(ack.batch_indexes))
-
-
-def _reaches(ack: Ack, position: Position) -> bool:
-    """Return whether a cumulative acknowledgment covers a message."""
-    at = ack.position
-    return position.entry < at.entry or (position.entry == at.entry and (at.batch_index < 0 or position <= at))
-
-
-def acks_of(positions: Iterable[tuple[Position, int]]) -> tuple[Ack, ...]:
-    """Return individual acknowledgments of messages given with their batch sizes: one for each entry, in order."""
-    indexes: dict[Position, set[int]] = {}
-    sizes: dict[Position, int] = {}
-    for position, size in positions:
-        indexes.setdefault(position.entry, set()).add(position.batch_index)
-        sizes[position.entry] = size
-    return tuple(
-        Ack(entry, sizes[entry], None if len(found) >= sizes[entry] else frozenset(found))
-        for entry, found in sorted(indexes.items())
-    )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from txnframework.broker._dispatch_parts import DispatchParts, Joining, Listener
 from txnframework.broker._dispatching import SegmentDispatch
+from txnframework.broker._redeliveries import RememberedRedeliveries
 from txnframework.broker._segments import dispatching_lease
+from txnframework.config import SubscriptionsSection
 from txnframework.errors import Closed, Conflict, LeaseHeld, SubscriptionOwnedElsewhere, TxnFrameworkError
 from txnframework.interfaces import IMetadataStore
 from txnframework.model.positions import Position
@@ -46,10 +49,12 @@ class Dispatches:
         store: IMetadataStore,
         parts: Callable[[Place], Awaitable[DispatchParts]],
         found_pending: Callable[[], None],
+        bounds: SubscriptionsSection,
     ) -> None:
         self._store = store
         self._parts = parts
         self._found_pending = found_pending
+        self._remembered = RememberedRedeliveries(bounds.redelivery_counts_max)
         self._open: dict[tuple[str, str], SegmentDispatch] = {}
         # One change at a time for each of them: a consumer must not attach to what the last one is just closing.
         self._changing: dict[tuple[str, str], asyncio.Lock] = {}
@@ -112,10 +117,13 @@ class Dispatches:
             )
         except LeaseHeld as held:
             raise SubscriptionOwnedElsewhere(place.segment, place.subscription, held.holder) from held
-        dispatch = SegmentDispatch(parts, lease)
+        key = (place.segment, place.subscription)
+        earlier = self._remembered.take(key)
+        dispatch = SegmentDispatch(parts, lease, earlier)
         try:
             await dispatch.start()
         except BaseException:
+            self._remembered.keep(key, earlier)
             await dispatch.close()
             raise
         if dispatch.has_pending_acks:
@@ -125,7 +133,6 @@ class Dispatches:
     async def _close(self, key: tuple[str, str], dispatch: SegmentDispatch) -> None:
         if self._open.get(key) is dispatch:
             del self._open[key]
-        try:
+        with suppress(TxnFrameworkError):  # the lease ends with the session, if it could not be given back
             await dispatch.close()
-        except TxnFrameworkError:
-            return  # the lease ends with the session, if it could not be given back
+        self._remembered.keep(key, dispatch.redeliveries)

@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from txnframework.broker._acknowledging import Acknowledging, Sized
 from txnframework.broker._attached import AttachedConsumers
-from txnframework.broker._deliveries import Deliveries, HeldMessage, OpenAcks
+from txnframework.broker._deliveries import Deliveries, HeldMessage
 from txnframework.broker._dispatch_parts import DispatchParts, Joining, Listener
 from txnframework.broker._looking import Looking
+from txnframework.broker._open_acks import OpenAcks
 from txnframework.broker._plain_acks import PlainAcks
 from txnframework.broker._reading_ahead import ReadingAhead
+from txnframework.broker._redeliveries import Redeliveries
 from txnframework.broker._waiting import first_of
 from txnframework.errors import Closed, LeaseLost, OutcomeUnknown, Unavailable
 from txnframework.interfaces import ILease
@@ -31,7 +33,7 @@ class SegmentDispatch:
     owner that was paused and comes back can only fail.
     """
 
-    def __init__(self, parts: DispatchParts, lease: ILease) -> None:
+    def __init__(self, parts: DispatchParts, lease: ILease, earlier: Redeliveries) -> None:
         self.subscription_type = parts.subscription_type
         self.segment = parts.segment.name
         self.drained = False
@@ -43,6 +45,7 @@ class SegmentDispatch:
         self.incarnation = 0
         self._parts = parts
         self._lease = lease
+        self._earlier = earlier
         self._deliveries = Deliveries()
         self._reading = ReadingAhead(parts.segment, self._deliveries, parts.bounds.read_entries_max)
         self._consumers = AttachedConsumers(
@@ -94,6 +97,11 @@ class SegmentDispatch:
         """Whether open transactions held messages when the stores were looked at last."""
         return bool(self._open_acks)
 
+    @property
+    def redeliveries(self) -> Redeliveries:
+        """How often what is not done was delivered, for the dispatch that comes after this one."""
+        return Redeliveries(self.incarnation, self._deliveries.redeliveries())
+
     # -- consumers ------------------------------------------------------------------------------------
 
     @property
@@ -120,7 +128,7 @@ class SegmentDispatch:
             if had is not None and self._consumers:
                 await self.return_delivered(consumer_id, None, lambda: unseen)
         finally:
-            self._deliveries.orphan(consumer_id)
+            self._deliveries.orphan(consumer_id, unseen)
             # All of it waits again, first in order, or a transaction holds it: the dispatcher may go on behind it.
             await self._parts.dispatcher.released(had or frozenset())
             self._wake.set()
@@ -238,6 +246,8 @@ class SegmentDispatch:
         """Forget everything and read from the cursor on: it is the first look, or someone sought."""
         freed = self._deliveries.clear()
         self.incarnation = cursor.incarnation
+        self._deliveries.remember(self._earlier.under(cursor))
+        self._earlier = Redeliveries()
         self._reading.begin_at(cursor.mark_delete)
         self.drained = self.done = False
         self._consumers.tell(lambda listener: listener.reset())

@@ -111,7 +111,7 @@ class Host:
         self.sweeps = Sweeps(
             lambda: self._coordinators.values(), environment, config.transactions, self.sessions.abort_orphans
         )
-        self.dispatches = Dispatches(metadata, self._dispatch_parts, self._abort_orphans_soon)
+        self.dispatches = Dispatches(metadata, self._dispatch_parts, self._abort_orphans_soon, config.subscriptions)
         self.upkeep = Upkeep(metadata, environment, config, self._tend)
         self.backlog = Backlog(metadata, self._visit, config.subscriptions.read_entries_max)
         self.compacting = Compacting(metadata, ledgers, self._visit, self._coordinator_of, environment)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from txnframework.broker._deliveries import Deliveries, HeldMessage, OpenAcks
+from txnframework.broker._deliveries import Deliveries, HeldMessage
+from txnframework.broker._open_acks import OpenAcks
 from txnframework.broker._segments import OpenSegment
 from txnframework.errors import EntryTrimmed
 from txnframework.model.cursor import Cursor

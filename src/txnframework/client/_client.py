@@ -150,7 +150,7 @@ class Client:
         :param priority: lower numbers come first, among the consumers of one process, where the type minds it.
         :param stand_by: where another process dispatches, or the one consumer of an exclusive subscription is here,
             wait until it has left or died and take over, instead of raising; also after losing a lease. ``failover``
-            does unless told otherwise. How often messages were delivered before is not known after a take-over.
+            does unless told otherwise. A process that takes over does not know how often messages were delivered.
         :param dead_letter: where messages go that would be redelivered too often; without it, they come for ever.
         :raises ConsumerBusy: its type takes one consumer only, and it has one.
         :raises SubscriptionOwnedElsewhere: another process dispatches it.

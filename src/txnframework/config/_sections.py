@@ -238,6 +238,10 @@ class SubscriptionsSection(Section, frozen=True, kw_only=True):
     redelivery_delay_ms: Annotated[
         int, Meta(ge=0, description="How long a negatively acknowledged message waits for its redelivery.")
     ] = 1_000
+    redelivery_counts_max: Annotated[
+        int,
+        Meta(ge=0, description="Of how many messages a process remembers the redeliveries while it has no consumer."),
+    ] = 10_000
 
 
 class Config(Section, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from txnframework.broker._deliveries import Deliveries, HeldMessage, OpenAcks, Standing, acks_of
+from txnframework.broker._deliveries import Deliveries, HeldMessage, Standing
+from txnframework.broker._open_acks import OpenAcks, acks_of
 from txnframework.model import Ack, Branch, PendingAck, Position, State, TxnID
 from txnframework.model.cursor import Cursor
 from txnframework.model.entries import EntryMessage

@@ -1,0 +1,59 @@
+"""Acknowledgments as sets: those that open transactions hold, and those of messages that stand in one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from txnframework.model.acks import Ack, PendingAck
+from txnframework.model.ids import TxnID
+from txnframework.model.positions import Position
+
+
+class OpenAcks:
+    """The acknowledgments that open transactions hold, as a look at the store found them."""
+
+    def __init__(self, pending: Mapping[TxnID, tuple[PendingAck, ...]]) -> None:
+        # Messages by their own positions, whole batches by those of their entries: a look-up costs the same, however
+        # many of one batch were acknowledged one by one.
+        self._single: dict[Position, PendingAck] = {}
+        self._cumulative: list[PendingAck] = []
+        for one in (ack for acks in pending.values() for ack in acks):
+            if one.ack.cumulative:
+                self._cumulative.append(one)
+            else:
+                self._single.update((position, one) for position in _positions_of(one.ack))
+
+    def __bool__(self) -> bool:
+        return bool(self._single or self._cumulative)
+
+    def holder(self, position: Position) -> PendingAck | None:
+        """Return the acknowledgment that covers a message, if there is one."""
+        found = self._single.get(position) or self._single.get(position.entry)
+        return found or next((one for one in self._cumulative if _reaches(one.ack, position)), None)
+
+
+def _positions_of(ack: Ack) -> tuple[Position, ...]:
+    """Return what an individual acknowledgment names: messages by their batch indexes, or a whole entry."""
+    entry = ack.position.entry
+    if ack.batch_indexes is None:
+        return (ack.position,)
+    return tuple(Position(entry.ledger_id, entry.entry_id, index) for index in sorted(ack.batch_indexes))
+
+
+def _reaches(ack: Ack, position: Position) -> bool:
+    """Return whether a cumulative acknowledgment covers a message."""
+    at = ack.position
+    return position.entry < at.entry or (position.entry == at.entry and (at.batch_index < 0 or position <= at))
+
+
+def acks_of(positions: Iterable[tuple[Position, int]]) -> tuple[Ack, ...]:
+    """Return individual acknowledgments of messages given with their batch sizes: one for each entry, in order."""
+    indexes: dict[Position, set[int]] = {}
+    sizes: dict[Position, int] = {}
+    for position, size in positions:
+        indexes.setdefault(position.entry, set()).add(position.batch_index)
+        sizes[position.entry] = size
+    return tuple(
+        Ack(entry, sizes[entry], None if len(found) >= sizes[entry] else frozenset(found))
+        for entry, found in sorted(indexes.items())
+    )
