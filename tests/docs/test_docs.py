@@ -69,6 +69,11 @@ def test_a_configured_client_opens_what_its_file_names(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere" / "txn.db").exists()
 
 
+def test_a_bad_message_is_given_up(tmp_path: Path) -> None:
+    said = run(tmp_path, str(ROOT / "docs" / "examples" / "dead_letters.py")).splitlines()
+    assert said[-2:] == ["delivery 3 of three apples, or four", "given up after 3 deliveries"]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):

@@ -136,3 +136,22 @@ def test_a_message_that_may_stand_is_not_said_to_have_failed(memory: Stores, alo
             assert await memory.read(client, SEGMENT) == [b"m"]
 
     memory.run(work())
+
+
+def test_closing_waits_for_sends_that_wait_for_room(stores: Stores) -> None:
+    """Everything that was sent before the close is stored, however few may be in flight at a time."""
+
+    async def work() -> None:
+        async with stores.open(client={"sends_in_flight_max": 2}) as client:
+            await client.create_topic("orders", segments=2)
+            producer = await client.producer("orders")
+            values = [b"%d" % number for number in range(20)]
+            sends = [asyncio.ensure_future(producer.send(value)) for value in values]
+            await asyncio.sleep(0)
+            await producer.close()
+            assert all(send.done() for send in sends)
+            assert sorted(await stores.read(client, "orders")) == sorted(values)
+            with pytest.raises(Closed):
+                await producer.send(b"late")
+
+    stores.run(work())
