@@ -7,49 +7,41 @@ from contextlib import asynccontextmanager
 
 from txnframework.broker._background import Background
 from txnframework.broker._backlog import Backlog
-from txnframework.broker._belonging import check_belonging, check_cursor
+from txnframework.broker._belonging import check_belonging
 from txnframework.broker._compacting import Compacting
 from txnframework.broker._coordinators import ServedCoordinator
-from txnframework.broker._cursors import StoredCursor
 from txnframework.broker._deadlines import Deadlines
 from txnframework.broker._dispatch_parts import DispatchParts
 from txnframework.broker._dispatches import Dispatches, Place
 from txnframework.broker._election import Election
 from txnframework.broker._once import OpenedOnce
+from txnframework.broker._opening import Opening, open_ledgers, open_metadata
 from txnframework.broker._participants import HostParticipants
-from txnframework.broker._plain_buffer import PlainBuffer
-from txnframework.broker._plain_pending_acks import PlainPendingAcks
 from txnframework.broker._segments import OpenSegment, SegmentSubscription
-from txnframework.broker._serving import DomainPlugins, NoPlugins, plugins_of
+from txnframework.broker._serving import DomainPlugins, NoPlugins
 from txnframework.broker._sessions import Sessions
 from txnframework.broker._shares import CoordinatorShare
 from txnframework.broker._sweeps import Sweeps
 from txnframework.broker._topics import Topics
 from txnframework.broker._trimming import Trimming
 from txnframework.broker._upkeep import Upkeep
-from txnframework.config import Config, DomainSection, redact_url, store_name
+from txnframework.config import Config, DomainSection, redact_url
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.errors import Closed, LedgerNotFound
 from txnframework.interfaces import (
     ILedgerStore,
-    IManagedLedger,
     IMetadataStore,
-    IPendingAckStore,
-    ITransactionBuffer,
     ITransactionCoordinator,
 )
 from txnframework.model.ids import LOG_FAMILY, LOG_FAMILY_BIT, TxnID
 from txnframework.model.layout import from_record
-from txnframework.model.names import TopicName, topic_of
+from txnframework.model.names import TopicName
 from txnframework.model.records import TopicRecord
 from txnframework.model.transactions import Transaction
 from txnframework.plugin import (
     CoordinatorContext,
     DispatcherContext,
     PluginRegistry,
-    SegmentContext,
-    StoreContext,
-    SubscriptionContext,
     load_plugins,
 )
 
@@ -70,9 +62,9 @@ async def open_host(
     """
     registry = registry or load_plugins()
     environment = environment or SystemEnvironment()
-    metadata = await _open_metadata(config, registry, environment)
+    metadata = await open_metadata(config, registry, environment)
     try:
-        ledgers = await _open_ledgers(config, registry, environment, metadata.identity)
+        ledgers = await open_ledgers(config, registry, environment, metadata.identity)
         try:
             await check_belonging(metadata, ledgers, redact_url(config.metadata.url), redact_url(config.ledger.url))
         except BaseException:
@@ -105,6 +97,7 @@ class Host:
         self.environment = environment
         self.metadata = metadata
         self.ledgers = ledgers
+        self._opening = Opening(config, registry, environment, metadata, ledgers, self._coordinator)
         self.topics = Topics(metadata, ledgers, self.segment, self._coordinator_of, self._let_go_of)
         self.participants = HostParticipants(self.segment, self.subscription, self.topics.deleting.is_deleted)
         self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
@@ -136,7 +129,7 @@ class Host:
     def shares_transactions(self, *names: str) -> bool:
         """Return whether one transaction of this host can take part in all of these topics or segments."""
         own = self.config.domains.segment.coordinator
-        served = map(self._plugins_of, names)
+        served = map(self._opening.plugins_of, names)
         return all(isinstance(one, DomainPlugins) and one.coordinator.name == own for one in served)
 
     async def segment(self, name: str) -> OpenSegment:
@@ -241,16 +234,13 @@ class Host:
             await self.sessions.abort(coordinator, txn_id)
 
     async def _open_segment(self, name: str) -> OpenSegment:
-        # Looked up before anything is opened: a domain that lacks some plugins says so and leaves nothing behind.
-        plugins = self._plugins_of(name)
-        ledger = await self.ledgers.open(name)
-        try:
-            buffer = await self._open_buffer(name, ledger, plugins)
-            await buffer.recover()
-        except BaseException:
-            await ledger.close()
-            raise
-        return OpenSegment(name, ledger, buffer, name_may_return=name == str(topic_of(name)))
+        opened = await self._opening.segment(name)
+        if self.config.transactions.sweep:
+            self.upkeep.start()  # where there are no transactions there is no coordinator to begin it with
+        return opened
+
+    async def _open_subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
+        return await self._opening.subscription(topic, name, await self.segment(segment))
 
     @asynccontextmanager
     async def _visit(self, name: str) -> AsyncIterator[OpenSegment]:
@@ -268,7 +258,7 @@ class Host:
 
     async def _coordinator_of(self, name: str) -> ITransactionCoordinator | None:
         """Return the coordinator of a topic's or segment's transactions; None: it is served without."""
-        plugins = self._plugins_of(name)
+        plugins = self._opening.plugins_of(name)
         return None if isinstance(plugins, NoPlugins) else await self._coordinator(plugins.coordinator.name)
 
     async def _let_go_of(self, name: str) -> None:
@@ -295,50 +285,6 @@ class Host:
             return
         await self._trimming.trim(layout, self.config.retention_of(f"{topic.tenant}/{topic.namespace}"))
 
-    async def _open_buffer(
-        self, name: str, ledger: IManagedLedger, plugins: DomainPlugins | NoPlugins
-    ) -> ITransactionBuffer:
-        if isinstance(plugins, NoPlugins):
-            if self.config.transactions.sweep:
-                self.upkeep.start()  # there may never be a coordinator to begin it with
-            return PlainBuffer(ledger, plugins.reason)
-        provider = plugins.buffer
-        context = SegmentContext(
-            name,
-            ledger,
-            self.ledgers,
-            self.metadata,
-            await self._coordinator(plugins.coordinator.name),
-            self.environment,
-            self.registry.decode_options(provider, self.config.buffers.get(provider.name, {})),
-            self.config.transactions,
-        )
-        return await self.registry.open(provider, context)
-
-    async def _open_subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
-        plugins = self._plugins_of(segment)
-        cursor = StoredCursor(self.metadata, topic, segment, name)
-        await check_cursor(cursor, (await self.segment(segment)).ledger)
-        return SegmentSubscription(topic, name, segment, cursor, await self._open_pending_acks(cursor, plugins))
-
-    async def _open_pending_acks(self, cursor: StoredCursor, plugins: DomainPlugins | NoPlugins) -> IPendingAckStore:
-        if isinstance(plugins, NoPlugins):
-            return PlainPendingAcks(cursor.segment, cursor.subscription, self.metadata, plugins.reason)
-        provider = plugins.pending_acks
-        context = SubscriptionContext(
-            cursor.topic,
-            cursor.segment,
-            cursor.subscription,
-            cursor,
-            self.ledgers,
-            self.metadata,
-            await self._coordinator(plugins.coordinator.name),
-            self.environment,
-            self.registry.decode_options(provider, self.config.pending_acks.get(provider.name, {})),
-            self.config.transactions,
-        )
-        return await self.registry.open(provider, context)
-
     async def _dispatch_parts(self, place: Place) -> DispatchParts:
         kind = place.subscription_type
         provider = self.registry.dispatcher(kind)
@@ -355,25 +301,6 @@ class Host:
             bounds=self.config.subscriptions,
         )
 
-    def _plugins_of(self, name: str) -> DomainPlugins | NoPlugins:
-        """Return what serves a segment: by its topic's domain, and its namespace's overrides."""
-        topic = topic_of(name)
-        return plugins_of(self.config.domain(f"{topic.tenant}/{topic.namespace}", topic.domain), self.registry)
-
     def _require_open(self) -> None:
         if self._closed:
             raise Closed("the host was closed")
-
-
-async def _open_metadata(config: Config, registry: PluginRegistry, environment: Environment) -> IMetadataStore:
-    provider = registry.metadata_store(store_name(config.metadata.url))
-    options = registry.decode_options(provider, config.metadata.options)
-    return await registry.open(provider, StoreContext(config.metadata.url, environment, options))
-
-
-async def _open_ledgers(
-    config: Config, registry: PluginRegistry, environment: Environment, identity: str
-) -> ILedgerStore:
-    provider = registry.ledger_store(store_name(config.ledger.url))
-    options = registry.decode_options(provider, config.ledger.options)
-    return await registry.open(provider, StoreContext(config.ledger.url, environment, options, identity))
