@@ -238,6 +238,26 @@ class ReadsWithoutBytes(Row):
         return super().read(entries, replace(limit, bytes=1 << 40))
 
 
+class TellsOfTrimmedLedgers(Row):
+    """Counts among the ledgers that are left those that are gone."""
+
+    def trim(self, ledger_id: int, aborted: Any) -> int:
+        before = super().ledgers(-1, 100)
+        first = super().trim(ledger_id, aborted)
+        self.gone = [one for one in before if one.ledger_id < first]
+        return first
+
+    def ledgers(self, after: int, items_max: int) -> Any:
+        return (*getattr(self, "gone", ()), *super().ledgers(after, items_max))
+
+
+class CountsMessagesAsEntries(Row):
+    """Tells how many entries a ledger has where messages are asked for."""
+
+    def ledgers(self, after: int, items_max: int) -> Any:
+        return tuple(replace(one, messages=one.entries) for one in super().ledgers(after, items_max))
+
+
 class MovesItsTailBack(Row):
     """Computes the tail from what is left."""
 
@@ -328,6 +348,8 @@ LEDGERS = [
     (ReplacesBlindly, "test_racing_replacements", {}),
     (HidesTrimming, "test_reading_what_was_trimmed", {}),
     (ReadsWithoutBytes, "test_read_limits", {}),
+    (TellsOfTrimmedLedgers, "test_ledgers", {}),
+    (CountsMessagesAsEntries, "test_ledgers", {}),
     (MovesItsTailBack, "test_trimmed_to_the_end", {}),
 ]
 

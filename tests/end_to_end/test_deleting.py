@@ -322,3 +322,24 @@ def test_a_segment_that_is_only_missing_is_not_taken_for_deleted(memory: Stores)
                 await memory.read(other, "orders")
 
     memory.run(work())
+
+
+def test_a_split_under_way_leaves_no_ledger_of_a_deleted_topic(memory: Stores) -> None:
+    """Its process finds that the topic is gone, and removes the children that it made too late."""
+
+    async def work() -> None:
+        async with memory.open() as client, memory.open() as other:
+            await client.create_topic("orders")
+            topics: Any = client.topics
+            make = topics._make_children
+
+            async def late(*args: Any) -> None:
+                await other.delete_topic("orders")
+                await make(*args)
+
+            topics._make_children = late
+            with pytest.raises(TopicNotFound):
+                await client.split("orders", 0)
+            assert await client.host.ledgers.list_names("segment://", "", 10) == ()
+
+    memory.run(work())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from txnframework import Client
 from txnframework.errors import Unavailable
-from txnframework.model import Ack, LedgerSummary, Position, ProcessedRange, TopicName
+from txnframework.model import Ack, KeyRange, LedgerSummary, Position, ProcessedRange, TopicName, paths
 from txnframework.testing.clock import VirtualEnvironment
 
 if TYPE_CHECKING:
@@ -206,3 +208,105 @@ def test_a_segment_that_cannot_be_trimmed_keeps_no_other_from_it(memory: Stores)
             assert await memory.read(client, "one") == []
 
     memory.run(work())
+
+
+def test_a_topic_without_transactions(stores: Stores) -> None:
+    """A persistent topic is trimmed like any other, also where every process comes anew."""
+
+    async def work() -> None:
+        topic = "persistent://public/default/orders"
+        async with stores.open() as client:
+            await client.create_topic(topic)
+            async with await client.producer(topic) as producer:
+                for number in range(50):
+                    await producer.send(b"%d" % number)
+            await (await client.host.segment(topic)).ledger.roll()
+        async with stores.open(retention=AT_ONCE) as client:
+            await client.host.upkeep.round()
+            assert await stores.read(client, topic) == []
+
+    stores.run(work())
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_process_that_dies_while_it_trims(memory: Stores, applied: bool) -> None:
+    """Others go on, whatever it has done: what is acknowledged goes, what is not stays, with its abort records."""
+
+    async def one(steps: int) -> bool:
+        topic = f"orders-{steps}"
+        clock = memory.environment = VirtualEnvironment()
+        sections: Any = {
+            "retention": AT_ONCE | {"interval_ms": 10_000_000},
+            "transactions": {"abort_retention_ms": 1_000, "max_clock_skew_ms": 0, "sweep_interval_ms": 10_000_000},
+        }
+        async with memory.open(**sections) as client, memory.open(**sections) as other:
+            await client.create_topic(topic)
+            consumer = await client.consumer(topic, "billing", start="earliest")
+            producer = await client.producer(topic)
+            for value in (b"1", b"2"):
+                lost = client.transaction()
+                await lost.begin()
+                sent = await producer.send(b"lost", txn=lost)
+                await lost.abort()
+                await (await client.host.coordinator()).settle(lost.id)
+                await producer.send(value)
+                await (await client.host.segment(sent.segment)).ledger.roll()
+            await consumer.ack(await consumer.receive())
+            await consumer.close()
+            opened: Any = await client.host.segment(sent.segment)
+            budget = [steps]
+            opened.buffer._trimming._ledger = _Dying(opened.ledger, budget, applied)
+            opened.buffer._trimming._store = _Dying(client.host.metadata, budget, applied)
+            died = False
+            for _ in range(2):
+                try:
+                    await client.host.upkeep.round()
+                except _Dies:
+                    died = True
+                assert await memory.read(other, topic) in ([b"1", b"2"], [b"2"])
+                await clock.advance(1_000)
+            store = client.host.metadata
+            await (await store.acquire_lease("upkeep with trimming", store.session)).release()
+            for _ in range(3):
+                await other.host.upkeep.round()
+                await clock.advance(1_000)
+            assert await memory.read(other, topic) == [b"2"]
+            page = await other.host.metadata.scan(KeyRange("/txn-aborted/", "/txn-aborted0"), 100)
+            left = [record.key.path for record in page.records]
+            assert [paths.abort_record_of(path)[1] for path in left] == [sent.position.ledger_id]
+            await other.delete_topic(topic, force=True)
+            return died
+
+    async def work() -> None:
+        steps = 0
+        while await one(steps):
+            steps += 1
+        assert steps > 2
+
+    memory.run(work())
+
+
+class _Dies(Exception):
+    """The process is gone."""
+
+
+class _Dying:
+    """Wraps a store or ledger: lets so many changes pass, then each one fails, with or without being applied."""
+
+    def __init__(self, wrapped: Any, budget: list[int], applied: bool) -> None:
+        self._wrapped, self._budget, self._applied = wrapped, budget, applied
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._wrapped, name)
+        if name not in ("put", "delete", "trim"):
+            return found
+
+        async def change(*args: Any) -> Any:
+            if self._budget[0] > 0:
+                self._budget[0] -= 1
+                return await found(*args)
+            if self._applied:
+                await found(*args)
+            raise _Dies
+
+        return change

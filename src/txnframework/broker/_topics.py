@@ -11,7 +11,7 @@ from txnframework.broker._cas import ATTEMPTS_MAX
 from txnframework.broker._deleting import Deleting
 from txnframework.broker._layouts import StoredLayouts, restless
 from txnframework.broker._subscribing import Start, Subscribing
-from txnframework.errors import InvalidName, TopicExists, TopicNotFound, VersionMismatch
+from txnframework.errors import InvalidName, LedgerNotFound, TopicExists, TopicNotFound, VersionMismatch
 from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator, IWatch
 from txnframework.model import paths, records
 from txnframework.model.layout import (
@@ -153,18 +153,22 @@ class Topics:
 
     async def finish_changes(self, topic: TopicName) -> Layout:
         """Carry out every change that was planned and is not done; return the layout then."""
-        for _ in range(ATTEMPTS_MAX):
-            layout, version = await self._layouts.load(topic)
-            changes = planned_changes(layout)
-            if not changes:
-                return layout
-            await self._make_children(layout, layout.segments[changes[0][0]].children)
-            for parent in changes[0]:
-                opened = await self._segment(str(layout.name_of(parent)))
-                await opened.ledger.seal()
-            # A subscription that came in the meantime changed the layout, so this is refused and its cursors are made
-            # in the next round.
-            await self._layouts.put_if(finish_change(layout, changes[0]), version)
+        made: set[str] = set()
+        try:
+            for _ in range(ATTEMPTS_MAX):
+                layout, version = await self._layouts.load(topic)
+                changes = planned_changes(layout)
+                if not changes:
+                    return layout
+                await self._carry_out(layout, changes[0], made)
+                # A subscription that came in the meantime changed the layout, so this is refused and its cursors are
+                # made in the next round.
+                await self._layouts.put_if(finish_change(layout, changes[0]), version)
+        except TopicNotFound:
+            # Deleted meanwhile: the children may have been made after their turn to be removed.
+            for name in made:
+                await self._ledgers.delete(name)
+            raise
         raise restless(topic, ATTEMPTS_MAX)
 
     async def subscribe(self, topic: TopicName, name: str, start: Start = "latest") -> None:
@@ -199,6 +203,19 @@ class Topics:
             if await self._layouts.put_if(planned, version):
                 return await self.finish_changes(topic)
         raise restless(topic, ATTEMPTS_MAX)
+
+    async def _carry_out(self, layout: Layout, parents: tuple[int, ...], made: set[str]) -> None:
+        """Make the children of a planned change, noting them in ``made``, and seal the parents."""
+        children = layout.segments[parents[0]].children
+        made.update(str(layout.name_of(child)) for child in children)
+        await self._make_children(layout, children)
+        try:
+            for parent in parents:
+                opened = await self._segment(str(layout.name_of(parent)))
+                await opened.ledger.seal()
+        except LedgerNotFound:
+            await self._layouts.load(layout.topic)  # which tells if the topic was deleted
+            raise
 
     async def _make_children(self, layout: Layout, children: tuple[int, ...]) -> None:
         """Make ledgers and cursors of segments that do not take writes yet."""
