@@ -6,23 +6,17 @@ from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.testing import (
     Belonging,
     BufferSuite,
-    CoordinatorSuite,
     Disconnecting,
     LedgerStoreSuite,
     MetadataStoreSuite,
-    PendingAckSuite,
     Processes,
     WorldHarness,
 )
-from txnframework_metadata.plugin import (
-    txnframework_buffers,
-    txnframework_coordinators,
-    txnframework_pending_ack_stores,
-)
+from txnframework_metadata.plugin import txnframework_buffers, txnframework_coordinators
 from txnframework_sql.testing import SESSION_TTL_MS, SqlLedgerHarness, SqlMetadataHarness
 
 # What makes a file imports it, and each of these tests makes one.
-MIGRATIONS = ("alembic.command", "alembic.runtime.migration", "txnframework_sql.migrations.versions.rev_0001")
+MIGRATIONS = ("alembic.command", "alembic.config")
 
 
 class SqlMetadataProcesses(Processes[IMetadataStore], Disconnecting[IMetadataStore]):
@@ -53,28 +47,19 @@ class TestSqlLedgerStoreAcrossProcesses(LedgerStoreSuite):
 
 
 class MetadataFamilyAcrossProcesses(WorldHarness):
-    """Coordinator, buffer and pending acknowledgments ``metadata`` over stores that are other processes."""
+    """
+    Coordinator and buffer ``metadata`` over stores that are other processes.
+
+    The buffer lives by what other processes do; the other roles decide by what the suites of the stores hold.
+    """
 
     stores = SqlMetadataProcesses
     ledgers = SqlLedgerProcesses
     (coordinator,) = txnframework_coordinators()
     (buffer,) = txnframework_buffers()
-    (pending_acks,) = txnframework_pending_ack_stores()
 
 
 class TestMetadataBufferAcrossProcesses(BufferSuite):
     """ITransactionBuffer of the metadata family."""
-
-    harness = MetadataFamilyAcrossProcesses
-
-
-class TestMetadataCoordinatorAcrossProcesses(CoordinatorSuite):
-    """ITransactionCoordinator and IApplicationCoordinator of the metadata family."""
-
-    harness = MetadataFamilyAcrossProcesses
-
-
-class TestMetadataPendingAcksAcrossProcesses(PendingAckSuite):
-    """IPendingAckStore of the metadata family."""
 
     harness = MetadataFamilyAcrossProcesses
