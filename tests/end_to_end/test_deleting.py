@@ -173,7 +173,7 @@ def test_a_namespace(stores: Stores) -> None:
 
     async def work() -> None:
         async with stores.open() as client:
-            for topic in ("orders", "invoices", "topic://public/other/orders"):
+            for topic in ("orders", "persistent://public/default/orders", "topic://public/other/orders"):
                 await client.create_topic(topic)
             consumer = await client.consumer("orders", "billing")
             await consumer.close()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from txnframework import Client
 from txnframework.errors import Unavailable
-from txnframework.model import Ack, KeyRange, LedgerSummary, Position, ProcessedRange, TopicName, paths
+from txnframework.model import Ack, KeyRange, LedgerSummary, Position, ProcessedRange, TopicName, paths, records
 from txnframework.testing.clock import VirtualEnvironment
 
 if TYPE_CHECKING:
@@ -208,6 +209,28 @@ def test_a_segment_that_cannot_be_trimmed_keeps_no_other_from_it(memory: Stores)
             assert await memory.read(client, "one") == []
 
     memory.run(work())
+
+
+def test_several_trim_at_once(stores: Stores) -> None:
+    """The lease only saves work: what two processes do at the same time is done once."""
+
+    async def work() -> None:
+        async with stores.open(retention=AT_ONCE) as client, stores.open(retention=AT_ONCE) as other:
+            await client.create_topic("orders")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            await send_rolled(client, "orders", *(b"%d" % number for number in range(20)))
+            for _ in range(15):
+                await consumer.ack(await consumer.receive())
+            topic = TopicName.parse("orders")
+            record = await client.host.metadata.get(paths.topic_key(topic))
+            assert record is not None
+            document = records.decode(records.TopicRecord, record)
+            await asyncio.gather(*(one.host.upkeep._tend(topic, document) for one in (client, other, client)))
+            assert await stores.read(other, "orders") == [b"%d" % number for number in range(15, 20)]
+            assert await stores.receive(consumer, 5) == [b"%d" % number for number in range(15, 20)]
+            await consumer.close()
+
+    stores.run(work())
 
 
 def test_a_topic_without_transactions(stores: Stores) -> None:

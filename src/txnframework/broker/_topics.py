@@ -97,11 +97,11 @@ class Topics:
         What was deleted when this fails stays so; repeat it.
         """
         names = await self.list(tenant, namespace)
-        if not force:
-            for name in names:
+        for name in () if force else names:
+            with contextlib.suppress(TopicNotFound):  # somebody else deleted it meanwhile, as below
                 await self.deleting.require_unused(await self.layout(name))
         for name in names:
-            with contextlib.suppress(TopicNotFound):  # somebody else deleted it meanwhile
+            with contextlib.suppress(TopicNotFound):
                 await self.delete(name, force=force)
 
     async def layout(self, topic: TopicName) -> Layout:
