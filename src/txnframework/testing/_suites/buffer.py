@@ -6,13 +6,14 @@ from typing import ClassVar
 
 from txnframework.testing._suites._buffer.announcing import AnnouncementRules, PlanRules
 from txnframework.testing._suites._buffer.recovery import RecoveryRules
+from txnframework.testing._suites._buffer.steps import StepRules
 from txnframework.testing._suites._buffer.visibility import VisibilityRules
 from txnframework.testing._suites._buffer.writes import WriteRules
 from txnframework.testing.harness import Harness
 from txnframework.testing.world import World
 
 
-class BufferSuite(RecoveryRules, PlanRules, AnnouncementRules, WriteRules, VisibilityRules):
+class BufferSuite(StepRules, RecoveryRules, PlanRules, AnnouncementRules, WriteRules, VisibilityRules):
     """Every rule of a buffer: subclass as ``TestX(BufferSuite)`` and name the harness, a ``WorldHarness``."""
 
     harness: ClassVar[type[Harness[World]]]

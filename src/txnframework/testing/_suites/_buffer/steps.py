@@ -1,0 +1,248 @@
+"""Rules of what happens between two steps of a call: ends, kills, other processes, lost replies; and of waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from txnframework.errors import OutcomeUnknown, TransactionConflict, TransactionNotFound, Unavailable
+from txnframework.model import Appended, Position, Transaction
+from txnframework.testing._suites._buffer._case import (
+    BufferRules,
+    abort,
+    begin,
+    commit,
+    held_up,
+    kill,
+    send,
+    send_sequence,
+    visible,
+)
+from txnframework.testing.world import World
+
+
+async def answered(sending: Awaitable[object]) -> bool | None:
+    """Return whether a send succeeded; None if nobody knows."""
+    try:
+        await sending
+    except (TransactionConflict, TransactionNotFound):
+        return False
+    except OutcomeUnknown:
+        return None
+    return True
+
+
+async def settle_all(world: World, ended: list[Transaction]) -> None:
+    """Settle one after the other."""
+    for one in ended:
+        await world.buffer.settle(one)
+
+
+class StepRules(BufferRules):
+    """What is told is true, and what is decided stays so, whatever happens between two steps."""
+
+    async def test_waiting_reads_nothing(self) -> None:
+        """
+        Who waits, behind an open transaction or at the end, takes no step to the stores while nothing changes.
+
+        If this fails, check that ``advanced`` waits for a watch or an announcement, and asks nobody in a loop.
+        """
+        async with self.data.open() as world:
+            txn = await begin(world)
+            await send(world, "inside", txn)
+            for _ in range(2):
+                beyond = await world.buffer.max_read_position()
+                async with self.started(world.buffer.advanced(beyond)) as waiting:
+                    before = world.line.steps
+                    for _ in range(5):
+                        await self.data.settle()
+                    assert world.line.steps == before
+                    assert not waiting.done()
+                await commit(world, txn)
+
+    async def test_killed_while_sending(self) -> None:
+        """
+        Killed at any step of a send, what stands is undecided while the transaction is open, and gone with its abort.
+
+        If this fails, check that the intent is durable before the entry is appended.
+        """
+        async with self.data.open() as survivor:
+            step, reached = 0, True
+            while reached:
+                step += 1
+                txn = await begin(survivor)
+                async with (
+                    self.data.open() as world,
+                    held_up(world.line, step, send(world, "inside", txn)) as (task, reached),
+                ):
+                    await kill(world, task)
+                async with self.data.open() as fresh:
+                    assert await visible(fresh) == [], f"undecided and visible, killed at step {step}"
+                await abort(survivor, txn)
+                await self.forget_ended(survivor)
+                assert await visible(survivor) == []
+
+    async def test_ended_while_sending(self) -> None:
+        """A send whose transaction is aborted, or committed without its branch, between two steps is never visible."""
+        async with self.data.open() as world, self.data.open() as other:
+            for end in (abort, commit):
+                step, reached = 0, True
+                while reached:
+                    step += 1
+                    txn = await begin(other)
+                    sending = answered(send(world, "inside", txn, branch=5))
+                    async with held_up(world.line, step, sending) as (task, reached):
+                        ended = await end(other, txn)
+                        await other.buffer.settle(ended)
+                        await self.forget_ended(other)
+                        world.line.restore()
+                        await task
+                    await self.forget_ended(other)
+                    async with self.data.open() as fresh:
+                        for process in (world, other, fresh):
+                            assert await visible(process) == [], f"ended at step {step}"
+
+    async def test_settled_while_reading(self) -> None:
+        """
+        Whatever ends, is settled and forgotten between two steps of a reader, what was aborted is not shown.
+
+        If this fails, check the order: the tail, then the operations, then their headers, then the abort records.
+        """
+        expected: list[str] = []
+        async with self.data.open() as other:
+            step, reached = 0, True
+            while reached:
+                step += 1
+                kept, dropped = await begin(other), await begin(other)
+                await send(other, f"kept {step}", kept)
+                await send(other, "dropped", dropped)
+                async with self.data.open() as fresh:
+                    async with held_up(fresh.line, step, visible(fresh)) as (task, reached):
+                        await other.buffer.settle(await abort(other, dropped))
+                        await other.buffer.settle(await commit(other, kept))
+                        await self.forget_ended(other)
+                        fresh.line.restore()
+                        found = await task
+                    after = [*expected, f"kept {step}"]
+                    assert found in (expected, after), f"held up at step {step}"
+                    assert await visible(fresh) == await visible(other) == after
+                expected = after
+
+    async def test_written_while_reading(self) -> None:
+        """
+        What an open transaction writes between two steps of a reader is not shown, nor what stands behind it.
+
+        If this fails, check that the last confirmed position is taken before the operations are scanned.
+        """
+        async with self.data.open() as other:
+            step, reached = 0, True
+            while reached:
+                step += 1
+                txn = await begin(other)
+                async with self.data.open() as fresh:
+                    async with held_up(fresh.line, step, visible(fresh)) as (task, reached):
+                        await send(other, "inside", txn)
+                        await send(other, "behind", txn)
+                        fresh.line.restore()
+                        assert await task == [], f"written at step {step}"
+                    assert await visible(fresh) == []
+                await other.buffer.settle(await abort(other, txn))
+
+    async def test_killed_while_settling(self) -> None:
+        """
+        Killed at any step of settling, and whoever forgets the transaction then, what was aborted is never visible.
+
+        If this fails, check the order: the abort record first, then the operation is deleted.
+        """
+        expected: list[str] = []
+        async with self.data.open() as survivor:
+            step, reached = 0, True
+            while reached:
+                step += 1
+                kept, dropped = await begin(survivor), await begin(survivor)
+                await send(survivor, f"kept {step}", kept)
+                await send(survivor, "lost", kept, 6)
+                await send(survivor, "dropped", dropped)
+                ended = [await abort(survivor, dropped), await commit(survivor, kept)]
+                expected.append(f"kept {step}")
+                async with (
+                    self.data.open() as world,
+                    held_up(world.line, step, settle_all(world, ended)) as (task, reached),
+                ):
+                    await kill(world, task)
+                await self.forget_ended(survivor)
+                async with self.data.open() as fresh:
+                    for process in (survivor, fresh):
+                        assert await visible(process) == expected, f"killed at step {step}"
+
+    async def test_lost_reply_while_sending(self) -> None:
+        """A send whose reply was lost at any write is confirmed or unknown; sent again, it is visible exactly once."""
+        expected: list[str] = []
+        async with self.data.open() as other:
+            for write in (1, 2, 3):
+                for in_transaction in (True, False):
+                    async with self.data.open() as world:
+                        txn = await begin(other) if in_transaction else None
+                        sequence = 2 * write + in_transaction
+                        world.line.lose(write)
+                        told = await answered(send_sequence(world, sequence, txn))
+                        world.line.restore()
+                        assert told is not False
+                        again: Appended = await send_sequence(other if told is None else world, sequence, txn)
+                        assert again.duplicate or told is None
+                        if txn is not None:
+                            await commit(other, txn)
+                    expected.append(f"s{sequence}")
+            assert await visible(other) == expected
+
+    async def test_cut_off_while_sending(self) -> None:
+        """Cut off at any write, a send that may stand is OutcomeUnknown: Unavailable only if nothing was appended."""
+        async with self.data.open() as other:
+            for write in (1, 2, 3):
+                before = await other.ledger.tail()
+                async with self.data.open() as world:
+                    world.line.cut_at(write)
+                    told: bool | None = True
+                    try:
+                        told = await answered(send(world, "plain"))
+                    except Unavailable:
+                        told = False
+                    world.line.restore()
+                is_there = (await other.ledger.tail()).last_confirmed > before.last_confirmed
+                assert told is None or told is is_there
+
+    async def test_rolled_over_while_sending(self) -> None:
+        """A send that meets a roll-over at any step is written to the next ledger, and visible once."""
+        expected: list[str] = []
+        async with self.data.open() as world, self.data.open() as other:
+            step, reached = 0, True
+            while reached:
+                step += 1
+                txn = await begin(other)
+                async with held_up(world.line, step, send(world, str(step), txn)) as (task, reached):
+                    await send(other, "plain")
+                    await other.ledger.roll()
+                    world.line.restore()
+                    await task
+                await other.buffer.settle(await commit(other, txn))
+                expected += ["plain", str(step)] if reached else [str(step), "plain"]
+                assert sorted(await visible(world)) == sorted(await visible(other)) == sorted(expected)
+
+    async def test_trimmed_and_forgotten(self) -> None:
+        """After older ledgers were trimmed, what was aborted in those that are left is never visible."""
+        async with self.data.open() as world:
+            for _ in range(2):
+                txn = await begin(world)
+                await send(world, "dropped", txn)
+                last = await send(world, "kept")
+                await abort(world, txn)
+                await world.coordinator.settle(txn)
+                await world.ledger.roll()
+            await self.forget_ended(world)
+            await world.buffer.trim(last.ledger_id)
+            start = Position(last.ledger_id, -1)
+            assert await visible(world, start) == ["kept"]
+            async with self.data.open() as fresh:
+                assert await visible(fresh, start) == ["kept"]
+                await asyncio.gather(*(fresh.buffer.trim(last.ledger_id) for _ in range(2)))
+                assert await visible(fresh, start) == ["kept"]
