@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from txnframework import Client, Consumer, Message, Producer, State
+from txnframework import Client, Consumer, DeadLetter, Message, Producer, State
 from txnframework.errors import (
     InvalidTransactionState,
     LayoutConflict,
@@ -141,5 +141,56 @@ def test_exactly_once_under_faults(memory: Stores, seed: int, kind: str) -> None
                 numbers = [int(message.value) for message in sent if message.key == key]
                 assert numbers == sorted(numbers)
             await consumer.close()
+
+    memory.run(work())
+
+
+LETTERS = "in-transform-DLQ"
+
+
+class Judging(Run):
+    """A run in which odd numbers are never accepted."""
+
+    async def judge(self, memory: Stores, consumer: Consumer, producer: Producer) -> None:
+        while not await self.until_it_works(lambda: self.all_are_somewhere(memory)):
+            try:
+                messages = await consumer.receive_many(messages_max=1, timeout_ms=500)
+            except ReceiveTimeout:
+                await self.until_it_works(consumer.redeliver_unacknowledged)
+                continue
+            if int(messages[0].value) % 2:
+                await self.until_it_works(lambda: consumer.nack(*messages))  # noqa: B023
+            else:
+                await self.transform_some(consumer, producer, messages)
+
+    async def all_are_somewhere(self, memory: Stores) -> bool:
+        client = self.clients[0]
+        return len(await memory.read(client, "out")) + len(await memory.read(client, LETTERS)) >= MESSAGES
+
+
+@pytest.mark.parametrize("kind", ["failover", "key_shared"])
+@pytest.mark.parametrize("seed", range(3))
+def test_dead_letters_under_faults(memory: Stores, seed: int, kind: str) -> None:
+    """Each message is accepted once or given up once, never both; what is never accepted is given up."""
+
+    async def work() -> None:
+        clock = VirtualEnvironment(seed)
+        memory.environment = clock
+        async with memory.open() as first, memory.open() as second:
+            await first.create_topic("in")
+            await first.create_topic("out", segments=2)
+            await first.create_topic(LETTERS)
+            run = Judging(seed, clock, first, second)
+            rule = DeadLetter(redeliveries_max=2)
+            consumer = await second.consumer("in", "transform", start="earliest", type=kind, dead_letter=rule)
+            source, target = await first.producer("in", name="source"), await second.producer("out")
+            noise = [asyncio.ensure_future(one()) for one in (run.let_time_pass, run.cut_connections)]
+            await asyncio.gather(run.send(source), run.judge(memory, consumer, target))
+            await consumer.close()
+            run.over = True
+            await asyncio.gather(*noise)
+            accepted, given_up = await memory.read(first, "out"), await memory.read(first, LETTERS)
+            assert sorted(accepted + given_up) == sorted(b"%d" % number for number in range(MESSAGES))
+            assert not [value for value in accepted if int(value) % 2]
 
     memory.run(work())

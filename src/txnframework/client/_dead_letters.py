@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from txnframework.broker import first_of
 from txnframework.client._messages import Message
 from txnframework.client._retrying import delay_ms
 from txnframework.errors import Closed, Conflict, InvalidInput, OutcomeUnknown, TransactionNotFound, Unavailable
@@ -80,7 +81,7 @@ class DeadLetters:
         self._waiting: deque[Message] = deque()
         self._producers: dict[TopicName, Producer] = {}
         self._task: asyncio.Task[None] | None = None
-        self._closed = False
+        self._closing = asyncio.Event()
 
     def sort_out(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """Return the messages that may be received; move the others soon."""
@@ -88,13 +89,13 @@ class DeadLetters:
         if not letters:
             return messages
         self._waiting += letters
-        if self._task is None and not self._closed and self.error is None:
+        if self._task is None and not self._closing.is_set() and self.error is None:
             self._task = asyncio.ensure_future(self._run())
         return tuple(one for one in messages if one.redelivery_count <= self._rule.redeliveries_max)
 
     async def close(self) -> None:
         """Come to an end with the one that is being moved; others are delivered again to whoever is next."""
-        self._closed = True
+        self._closing.set()
         if self._task is not None:
             await asyncio.wait({self._task})
         for producer in self._producers.values():
@@ -102,7 +103,7 @@ class DeadLetters:
 
     async def _run(self) -> None:
         try:
-            while self._waiting and not self._closed:
+            while self._waiting and not self._closing.is_set():
                 await self._until_moved(self._waiting.popleft())
         except Exception as error:
             self.error = error
@@ -113,12 +114,13 @@ class DeadLetters:
     async def _until_moved(self, message: Message) -> None:
         environment, bounds = self._client.host.environment, self._client.host.config.client
         attempt = 0
-        while not self._closed:
+        while not self._closing.is_set():
             try:
                 await self._move(message)
             except (Unavailable, OutcomeUnknown):
                 # If an earlier attempt was committed after all, the next one finds the message acknowledged.
-                await environment.sleep_until(environment.now_ms() + delay_ms(attempt, bounds))
+                due_ms = environment.now_ms() + delay_ms(attempt, bounds)
+                await first_of(environment.sleep_until(due_ms), self._closing.wait())
                 attempt += 1
             except (Conflict, TransactionNotFound):
                 # It is done, or somebody else has it in hand; otherwise it comes again, and here.
