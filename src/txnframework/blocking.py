@@ -363,6 +363,10 @@ class Client:
         """Write what is to be kept of a topic beside it, for readers with ``compacted=True``."""
         self._loop.run(self._client.compact(topic, compactor, order=order))
 
+    def upkeep(self) -> None:
+        """Trim, collect abort records and finish deletions now."""
+        self._loop.run(self._client.upkeep())
+
     def delete_topic(self, topic: str, *, force: bool = False) -> None:
         """Delete a topic with everything in it."""
         self._loop.run(self._client.delete_topic(topic, force=force))

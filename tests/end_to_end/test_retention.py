@@ -211,6 +211,37 @@ def test_a_segment_that_cannot_be_trimmed_keeps_no_other_from_it(memory: Stores)
     memory.run(work())
 
 
+def test_programs_that_live_for_a_moment(stores: Stores) -> None:
+    """They trim when they are told to, over all topics at once, and the next ones collect the abort records."""
+
+    async def work() -> None:
+        sections: Any = {
+            "retention": AT_ONCE | {"segments_max": 1},
+            "transactions": {"abort_retention_ms": 0, "max_clock_skew_ms": 0},
+        }
+        topics = [f"orders-{number}" for number in range(25)]
+        async with stores.open(**sections) as client:
+            for topic in topics:
+                await client.create_topic(topic)
+            for topic in (topics[0], topics[-1]):
+                lost = client.transaction()
+                await lost.begin()
+                sent = await (await client.producer(topic)).send(b"lost", txn=lost)
+                await lost.abort()
+                await (await client.host.coordinator()).settle(lost.id)
+                await (await client.host.segment(sent.segment)).ledger.roll()
+        for _ in range(2):
+            async with stores.open(**sections) as client:
+                await client.upkeep()
+        async with stores.open(**sections) as client:
+            for topic in (topics[0], topics[-1]):
+                assert [one.entries for one in await ledger_of(client, topic)] == [0]
+            page = await client.host.metadata.scan(KeyRange("/txn-", "/txn."), 100)
+            assert page.records == ()
+
+    stores.run(work())
+
+
 def test_several_trim_at_once(stores: Stores) -> None:
     """The lease only saves work: what two processes do at the same time is done once."""
 

@@ -75,6 +75,12 @@ class Upkeep:
             for record in page.records:
                 seen += await self._try(record)
 
+    async def all_topics(self) -> None:
+        """Tend what no round has come to yet, to the last topic, if no other process does."""
+        await self.round()
+        while self._left:
+            await self.round()
+
     async def _try(self, record: Record) -> int:
         """Tend one topic; return how many segments it has."""
         try:

@@ -297,6 +297,15 @@ class Client:
             if not exist_ok:
                 raise
 
+    async def upkeep(self) -> None:
+        """
+        Trim, collect abort records and finish deletions now, of all topics, unless another process is doing so.
+
+        Clients do it in the background, some of it every ``retention.interval_ms``. This is for programs that do not
+        live for so long.
+        """
+        await self.host.upkeep.all_topics()
+
     async def delete_topic(self, topic: str, *, force: bool = False) -> None:
         """
         Delete a topic with its messages, its subscriptions and what is kept of transactions in it.
