@@ -16,6 +16,7 @@ from txnframework.broker._deliveries import HeldMessage
 from txnframework.broker._dispatch_parts import Delivery, Joining, Listener
 from txnframework.broker._dispatches import Attached, Dispatches, Place
 from txnframework.broker._dispatching import SegmentDispatch
+from txnframework.broker._guarded import GuardedTasks
 from txnframework.broker._host import Host, open_host
 from txnframework.broker._open_acks import acks_of
 from txnframework.broker._segments import OpenSegment, SegmentSubscription, dispatching_lease
@@ -31,6 +32,7 @@ __all__ = [
     "Delivery",
     "Dispatches",
     "DomainPlugins",
+    "GuardedTasks",
     "HeldMessage",
     "Host",
     "Joining",

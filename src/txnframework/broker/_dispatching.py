@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 
 from txnframework.broker._acknowledging import Acknowledging, Sized
 from txnframework.broker._attached import AttachedConsumers
 from txnframework.broker._deliveries import Deliveries, HeldMessage
 from txnframework.broker._dispatch_parts import DispatchParts, Joining, Listener
+from txnframework.broker._guarded import GuardedTasks
 from txnframework.broker._looking import Looking
 from txnframework.broker._open_acks import OpenAcks
 from txnframework.broker._plain_acks import PlainAcks
 from txnframework.broker._reading_ahead import ReadingAhead
 from txnframework.broker._redeliveries import Redeliveries
 from txnframework.broker._waiting import first_of
-from txnframework.errors import Closed, LeaseLost, OutcomeUnknown, Unavailable
+from txnframework.errors import Closed, LeaseLost
 from txnframework.interfaces import ILease
 from txnframework.model.acks import Ack
 from txnframework.model.cursor import Cursor
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
-
-RETRY_DELAY_MS = 100
 
 
 class SegmentDispatch:
@@ -62,7 +61,7 @@ class SegmentDispatch:
         self._acknowledging = Acknowledging(
             self._deliveries, self._plain, parts.subscription.pending_acks, self._finished, self._looking.again
         )
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = GuardedTasks(parts.environment, self._tell_end)
 
     async def start(self) -> None:
         """
@@ -74,7 +73,7 @@ class SegmentDispatch:
         await self._looking.arm(self.segment, subscription.name, subscription.cursor.key)
         await self.refresh()
         for work in (self._pump, self._looking.at_changes, self._looking.at_ends, self._until_lease_lost):
-            self._run(self._guarded(work))
+            self._tasks.start(work)
 
     def drained_by(self, consumer_id: int) -> bool:
         """Return whether all that will ever stand in the segment was delivered, and nobody else has any of it."""
@@ -83,11 +82,7 @@ class SegmentDispatch:
     async def close(self) -> None:
         """Stop and give the lease back; consumers are told; may be repeated."""
         self._tell_end(Closed(f"dispatching of {self.segment} was stopped"))
-        current = asyncio.current_task()
-        tasks = [task for task in self._tasks if task is not current]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
         await self._plain.finish()
         await self._looking.close()
         await self._lease.release()
@@ -173,7 +168,7 @@ class SegmentDispatch:
             await self._parts.environment.sleep_until(due_ms)
             await self.return_delivered(consumer_id, positions, unseen)
 
-        self._run(self._guarded(wait))
+        self._tasks.start(wait)
 
     # -- acknowledging --------------------------------------------------------------------------------
 
@@ -221,7 +216,7 @@ class SegmentDispatch:
 
     def _finished(self, done: Iterable[HeldMessage]) -> None:
         gone = self._deliveries.forget(done)
-        self._run(self._parts.dispatcher.released(gone))
+        self._tasks.start(lambda: self._parts.dispatcher.released(gone))
         self._wake.set()
 
     # -- looking at the stores ------------------------------------------------------------------------
@@ -317,25 +312,8 @@ class SegmentDispatch:
         await self._lease.lost()
         raise LeaseLost(self._lease.key.path)
 
-    def _run(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run ``work``, again after what may pass; anything else ends the dispatch, and its consumers are told why."""
-        while True:
-            try:
-                await work()
-            except (Unavailable, OutcomeUnknown):
-                await self._parts.environment.sleep_until(self._parts.environment.now_ms() + RETRY_DELAY_MS)
-            except Exception as error:
-                self._tell_end(error)
-                return
-            else:
-                return
-
     def _tell_end(self, error: Exception) -> None:
+        """Anything that does not pass ends the dispatch, and its consumers are told why."""
         if self.ended is not None:
             return
         self.ended = error

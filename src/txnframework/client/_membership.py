@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
-from txnframework.broker import Host, Joining, Place, dispatching_lease
+from txnframework.broker import GuardedTasks, Host, Joining, Place, dispatching_lease
 from txnframework.client._feed import Feed, Inbox
 from txnframework.client._terms import Terms
 from txnframework.errors import (
@@ -16,17 +15,13 @@ from txnframework.errors import (
     ConsumerBusy,
     LeaseLost,
     LedgerNotFound,
-    OutcomeUnknown,
     SubscriptionOwnedElsewhere,
     TopicNotFound,
-    Unavailable,
 )
 from txnframework.interfaces import IWatch
 from txnframework.model import paths
 from txnframework.model.layout import Layout, Segment, SegmentState
 from txnframework.model.names import SegmentName, TopicName, parse_name
-
-RETRY_DELAY_MS = 100
 
 
 class Membership:
@@ -57,7 +52,7 @@ class Membership:
         self._wake_consumer = wake
         self._changed = asyncio.Event()
         self._watches: list[IWatch] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = GuardedTasks(host.environment, self._failed)
         self._elsewhere: set[str] = set()
         self._moving: set[str] = set()
 
@@ -69,24 +64,21 @@ class Membership:
             for who stands by.
         :raises ConsumerBusy: the subscription takes one consumer only, and has one; never for who stands by.
         """
-        for topic in dict.fromkeys(target.topic for target in self._targets):
-            watch = await self._host.topics.watch(topic)
-            self._watches.append(watch)
-            self._follow(partial(self._at_layout_changes, topic, watch))
-        await self._load_layouts()
         try:
+            for topic in dict.fromkeys(target.topic for target in self._targets):
+                watch = await self._host.topics.watch(topic)
+                self._watches.append(watch)
+                self._tasks.start(partial(self._at_layout_changes, topic, watch))
+            await self._load_layouts()
             await self._attach_all(first=True)
         except BaseException:
             await self.leave()
             raise
-        self._follow(self._keep_up)
+        self._tasks.start(self._keep_up)
 
     async def leave(self) -> None:
         """Detach from everything; what was not acknowledged goes to others."""
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
         for watch in self._watches:
             await watch.close()
         for feed in self.feeds.values():
@@ -185,7 +177,7 @@ class Membership:
 
     def _wait_for(self, segment: str) -> None:
         self._elsewhere.add(segment)
-        self._follow(partial(self._until_free, segment))
+        self._tasks.start(partial(self._until_free, segment))
 
     async def _step_back(self, feed: Feed, error: Exception) -> None:
         """
@@ -258,23 +250,6 @@ class Membership:
         self._elsewhere.discard(segment)
         self._changed.set()
 
-    def _follow(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        task = asyncio.ensure_future(self._guarded(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run ``work``, again after what may pass; the consumer is told of anything else."""
-        environment = self._host.environment
-        while True:
-            try:
-                await work()
-            except (Unavailable, OutcomeUnknown):
-                await environment.sleep_until(environment.now_ms() + RETRY_DELAY_MS)
-            except Exception as error:
-                if self.error is None:
-                    self.error = error
-                self._wake_consumer()
-                return
-            else:
-                return
+    def _failed(self, error: Exception) -> None:
+        self.error = self.error or error
+        self._wake_consumer()
