@@ -5,14 +5,11 @@ from __future__ import annotations
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.testing import (
     Belonging,
-    BufferSuite,
     Disconnecting,
     LedgerStoreSuite,
     MetadataStoreSuite,
     Processes,
-    WorldHarness,
 )
-from txnframework_metadata.plugin import txnframework_buffers, txnframework_coordinators
 from txnframework_sql.testing import SESSION_TTL_MS, SqlLedgerHarness, SqlMetadataHarness
 
 # What makes a file imports it, and each of these tests makes one.
@@ -44,22 +41,3 @@ class TestSqlLedgerStoreAcrossProcesses(LedgerStoreSuite):
     """ILedgerStore in a SQLite file."""
 
     harness = SqlLedgerProcesses
-
-
-class MetadataFamilyAcrossProcesses(WorldHarness):
-    """
-    Coordinator and buffer ``metadata`` over stores that are other processes.
-
-    The buffer lives by what other processes do; the other roles decide by what the suites of the stores hold.
-    """
-
-    stores = SqlMetadataProcesses
-    ledgers = SqlLedgerProcesses
-    (coordinator,) = txnframework_coordinators()
-    (buffer,) = txnframework_buffers()
-
-
-class TestMetadataBufferAcrossProcesses(BufferSuite):
-    """ITransactionBuffer of the metadata family."""
-
-    harness = MetadataFamilyAcrossProcesses
