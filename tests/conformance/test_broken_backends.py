@@ -158,6 +158,46 @@ class ArmsLate(MemoryMetadataStore):
         return watch
 
 
+class SleepsThroughALostConnection(MemoryMetadataStore):
+    """Wakes nobody when it is connected again."""
+
+    def restore(self) -> None:
+        self.link.restore()
+
+
+class WakesForEver(MemoryMetadataStore):
+    """Hands out a watch that never waits again once it was woken."""
+
+    async def watch(self, target: Any) -> Any:
+        watch: Any = await super().watch(target)
+        waited = watch.changed
+
+        async def changed() -> None:
+            await waited()
+            watch.wake()
+
+        watch.changed = changed
+        return watch
+
+
+class GivesEveryVersionOne(Records):
+    """Counts no versions."""
+
+    def _put(self, put: Any, changes: list[Change]) -> Record:
+        record = super()._put(put, changes)
+        place = place_of(record.key)
+        self._stored[place] = replace(self._stored[place], record=replace(record, version=1))
+        return self._stored[place].record
+
+
+class ScansBackwards(Records):
+    """Returns a page against the order of the keys."""
+
+    def scan(self, keys: KeyRange, items_max: int) -> Any:
+        page = super().scan(keys, items_max)
+        return replace(page, records=page.records[::-1])
+
+
 class ForgetsFencing(MemorySpace):
     """Gives every holder of a lease the same number."""
 
@@ -258,6 +298,13 @@ class CountsMessagesAsEntries(Row):
         return tuple(replace(one, messages=one.entries) for one in super().ledgers(after, items_max))
 
 
+class TrimsWithoutSettling(Row):
+    """Keeps copies of aborted branches whose ledger is gone."""
+
+    def trim(self, ledger_id: int, aborted: Any) -> int:
+        return super().trim(ledger_id, frozenset())
+
+
 class MovesItsTailBack(Row):
     """Computes the tail from what is left."""
 
@@ -332,6 +379,11 @@ METADATA = [
     (ReadsItsOwnPast, "test_reads_see_confirmed_writes_of_others", {}),
     (CallsEveryFailureUnavailable, "test_lost_reply", {"step": "change"}),
     (ArmsLate, "test_armed_when_handed_out", {"target": Key("/w/1")}),
+    (SleepsThroughALostConnection, "test_woken_for_what_was_missed", {}),
+    (WakesForEver, "test_not_woken_for_ever", {"target": Key("/w/1")}),
+    (GivesEveryVersionOne, "test_put_at_version", {}),
+    (GivesEveryVersionOne, "test_no_update_is_lost", {}),
+    (ScansBackwards, "test_order_is_that_of_utf8", {}),
     (ForgetsFencing, "test_released", {}),
     (ForgetsFencing, "test_fencing_grows_over_a_restart", {}),
     (KeepsLeases, "test_ends_with_its_session", {}),
@@ -350,6 +402,7 @@ LEDGERS = [
     (ReadsWithoutBytes, "test_read_limits", {}),
     (TellsOfTrimmedLedgers, "test_ledgers", {}),
     (CountsMessagesAsEntries, "test_ledgers", {}),
+    (TrimsWithoutSettling, "test_trim_settles_the_window", {}),
     (MovesItsTailBack, "test_trimmed_to_the_end", {}),
 ]
 

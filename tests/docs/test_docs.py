@@ -33,6 +33,20 @@ def test_the_plugin_guide_quotes_what_is_tested() -> None:
         assert text in (ROOT / name).read_text(encoding="utf-8"), f"{name} does not have:\n{text}"
 
 
+def test_the_rules_are_broken_by_whom_the_page_says() -> None:
+    """Each broken backend that the page names exists, and is tried on a test that the page names with it."""
+    page = (ROOT / "docs" / "plugin-authors" / "rules.md").read_text(encoding="utf-8")
+    tried = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "conformance").glob("test_broken_*.py")
+    )
+    rows = re.findall(r"^\| [^|`]*(?:`\w+`[^|`]*)?\| (`[A-Z][^|]*) \| ([^|]*) \|$", page, re.M)
+    assert len(rows) > 40
+    for broken, noticed in rows:
+        tests = re.findall(r"`(\w+)`", noticed)
+        for name in re.findall(r"`(\w+)`", broken):
+            assert any(f'({name}, "{test}"' in tried for test in tests), f"{name} is not tried on any of {tests}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_python_on_a_page_is_tested(page: Path, tmp_path: Path) -> None:
     """
