@@ -130,7 +130,7 @@ class ITransactionCoordinator(Interface):
         """
 
     async def close() -> None:
-        """Stop; decisions in flight end as OutcomeUnknown; may be repeated."""
+        """Stop; decisions in flight end as OutcomeUnknown, waiting watches raise Closed; may be repeated."""
 
 
 class IApplicationCoordinator(ITransactionCoordinator):
