@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from crash_invariants import Invariants
 from crash_scenario import Scenario
@@ -15,6 +17,7 @@ from txnframework.errors import TxnFrameworkError
 from txnframework.testing.simulation import Call, Fault
 
 SEGMENTS_MAX = 100
+PAUSES_EVERY = 5
 LATE_MS = 3_000
 """How long the stores may take to notice that a process is gone."""
 
@@ -24,21 +27,23 @@ class Point:
     """
     Where one run goes wrong.
 
-    ``step``: the victim is killed after so many of its steps in the operation; None: it lives on. ``call``: the number
-    of the store call that fails, as ``fault`` says.
+    ``step``: the victim is killed after so many of its steps in the operation; None: it lives on. ``wakes``: it is not
+    killed but stands still, is taken for gone, and goes on after everything has settled and was collected. ``call``:
+    the number of the store call that fails, as ``fault`` says.
     """
 
     step: int | None = None
     call: int | None = None
     fault: Fault = Fault.REPLY_LOST
     seed: int = 0
+    wakes: bool = False
 
     def __str__(self) -> str:
         parts = [f"seed {self.seed}"]
         if self.call is not None:
             parts.append(f"call {self.call} {self.fault.value}")
         if self.step is not None:
-            parts.append(f"killed after step {self.step}")
+            parts.append(f"{'stopped for long' if self.wakes else 'killed'} after step {self.step}")
         return ", ".join(parts)
 
 
@@ -62,6 +67,7 @@ def run(scenario_class: type[Scenario], point: Point, atomic: bool = True) -> Wa
     """Run a scenario with what goes wrong at ``point``; raise CrashPointFailed if an invariant does not hold after."""
     world = World(point.seed, atomic)
     walk = _Walk(scenario_class, point, world)
+    gc.disable()  # when it comes is not decided by a seed
     try:
         walk.run()
     except Exception as error:
@@ -74,6 +80,7 @@ def run(scenario_class: type[Scenario], point: Point, atomic: bool = True) -> Wa
         ) from error
     finally:
         world.end()
+        gc.enable()
     return walk.walked
 
 
@@ -88,10 +95,17 @@ def kills(walked: Walked, seed: int = 0) -> Iterator[Point]:
             yield Point(step=step, seed=seed)
 
 
-def faults(walked: Walked, seed: int = 0) -> Iterator[Point]:
+def pauses(walked: Walked, seed: int = 0) -> Iterator[Point]:
+    """Yield every fifth of the points of ``kills`` as a long pause."""
+    for point in tuple(kills(walked, seed))[::PAUSES_EVERY]:
+        yield replace(point, wakes=True)
+
+
+def faults(walked: Walked, seed: int = 0, writes_only: bool = False) -> Iterator[Point]:
     """Yield each store call of the operation refused, and each write with its reply lost: of a read it is the same."""
     for number, call in enumerate(walked.calls):
-        yield Point(call=number, fault=Fault.REFUSED, seed=seed)
+        if call.writes or not writes_only:
+            yield Point(call=number, fault=Fault.REFUSED, seed=seed)
         if call.writes:
             yield Point(call=number, fault=Fault.REPLY_LOST, seed=seed)
 
@@ -107,6 +121,7 @@ def combinations(walked: Walked, seeds: Iterable[int]) -> Iterator[Point]:
 class _Walk:
     def __init__(self, scenario_class: type[Scenario], point: Point, world: World) -> None:
         self.walked = Walked()
+        self.paused: asyncio.Task[None] | None = None
         self.point = point
         self.world = world
         self.story = Story(world.space)
@@ -135,7 +150,10 @@ class _Walk:
         self.invariants.check_settled((bystander, successor), drains=successor if killed else bystander)
         self.world.loop.advance(COLLECTED_AFTER_MS)
         latecomer = self.world.start("latecomer")
-        self.invariants.check_collected((bystander, successor, latecomer))
+        self.invariants.check_collected((bystander, latecomer))
+        if self.paused is not None:
+            self._wake(victim, self.paused)
+            self.invariants.check_settled((bystander, latecomer), drains=latecomer)
         self.invariants.stop_observing(bystander)
         for machine in (latecomer, successor, bystander):
             machine.close()
@@ -156,6 +174,11 @@ class _Walk:
 
         self.world.loop.run_until(is_over)
         victim.calls.fault = lambda _: None
+        if last is not None and self.point.wakes:
+            victim.process.frozen = True
+            victim.lose_sessions()
+            self.paused = operating
+            return True
         if last is not None:
             victim.kill()
             if last % 2:
@@ -169,6 +192,16 @@ class _Walk:
         victim.do(self.scenario.carry_on(victim.client, error is not None))
         victim.close()
         return False
+
+    def _wake(self, victim: Machine, operating: asyncio.Task[None]) -> None:
+        """Let a victim go on that was taken for gone: it may fail, or do what it may still do, and no damage."""
+        victim.process.frozen = False
+        self.world.loop.run_until(operating.done)
+        error = operating.exception()
+        if error is not None and not isinstance(error, TxnFrameworkError):
+            raise error
+        victim.close()
+        self.world.loop.advance(SETTLED_AFTER_MS)
 
     def _left_behind(self) -> object:
         """Return what tells apart what a kill leaves now: the space, what others came to, what callers were told."""

@@ -24,6 +24,7 @@ from txnframework.testing.simulation import (
     Process,
     SimulatedLoop,
 )
+from txnframework_memory import MemoryMetadataStore
 from txnframework_memory.space import MemorySpace
 
 T = TypeVar("T")
@@ -69,6 +70,12 @@ class Machine:
         """The stores notice that the process is gone."""
         for opened in self._opened:
             opened.crash()
+
+    def lose_sessions(self) -> None:
+        """The stores take the process for gone, though it only stands still: its leases go, its connections stay."""
+        for opened in self._opened:
+            if isinstance(opened, MemoryMetadataStore):
+                self._world.space.end_session(opened.session)
 
     def close(self) -> None:
         """Close the client as a program does when it leaves ``txnframework.open``."""

@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
+from msgspec.structs import FieldInfo
 
 from txnframework.config._urls import shown
 from txnframework.errors import ConfigurationError
@@ -73,7 +75,7 @@ def decode(table: object, kind: type[S], place: Place) -> S:
     """
     if not isinstance(table, Mapping):
         raise place.error(f"expected a table, found {shown(_last(place), table)}")
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    fields = _fields(kind)
     for key in table:
         if key not in fields:
             raise place.error(f"there is no key {str(key)!r} here{suggestion(str(key), fields)}")
@@ -87,6 +89,12 @@ def decode(table: object, kind: type[S], place: Place) -> S:
         return kind(**values)
     except (TypeError, ValueError) as exc:  # a rule between fields, from the type's __post_init__
         raise place.error(str(exc)) from exc
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> Mapping[str, FieldInfo]:
+    """Return the fields of a type by their names in a file; looked up once, as options are decoded again and again."""
+    return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 
 def _decode_value(value: object, annotation: Any, place: Place) -> object:

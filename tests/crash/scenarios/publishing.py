@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from crash_scenario import INVOICES, ORDERS, Scenario, patiently
 
-from txnframework import Client
+from txnframework import Client, Producer, Transaction
 
 
 class PublishPlain(Scenario):
@@ -43,10 +43,13 @@ class Publish(Scenario):
         self.producers = [await client.producer(topic, name="till") for topic in self.topics]
 
     async def operate(self, client: Client) -> None:
-        for producer in self.producers:
+        await self.send_all(self.producers, self.txn)
+
+    async def send_all(self, producers: list[Producer], txn: Transaction) -> None:
+        for producer in producers:
             for number in range(2):
                 value = b"%s %d" % (producer.topic.encode(), number)
-                await self.story.send(producer, value, key=b"%d" % number, sequence_id=number, txn=self.txn)
+                await self.story.send(producer, value, key=b"%d" % number, sequence_id=number, txn=txn)
 
     async def carry_on(self, client: Client, failed: bool) -> None:
         if failed:
@@ -61,10 +64,8 @@ class Publish(Scenario):
     async def send_again(self, client: Client) -> None:
         again = client.transaction()
         await again.begin()
-        self.txn = again
         try:
-            self.producers = [await client.producer(topic, name="till") for topic in self.topics]
-            await self.operate(client)
+            await self.send_all([await client.producer(topic, name="till") for topic in self.topics], again)
         except BaseException:
             await self.story.abort(again)
             raise

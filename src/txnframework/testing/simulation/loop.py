@@ -149,7 +149,7 @@ class SimulatedLoop(IsolatedLoop):
         for generator in tuple(self._generators):
             await generator.aclose()
 
-    async def shutdown_default_executor(self) -> None:
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """Do nothing: there are no threads."""
 
     # -- callbacks ------------------------------------------------------------------------------------

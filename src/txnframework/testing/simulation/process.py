@@ -20,13 +20,14 @@ class Process:
     One process of a simulation: whatever is started in it, directly or by what it started, belongs to it.
 
     ``steps`` counts the callbacks of it that were run. After ``kill`` nothing of it runs any more: no callback, no
-    ``finally``, no cancellation, as after kill -9.
+    ``finally``, no cancellation, as after kill -9. While it is ``frozen`` it takes no step; what becomes ready waits.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.steps = 0
         self.alive = True
+        self.frozen = False
         self.last_step: str = ""
         """What ran last: the task, and the awaits where it stands now."""
         self._last: object = None

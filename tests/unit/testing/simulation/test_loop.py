@@ -188,6 +188,27 @@ def test_a_killed_process_vanishes(loop: SimulatedLoop) -> None:
     assert "generate" in process.last_step or "child" in process.last_step
 
 
+def test_a_frozen_process_goes_on_later(loop: SimulatedLoop) -> None:
+    """A frozen process takes no step while time passes for the others, and then goes on where it stood."""
+    seen: list[str] = []
+
+    async def count(name: str) -> None:
+        for number in range(3):
+            await asyncio.sleep(1)
+            seen.append(f"{name} {number}")
+
+    frozen = Process("frozen")
+    loop.spawn(frozen, count("frozen"))
+    loop.spawn(Process("other"), count("other"))
+    loop.advance(1_000)
+    frozen.frozen = True
+    loop.advance(60_000)
+    assert sorted(seen) == ["frozen 0", "other 0", "other 1", "other 2"]
+    frozen.frozen = False
+    loop.advance(1_000)
+    assert seen[-1] == "frozen 2"
+
+
 def test_a_killed_process_can_be_let_go() -> None:
     """Closing the loop takes apart what was abandoned, whatever it refuses, and nobody is told."""
     loop = SimulatedLoop()
