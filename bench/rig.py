@@ -132,7 +132,7 @@ async def make_schema(url: str) -> None:
 @contextmanager
 def raw(path: Path) -> Iterator[sqlite3.Connection]:
     """The standard library's driver alone, in autocommit, as durable as the plugin."""
-    connection = sqlite3.connect(path, isolation_level=None)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         for pragma in FULL_DURABILITY:

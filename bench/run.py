@@ -43,6 +43,7 @@ def main() -> None:
                 console.print(f"{one.what}: {one.ratio:.3g}")
     document = _document(found, before, quick=arguments.quick)
     if arguments.keep:
+        RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{arguments.keep}.json").write_text(document + "\n", encoding="utf-8")
     if arguments.output == "json":
         print(document)

@@ -51,7 +51,7 @@ async def ending_over_raw_update(run: Run) -> list[Found]:
 
 async def ending_by_participants(run: Run) -> list[Found]:
     """``commit`` of a transaction that wrote to 1000 segments over one that wrote to 1."""
-    many, samples = run.size(1_000, 50), 4
+    many, samples = run.size(1_000, 50), 8
     ratios = []
     async with opened(run.url("participants")) as client:
         producers = []
