@@ -35,6 +35,8 @@ class Scenario(ABC):
     """Those whose deliveries are checked at the end: topic and name."""
     without_batches: ClassVar[bool] = False
     """Walk it also on a store without atomic batches: its order of steps is to be enough there."""
+    composed: ClassVar[bool] = False
+    """Its parts are walked by themselves, so only its writes are made to fail."""
     transactions: ClassVar[dict[str, Any]] = {}
     """How the victim and the bystander are configured, of the table ``transactions``."""
 

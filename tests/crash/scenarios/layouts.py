@@ -83,6 +83,8 @@ class SplitUnderTraffic(Split):
 class SplitInTransaction(Split):
     """The victim sends in a transaction, splits under itself, sends on, acknowledges and commits."""
 
+    composed = True
+
     async def arrange(self, client: Client) -> None:
         await super().arrange(client)
         self.consumer, self.received = await self.receive(client, ORDERS, len(self.keys))

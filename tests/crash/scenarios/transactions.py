@@ -115,6 +115,7 @@ class CollectAborted(CollectCommitted):
 class TransformInOnePiece(Scenario):
     """What a program does: receive, send, acknowledge and commit in one ``async with``."""
 
+    composed = True
     subscriptions = ((ORDERS, BILLING),)
 
     async def arrange(self, client: Client) -> None:
