@@ -25,7 +25,7 @@ BACKENDS = {"memory": "txnframework_memory", "sqlite": "txnframework_sql"}
 collect_ignore = (
     []
     if importlib.util.find_spec(BACKENDS["sqlite"])
-    else ["test_backup.py", "test_command_line.py", "test_processes.py"]
+    else ["test_backup.py", "test_command_line.py", "test_processes.py", "test_restoring.py"]
 )
 _names = count()
 

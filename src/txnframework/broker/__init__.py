@@ -19,6 +19,8 @@ from txnframework.broker._dispatching import SegmentDispatch
 from txnframework.broker._guarded import GuardedTasks
 from txnframework.broker._host import Host, open_host
 from txnframework.broker._open_acks import acks_of
+from txnframework.broker._reconciling import Counts
+from txnframework.broker._restoring import Restored, RestoreReport, RestoreRequest, restore
 from txnframework.broker._segments import OpenSegment, SegmentSubscription, dispatching_lease
 from txnframework.broker._serving import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker._subscribing import Start
@@ -28,6 +30,7 @@ from txnframework.broker._waiting import first_of
 __all__ = [
     "Attached",
     "Compactor",
+    "Counts",
     "DecidedMessage",
     "Delivery",
     "Dispatches",
@@ -43,6 +46,9 @@ __all__ = [
     "OpenSegment",
     "Order",
     "Place",
+    "RestoreReport",
+    "RestoreRequest",
+    "Restored",
     "SegmentDispatch",
     "SegmentLag",
     "SegmentSubscription",
@@ -55,4 +61,5 @@ __all__ = [
     "first_of",
     "open_host",
     "plugins_of",
+    "restore",
 ]

@@ -15,7 +15,7 @@ from txnframework.broker._dispatch_parts import DispatchParts
 from txnframework.broker._dispatches import Dispatches, Place
 from txnframework.broker._election import Election
 from txnframework.broker._once import OpenedOnce
-from txnframework.broker._opening import Opening, open_ledgers, open_metadata
+from txnframework.broker._opening import Opening, open_stores
 from txnframework.broker._participants import HostParticipants
 from txnframework.broker._segments import OpenSegment, SegmentSubscription
 from txnframework.broker._serving import DomainPlugins, NoPlugins
@@ -62,15 +62,11 @@ async def open_host(
     """
     registry = registry or load_plugins()
     environment = environment or SystemEnvironment()
-    metadata = await open_metadata(config, registry, environment)
+    metadata, ledgers = await open_stores(config, registry, environment)
     try:
-        ledgers = await open_ledgers(config, registry, environment, metadata.identity)
-        try:
-            await check_belonging(metadata, ledgers, redact_url(config.metadata.url), redact_url(config.ledger.url))
-        except BaseException:
-            await ledgers.close()
-            raise
+        await check_belonging(metadata, ledgers, redact_url(config.metadata.url), redact_url(config.ledger.url))
     except BaseException:
+        await ledgers.close()
         await metadata.close()
         raise
     return Host(config, registry, environment, metadata, ledgers)

@@ -115,15 +115,33 @@ class Opening:
         return await self._registry.open(provider, context)
 
 
-async def open_metadata(config: Config, registry: PluginRegistry, environment: Environment) -> IMetadataStore:
+async def open_stores(
+    config: Config, registry: PluginRegistry, environment: Environment, *, as_they_are: bool = False
+) -> tuple[IMetadataStore, ILedgerStore]:
+    """
+    Open both stores; ``as_they_are``: also where the ledgers belong to another metadata store.
+
+    :raises UnknownPlugin: no installed plugin serves a URL.
+    :raises StoreMismatch: the ledgers belong to another metadata store.
+    """
+    metadata = await _open_metadata(config, registry, environment)
+    try:
+        ledgers = await _open_ledgers(config, registry, environment, None if as_they_are else metadata.identity)
+    except BaseException:
+        await metadata.close()
+        raise
+    return metadata, ledgers
+
+
+async def _open_metadata(config: Config, registry: PluginRegistry, environment: Environment) -> IMetadataStore:
     """Open the metadata store that the configuration names."""
     provider = registry.metadata_store(store_name(config.metadata.url))
     options = registry.decode_options(provider, config.metadata.options)
     return await registry.open(provider, StoreContext(config.metadata.url, environment, options))
 
 
-async def open_ledgers(
-    config: Config, registry: PluginRegistry, environment: Environment, identity: str
+async def _open_ledgers(
+    config: Config, registry: PluginRegistry, environment: Environment, identity: str | None
 ) -> ILedgerStore:
     """Open the ledger store that the configuration names; a new one takes on ``identity``."""
     provider = registry.ledger_store(store_name(config.ledger.url))

@@ -27,6 +27,7 @@ from txnframework.interfaces._metadata_store import (
     IWatch,
 )
 from txnframework.interfaces._pending_ack import ICursor, IPendingAckStore
+from txnframework.interfaces._restoring import IRestorable
 
 __all__ = [
     "IApplicationCoordinator",
@@ -43,6 +44,7 @@ __all__ = [
     "IParticipants",
     "IPendingAckStore",
     "IPlannableBuffer",
+    "IRestorable",
     "ISharedStore",
     "ITransactionBuffer",
     "ITransactionCoordinator",

@@ -241,6 +241,22 @@ def ids_key(coordinator: int) -> Key:
     return Key(f"/ids/{number20(coordinator)}")
 
 
+def ids_range() -> KeyRange:
+    """Return the range of the records that reserve transaction ids."""
+    return _below("/ids")
+
+
+def coordinator_of(path: str) -> int:
+    """Return the coordinator whose ids a record reserves, by its path."""
+    (number,) = _components(path, "/ids", 1)
+    return _number_of(path, number)
+
+
+def restore_key() -> Key:
+    """Return the key of the record of a restore that is going on, or was finished last."""
+    return Key("/restore")
+
+
 def lease_key(name: str) -> Key:
     """Return the key of the lease called ``name``."""
     return Key(f"{_LEASE}/{escape(name)}")

@@ -17,6 +17,7 @@ key                                           document                 partition
 ``/compacted/<segment>``                      ``CompactedRecord``      the segment
 ``/topic/<tenant>/<namespace>/<name>``        ``TopicRecord``          the topic
 ``/ids/<coordinator>``                        ``IdBlock``              its own
+``/restore``                                  ``RestoreRecord``        its own
 ============================================  =======================  ================================================
 """
 
@@ -250,6 +251,13 @@ class IdBlock(Document):
     """Every transaction number below ``next`` may have been given out."""
 
     next: int
+
+
+class RestoreRecord(Document):
+    """A restore: the pair that it found is to have the identity ``to``; finished when the metadata store has it."""
+
+    ledgers: str
+    to: str
 
 
 class StoreIdentity(Document):

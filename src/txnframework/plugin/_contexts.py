@@ -47,7 +47,8 @@ class StoreContext:
     What a metadata store or ledger store is opened with.
 
     ``url`` may hold a password: print it with ``txnframework.config.redact_url`` only. ``identity`` is given to
-    ledger stores: the identity of the metadata store to belong to, which a new ledger store takes on.
+    ledger stores: the identity of the metadata store to belong to, which a new ledger store takes on; None: that of
+    whichever it belongs to.
     """
 
     url: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zope.interface import implementer
 
-from txnframework.interfaces import ILedgerStore, IManagedLedger, IWatch
+from txnframework.interfaces import ILedgerStore, IManagedLedger, IRestorable, IWatch
 from txnframework.model import (
     Append,
     Appended,
@@ -106,7 +106,7 @@ class MemoryManagedLedger:
         return watch
 
 
-@implementer(ILedgerStore)
+@implementer(ILedgerStore, IRestorable)
 class MemoryLedgerStore:
     """One client of the ledgers of a ``MemorySpace``."""
 
@@ -137,6 +137,11 @@ class MemoryLedgerStore:
     async def highest_txn_numbers(self) -> dict[int, int]:
         """Return the highest transaction number ever appended, by coordinator."""
         return await self.link.read(lambda: dict(self._rows.highest_txn_numbers))
+
+    async def take_identity(self, identity: str) -> None:
+        """Belong to a metadata store of another identity from now on."""
+        await self.link.write(lambda: self._rows.take_identity(identity))
+        self.identity = identity
 
     async def close(self) -> None:
         """Let go of every ledger; may be repeated."""

@@ -8,7 +8,7 @@ import msgspec
 from zope.interface import implementer
 
 from txnframework.errors import LeaseHeld
-from txnframework.interfaces import IAtomicBatchStore, ILease, INotifyingStore, IWatch
+from txnframework.interfaces import IAtomicBatchStore, ILease, INotifyingStore, IRestorable, IWatch
 from txnframework.model import (
     Batch,
     Delete,
@@ -75,7 +75,7 @@ class MemoryLease:
             self._records.apply(Batch(deletes=(Delete(self.key, self.version),)))
 
 
-@implementer(IAtomicBatchStore, INotifyingStore)
+@implementer(IAtomicBatchStore, INotifyingStore, IRestorable)
 class MemoryMetadataStore:
     """One client of the records of a ``MemorySpace``; its session ends with ``close``, or with ``crash``."""
 
@@ -125,6 +125,11 @@ class MemoryMetadataStore:
     async def acquire_lease(self, name: str, holder: str) -> ILease:
         """Take the lease, or raise LeaseHeld; the session and holder that have it already get it again."""
         return await self.link.write(lambda: self._take(name, holder))
+
+    async def take_identity(self, identity: str) -> None:
+        """Have another identity from now on."""
+        await self.link.write(lambda: self._space.take_identity(identity))
+        self.identity = identity
 
     async def close(self) -> None:
         """End the session; may be repeated."""

@@ -276,6 +276,10 @@ class Rows:
         self._rows: dict[str, Row] = {}
         self._names: list[str] = []
 
+    def take_identity(self, identity: str) -> None:
+        """Belong to a metadata store of another identity from now on."""
+        self.identity = identity
+
     def belong_to(self, identity: str) -> None:
         """Take on the identity of a metadata store for ever, or raise StoreMismatch."""
         if self.identity not in (None, identity):

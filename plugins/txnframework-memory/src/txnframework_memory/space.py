@@ -41,8 +41,12 @@ class MemorySpace:
         :raises StoreMismatch: they belong to another identity.
         """
         await pause()
-        self.rows.belong_to(identity or self.identity)
+        self.rows.belong_to(identity or self.rows.identity or self.identity)
         return MemoryLedgerStore(self.rows, pause)
+
+    def take_identity(self, identity: str) -> None:
+        """Be known to later openings under another identity."""
+        self.identity = identity
 
     def next_fencing(self) -> int:
         """Return a number higher than that of every earlier holder of any lease."""

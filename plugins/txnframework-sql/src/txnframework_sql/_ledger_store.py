@@ -5,18 +5,18 @@ from __future__ import annotations
 from zope.interface import implementer
 
 from txnframework.environment import Environment
-from txnframework.interfaces import ILedgerStore, IManagedLedger
+from txnframework.interfaces import ILedgerStore, IManagedLedger, IRestorable
 from txnframework_sql import _ledger_rows, _trim
 from txnframework_sql._bridge import Bridge, Kind
 from txnframework_sql._ledger import SqlManagedLedger
 from txnframework_sql._ledger_rows import Managed
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql._sqlite import SqliteDatabase, locate
-from txnframework_sql._store_rows import known_ledger_identity, ledger_identity
+from txnframework_sql._store_rows import known_ledger_identity, ledger_identity, take_ledger_identity
 from txnframework_sql._watch import Watches
 
 
-@implementer(ILedgerStore)
+@implementer(ILedgerStore, IRestorable)
 class SqlLedgerStore:
     """Managed ledgers in a SQL database that several processes use at once; what is confirmed is on disk."""
 
@@ -50,6 +50,11 @@ class SqlLedgerStore:
     async def highest_txn_numbers(self) -> dict[int, int]:
         """Return the highest transaction number ever appended, by coordinator."""
         return await self.bridge.read(_ledger_rows.highest_numbers)
+
+    async def take_identity(self, identity: str) -> None:
+        """Belong to a metadata store of another identity from now on."""
+        await self.bridge.write(lambda database: take_ledger_identity(database, identity))
+        self.identity = identity
 
     async def close(self) -> None:
         """Let go of every ledger; may be repeated."""

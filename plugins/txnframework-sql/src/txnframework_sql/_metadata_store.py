@@ -5,7 +5,7 @@ from __future__ import annotations
 from zope.interface import implementer
 
 from txnframework.environment import Environment
-from txnframework.interfaces import IAtomicBatchStore, IDurableStore, ILease, ISharedStore, IWatch
+from txnframework.interfaces import IAtomicBatchStore, IDurableStore, ILease, IRestorable, ISharedStore, IWatch
 from txnframework.model import (
     Batch,
     Delete,
@@ -23,14 +23,14 @@ from txnframework_sql._bridge import Bridge, Kind
 from txnframework_sql._leases import LeaseSession
 from txnframework_sql._options import MetadataOptions
 from txnframework_sql._sqlite import SqliteDatabase, locate
-from txnframework_sql._store_rows import identity
+from txnframework_sql._store_rows import identity, take_identity
 from txnframework_sql._watch import Watches
 
 _LEASES = "/lease/"
 _BEHIND_LEASES = "/lease0"
 
 
-@implementer(IAtomicBatchStore, ISharedStore, IDurableStore)
+@implementer(IAtomicBatchStore, ISharedStore, IDurableStore, IRestorable)
 class SqlMetadataStore:
     """
     Records in a SQL database that several processes use at once.
@@ -87,6 +87,11 @@ class SqlMetadataStore:
     async def acquire_lease(self, name: str, holder: str) -> ILease:
         """Take the lease, or raise LeaseHeld; the session and holder that have it already get it again."""
         return await self._leases.acquire(name, holder)
+
+    async def take_identity(self, identity: str) -> None:
+        """Have another identity from now on."""
+        await self.bridge.write(lambda database: take_identity(database, identity))
+        self.identity = identity
 
     async def close(self) -> None:
         """End the session: its leases go, its watches raise Closed; may be repeated."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, insert, select
+from sqlalchemy import bindparam, insert, select, update
 
 from txnframework.errors import CorruptRecord, StoreMismatch
 from txnframework_sql._database import Database
@@ -10,6 +10,7 @@ from txnframework_sql.schema import store
 
 _GET = select(store.c.value).where(store.c.name == bindparam("of_name"))
 _SET = insert(store).values(name=bindparam("name"), value=bindparam("value"))
+_CHANGE = update(store).where(store.c.name == bindparam("of_name")).values(value=bindparam("value"))
 
 _IDENTITY = "identity"
 _LEDGER_IDENTITY = "ledger-identity"
@@ -21,6 +22,16 @@ def identity(database: Database) -> str:
     if found is None:
         raise CorruptRecord("/store", _IDENTITY, "the database has no identity")
     return str(found[0])
+
+
+def take_identity(database: Database, identity: str) -> None:
+    """Give the metadata store another name."""
+    database.write(_CHANGE, of_name=_IDENTITY, value=identity)
+
+
+def take_ledger_identity(database: Database, identity: str) -> None:
+    """Let the ledgers belong to a metadata store of another name."""
+    database.write(_CHANGE, of_name=_LEDGER_IDENTITY, value=identity)
 
 
 def known_ledger_identity(database: Database) -> str | None:

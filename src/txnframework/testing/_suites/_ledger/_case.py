@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from txnframework.interfaces import ILedgerStore, IManagedLedger
+from txnframework.interfaces import ILedgerStore, IManagedLedger, IRestorable
 from txnframework.model import (
     EARLIEST,
     Append,
@@ -28,7 +28,7 @@ NONE: frozenset[Branch] = frozenset()
 class LedgerStoreRules(Suite):
     """Rules of one ledger store; the harness opens clients of it."""
 
-    capabilities: ClassVar[tuple[Any, ...]] = (Belonging, Crashing, Disconnecting)
+    capabilities: ClassVar[tuple[Any, ...]] = (Belonging, Crashing, Disconnecting, IRestorable)
     data: Harness[ILedgerStore]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txnframework.errors import Closed, LedgerNotFound, StoreMismatch
-from txnframework.interfaces import ILedgerStore
+from txnframework.interfaces import ILedgerStore, IRestorable
 from txnframework.model import Append
 from txnframework.testing._suites._ledger._case import NAME, NONE, LedgerStoreRules, append, branch, read_all, send
 from txnframework.testing.capabilities import requires
@@ -137,6 +137,24 @@ class StoreRules(LedgerStoreRules):
             await opened(harness, f"not-{own}")
         async with harness.open_as(own) as store:
             assert store.identity == own
+            assert await read_all(await store.open(NAME)) == [b"a"]
+
+    @requires(Belonging, IRestorable)
+    async def test_taking_an_identity(self) -> None:
+        """From then on it belongs to that metadata store, at later openings too, and to the earlier one no more."""
+        harness = self.data
+        assert isinstance(harness, Belonging)
+        async with harness.open() as store:
+            before = store.identity
+            await append(await store.create(NAME), b"a")
+            assert IRestorable.providedBy(store)
+            for _ in range(2):
+                await store.take_identity("restored-1")
+                assert store.identity == "restored-1"
+        with pytest.raises(StoreMismatch):
+            await opened(harness, before)
+        async with harness.open_as("restored-1") as store:
+            assert store.identity == "restored-1"
             assert await read_all(await store.open(NAME)) == [b"a"]
 
 

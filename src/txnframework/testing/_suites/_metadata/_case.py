@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from txnframework.interfaces import IAtomicBatchStore, IDurableStore, IMetadataStore, INotifyingStore, ISharedStore
+from txnframework.interfaces import (
+    IAtomicBatchStore,
+    IDurableStore,
+    IMetadataStore,
+    INotifyingStore,
+    IRestorable,
+    ISharedStore,
+)
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put, Record
 from txnframework.testing._suites._base import Suite
 from txnframework.testing.harness import Crashing, Disconnecting, Harness
@@ -22,7 +29,7 @@ class MetadataStoreRules(Suite):
     """Rules of one metadata store; the harness opens clients of it."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (
-        IAtomicBatchStore, IDurableStore, INotifyingStore, ISharedStore, Crashing, Disconnecting,
+        IAtomicBatchStore, IDurableStore, INotifyingStore, IRestorable, ISharedStore, Crashing, Disconnecting,
     )  # fmt: skip
     data: Harness[IMetadataStore]
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from txnframework.errors import Closed, VersionMismatch
-from txnframework.interfaces import IMetadataStore
+from txnframework.interfaces import IMetadataStore, IRestorable
 from txnframework.model import Expect, IndexRange, Key, KeyRange, Put, PutSequential
 from txnframework.testing._suites._metadata._case import (
     ALL,
@@ -20,6 +20,7 @@ from txnframework.testing._suites._metadata._case import (
     scan_kinds,
     value_of,
 )
+from txnframework.testing.capabilities import requires
 
 AWKWARD_PATHS = (
     "/a", "/a/b", "/a/b/c", "/a-b", "/a%2Fb", "/a%", "/a:b", "/a~b", "/a b", "/a.b", "/A", "/ä", "/a\u0308", "/\u6f22",
@@ -39,6 +40,19 @@ class RecordRules(MetadataStoreRules):
 
         async with self.data.open() as store:
             verify_provider(IMetadataStore, store)
+
+    @requires(IRestorable)
+    async def test_taking_an_identity(self) -> None:
+        """It has the new identity at later openings too, and its records as before."""
+        async with self.data.open() as store:
+            await create(store, "/kept", b"kept")
+            assert IRestorable.providedBy(store)
+            for _ in range(2):
+                await store.take_identity("restored-1")
+                assert store.identity == "restored-1"
+        async with self.data.open() as again:
+            assert again.identity == "restored-1"
+            assert await value_of(again, "/kept") == b"kept"
 
     async def test_identity_and_session(self) -> None:
         """The identity is the same for every client and after a restart; each opening has a session of its own.

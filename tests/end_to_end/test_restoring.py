@@ -1,0 +1,334 @@
+"""Going on after a restore: what is decided stays decided, what is not is aborted, and nobody mixes the pair up."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import txnframework
+from txnframework import Client, State
+from txnframework.broker import Restored, RestoreReport, RestoreRequest, _reconciling, restore
+from txnframework.config import load_config
+from txnframework.errors import InvalidInput, StoreMismatch, TransactionNotFound, Unavailable, VersionMismatch
+from txnframework.model import Action, End, Key
+from txnframework.testing.clock import VirtualEnvironment
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+RETENTION_MS = 60_000
+TRANSACTIONS = {"retention_ms": RETENTION_MS, "max_clock_skew_ms": 0}
+Scene = Callable[[Client], Awaitable[Any]]
+
+
+class Pair:
+    """A metadata store and a ledger store in two files, of which either can be copied and put back."""
+
+    def __init__(self, stores: Stores, directory: Path) -> None:
+        self.directory = directory
+        self.registry = stores.registry
+        self.run = stores.run
+        self.clock = VirtualEnvironment()
+        self.urls = {name: f"sqlite:///{directory}/{name}.db" for name in ("metadata", "ledger")}
+
+    def config(self, **urls: str) -> dict[str, Any]:
+        named = self.urls | urls
+        return {
+            "metadata": {"url": named["metadata"]},
+            "ledger": {"url": named["ledger"]},
+            "transactions": TRANSACTIONS | {"sweep": False},
+        }
+
+    def back_up(self, name: str) -> int:
+        """Copy one of the two as it is at one moment, open as it may be; return when that was."""
+        source, copy = (sqlite3.connect(self.directory / f"{name}.{kind}") for kind in ("db", "bak"))
+        source.backup(copy)
+        copy.close()
+        source.close()
+        return self.clock.now_ms()
+
+    def put_back(self, name: str) -> None:
+        """Restore one of the two."""
+        shutil.copy(self.directory / f"{name}.bak", self.directory / f"{name}.db")
+
+    async def play(self, scene: Scene, **urls: str) -> Any:
+        """Run a scene in a process of its own."""
+        config = self.config(**urls)
+        async with txnframework.open(config, registry=self.registry, environment=self.clock) as client:
+            return await scene(client)
+
+    async def restore(self, request: RestoreRequest, **urls: str) -> RestoreReport:
+        config = load_config(self.config(**urls))
+        return await restore(config, request, self.registry, self.clock)
+
+    async def refused(self) -> None:
+        """Opening is refused."""
+        with pytest.raises(StoreMismatch):
+            await self.play(nothing)
+
+
+@pytest.fixture
+def pair(sqlite: Stores, tmp_path: Path) -> Pair:
+    return Pair(sqlite, tmp_path)
+
+
+async def nothing(_: Client) -> None: ...
+
+
+async def sent(client: Client, text: bytes, commit: bool = True) -> Any:
+    """Send a message in a transaction; return the transaction, ended."""
+    producer = await client.producer("orders")
+    txn = client.transaction()
+    await txn.begin()
+    await producer.send(text, txn=txn)
+    await (txn.commit() if commit else txn.abort())
+    await producer.close()
+    return txn
+
+
+async def left_open(client: Client, text: bytes) -> Any:
+    """Send a message in a transaction that outlives this client."""
+    producer = await client.producer("orders")
+    txn = client.transaction(outlives_client=True, timeout_ms=3_600_000)
+    await txn.begin()
+    await producer.send(text, txn=txn)
+    return txn
+
+
+async def read(client: Client) -> list[bytes]:
+    """Return all that may be read."""
+    async with await client.reader("orders") as reader:
+        return [message.value async for message in reader]
+
+
+async def collected(client: Client, pair: Pair) -> None:
+    """Let what has ended be forgotten."""
+    await pair.clock.advance(2 * RETENTION_MS)
+    coordinator = await client.host.coordinator()
+    for _ in range(3):
+        await coordinator.collect(pair.clock.now_ms())
+
+
+def test_an_older_metadata_store(pair: Pair) -> None:
+    """
+    What was committed before the backup stays, forgotten or not; what was open then, or began later, is aborted.
+
+    Also a transaction whose number was reserved before the backup, which opening alone would take for a collected one.
+    """
+
+    async def before(client: Client) -> Any:
+        await client.create_topic("orders")
+        gone = await sent(client, b"committed and forgotten")
+        await sent(client, b"aborted and forgotten", commit=False)
+        await collected(client, pair)
+        with pytest.raises(TransactionNotFound):
+            await client.outcome(gone.id)
+        await sent(client, b"committed")
+        await sent(client, b"aborted", commit=False)
+        txn = await left_open(client, b"committed later")
+        taken_ms = pair.back_up("metadata")
+        await pair.clock.advance(10)
+        await txn.commit()
+        await sent(client, b"lost, its number reserved before")
+        await (await client.producer("orders")).send(b"plain")
+        return taken_ms
+
+    async def after(client: Client) -> None:
+        await client.host.sweeps.sweep()
+        assert await read(client) == [b"committed and forgotten", b"committed", b"plain"]
+        assert (await sent(client, b"new")).id.number > 1_000_000
+        assert await read(client) == [b"committed and forgotten", b"committed", b"plain", b"new"]
+        await collected(client, pair)
+        assert await read(client) == [b"committed and forgotten", b"committed", b"plain", b"new"]
+
+    async def work() -> None:
+        taken_ms = await pair.play(before)
+        pair.put_back("metadata")
+        with pytest.raises(InvalidInput, match="when the backup"):
+            await pair.restore(RestoreRequest(Restored.METADATA))
+        planned = await pair.restore(RestoreRequest(Restored.METADATA, taken_ms, dry_run=True))
+        assert planned.counts.transactions_aborted == 1
+        assert planned.counts.branches_aborted >= 1
+        done = await pair.restore(RestoreRequest(Restored.METADATA, taken_ms))
+        assert done.metadata_identity == done.ledger_identity == planned.metadata_identity
+        assert done.identity != done.metadata_identity
+        await pair.play(after)
+
+    pair.run(work())
+
+
+def test_an_older_ledger_store(pair: Pair) -> None:
+    """Cursors, abort records and intents end where the ledger ends, and what comes there next is delivered."""
+
+    async def before(client: Client) -> Any:
+        await client.create_topic("orders")
+        await sent(client, b"kept")
+        await sent(client, b"hidden", commit=False)
+        txn = await left_open(client, b"torn")
+        pair.back_up("ledger")
+        async with await client.consumer("orders", "billing", start="earliest") as consumer:
+            producer = await client.producer("orders")
+            for number in range(3):
+                await sent(client, b"lost and aborted %d" % number, commit=False)
+            await client.abort(txn.id)
+            await producer.send(b"lost")
+            await client.split("orders", 0)
+            for number in range(16):
+                await producer.send(b"lost in a child %d" % number)
+            for _ in range(12):
+                await consumer.ack(await consumer.receive(timeout_ms=10_000))
+        return await left_open(client, b"lost and open")
+
+    async def after(client: Client) -> None:
+        await client.host.sweeps.sweep()
+        assert await read(client) == [b"kept"]
+        for text in (b"first", b"second"):
+            await sent(client, text)
+        async with await client.consumer("orders", "billing") as consumer:
+            received = {(await consumer.receive(timeout_ms=10_000)).value for _ in range(2)}
+            assert received == {b"first", b"second"}
+
+    async def work() -> None:
+        txn = await pair.play(before)
+        pair.put_back("ledger")
+        planned = await pair.restore(RestoreRequest(Restored.LEDGER, dry_run=True))
+        assert planned.counts.cursors_moved >= 1
+        assert planned.counts.segments_made == 2
+        done = await pair.restore(RestoreRequest(Restored.LEDGER))
+        assert done.counts.cursors_moved >= planned.counts.cursors_moved
+        assert done.counts.intents_dropped >= 1
+        await pair.play(after)
+
+        async def outcome(client: Client) -> State:
+            return await client.outcome(txn.id)
+
+        assert await pair.play(outcome) is State.ABORTED
+
+    pair.run(work())
+
+
+def test_acknowledgments_of_what_is_lost_have_no_effect(pair: Pair) -> None:
+    """Also one that was committed and had not reached its cursor: its position comes again, with another message."""
+
+    async def before(client: Client) -> None:
+        await client.create_topic("orders")
+        await sent(client, b"kept")
+        pair.back_up("ledger")
+        await sent(client, b"lost")
+        txn = client.transaction(outlives_client=True)
+        await txn.begin()
+        async with await client.consumer("orders", "billing", start="earliest") as consumer:
+            kept, lost = [await consumer.receive(timeout_ms=10_000) for _ in range(2)]
+            await consumer.ack(kept)
+            await consumer.ack(lost, txn=txn)
+        await (await client.host.coordinator()).end(End(txn.id, Action.COMMIT))
+
+    async def after(client: Client) -> list[bytes]:
+        async with await client.consumer("orders", "billing") as consumer:
+            await sent(client, b"new")
+            return [(await consumer.receive(timeout_ms=10_000)).value]
+
+    async def work() -> None:
+        await pair.play(before)
+        pair.put_back("ledger")
+        await pair.restore(RestoreRequest(Restored.LEDGER))
+        assert await pair.play(after) == [b"new"]
+
+    pair.run(work())
+
+
+def test_stores_that_never_belonged_together(pair: Pair) -> None:
+    """Refused, unless forced; then whatever was written in a transaction is aborted, and the rest is there."""
+
+    async def filled(client: Client) -> None:
+        await client.create_topic("orders")
+        await sent(client, b"of nobody knows which transaction")
+        await (await client.producer("orders")).send(b"plain")
+
+    async def work() -> None:
+        other = f"sqlite:///{pair.directory}/other.db"
+        await pair.play(filled)
+        await pair.play(filled, metadata=other, ledger=f"sqlite:///{pair.directory}/others-ledger.db")
+        request = RestoreRequest(Restored.LEDGER)
+        with pytest.raises(StoreMismatch, match="made together"):
+            await pair.restore(request, metadata=other)
+        await pair.restore(RestoreRequest(Restored.LEDGER, forced=True), metadata=other)
+        assert await pair.play(read, metadata=other) == [b"plain"]
+        await pair.refused()
+
+    pair.run(work())
+
+
+def test_opening_is_refused_until_an_interrupted_restore_is_repeated(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it stops: what it had begun is finished by repeating it, under the identity that it had chosen."""
+
+    class Stopped(Exception):
+        """The command was killed."""
+
+    async def before(client: Client) -> int:
+        await client.create_topic("orders")
+        await sent(client, b"kept")
+        taken_ms = pair.back_up("metadata")
+        for number in range(3):
+            await sent(client, b"lost %d" % number)
+        return taken_ms
+
+    async def work() -> None:
+        taken_ms = await pair.play(before)
+        pair.put_back("metadata")
+        request = RestoreRequest(Restored.METADATA, taken_ms)
+        steps = 0
+        real = _reconciling.Reconciling._write
+
+        async def stop_at(self: Any, change: Any) -> None:
+            nonlocal steps
+            steps -= 1
+            if not steps:
+                raise Stopped
+            await real(self, change)
+
+        monkeypatch.setattr(_reconciling.Reconciling, "_write", stop_at)
+        for at in range(1, 100):
+            steps = at
+            try:
+                done = await pair.restore(request)
+            except Stopped:
+                await pair.refused()
+            else:
+                break
+        assert at > 3
+        assert done.ledger_identity == done.identity
+        assert await pair.play(read) == [b"kept"]
+
+    pair.run(work())
+
+
+def test_nobody_else_may_change_what_is_restored(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that goes on working on the stores is noticed, and the command can be repeated."""
+
+    async def work() -> None:
+        await pair.play(lambda client: client.create_topic("orders"))
+        await pair.play(lambda client: sent(client, b"one"))
+        real = _reconciling.Reconciling._write
+
+        async def lost(self: Any, change: Any) -> None:
+            async def loses() -> None:
+                raise VersionMismatch(Key("/ids"), 1)
+
+            await real(self, loses)
+
+        monkeypatch.setattr(_reconciling.Reconciling, "_write", lost)
+        with pytest.raises(Unavailable, match="another process"):
+            await pair.restore(RestoreRequest(Restored.LEDGER))
+        monkeypatch.undo()
+        await pair.restore(RestoreRequest(Restored.LEDGER))
+        assert await pair.play(read) == [b"one"]
+
+    pair.run(work())
