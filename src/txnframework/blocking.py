@@ -345,6 +345,10 @@ class Client:
         """Make a topic of so many segments; with ``exist_ok`` one that is there stays as it is."""
         self._loop.run(self._client.create_topic(topic, segments=segments, exist_ok=exist_ok))
 
+    def seek(self, topic: str, subscription: str, to: MessageID | int | Start) -> None:
+        """Move a subscription, whoever consumes from it."""
+        self._loop.run(self._client.seek(topic, subscription, to))
+
     def lag(self, topic: str, subscription: str) -> Lag:
         """Return how many messages a subscription may read and has not acknowledged."""
         return self._loop.run(self._client.lag(topic, subscription))

@@ -91,6 +91,44 @@ def test_segments_split_and_merge(cli: Any) -> None:
     assert "0000-ffff" in cli("topic", "describe", "orders").out
 
 
+def test_a_subscription_is_moved_by_hand(cli: Any) -> None:
+    """To either end, to a message, to a time: what comes next is peeked at, counted and then received."""
+    cli("topic", "create", "orders")
+    cli("topic", "produce", "orders", "one", "two", "three")
+    cli("subscription", "create", "orders", "billing", "--start", "earliest")
+    two = lines(cli("topic", "consume", "orders", "--output", "json").out)[1]["id"]
+
+    def after(to: str) -> tuple[list[str], int]:
+        assert cli("subscription", "seek", "orders", "billing", to).status == 0
+        (segment,) = json.loads(cli("subscription", "describe", "orders", "billing", "--output", "json").out)[
+            "segments"
+        ]
+        return cli("subscription", "peek", "orders", "billing").out.split(), segment["ahead"]
+
+    assert after("latest") == ([], 0)
+    assert after("earliest") == (["one", "two", "three"], 3)
+    assert after(two) == (["two", "three"], 2)
+    assert after("2000-01-01") == (["one", "two", "three"], 3)
+    assert after("2999-01-01T00:00:00Z") == ([], 0)
+    refused = cli("subscription", "seek", "orders", "billing", "yesterday")
+    assert refused.status == 2
+    assert "'yesterday' is not where a subscription can go" in refused.err
+
+
+def test_a_topic_is_compacted_and_deleted(cli: Any) -> None:
+    """The last message of each key is read; a topic that is in use is deleted by force only."""
+    cli("topic", "create", "orders")
+    for message in ("one", "two"):
+        cli("topic", "produce", "orders", message, "--key", "k")
+    assert cli("topic", "compact", "orders").status == 0
+    assert cli("topic", "consume", "orders", "--compacted").out == "two\n"
+    assert cli("upkeep").out == "Done.\n"
+    cli("subscription", "create", "orders", "billing")
+    assert cli("topic", "delete", "orders", "--yes").status == 1
+    assert cli("topic", "delete", "orders", "--yes", "--force").status == 0
+    assert json.loads(cli("topic", "list", "--output", "json").out) == []
+
+
 def test_an_open_transaction_is_found_and_aborted(cli: Any, sqlite: Stores) -> None:
     """It is listed with its age, described with its participants, and ended by its id; once more changes nothing."""
     cli("topic", "create", "orders")

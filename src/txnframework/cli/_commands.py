@@ -10,7 +10,7 @@ import click
 from txnframework.broker import NoPlugins, plugins_of
 from txnframework.cli._boundary import STATUS_FAILED, report
 from txnframework.cli._loaded import Loaded
-from txnframework.cli._opening import CONFIG_FILE
+from txnframework.cli._opening import CONFIG_FILE, config_option, with_client
 from txnframework.cli._output import output_option, print_json, print_table
 from txnframework.config import Config, check_config, load_config, redact_url, render_config
 from txnframework.errors import ConfigurationError
@@ -112,3 +112,17 @@ def init(loaded: Loaded, file: Path, force: bool) -> None:
     except OSError as exc:
         raise ConfigurationError("", f"cannot be written: {exc.strerror or exc}", str(file)) from exc
     click.echo(f"Wrote {file}. 'txnframework check {file}' says whether it is right after your changes.")
+
+
+@click.command()
+@config_option
+@click.pass_obj
+def upkeep(loaded: Loaded, config: Path | None) -> None:
+    """
+    Do once what clients do in the background.
+
+    Trims what no subscription needs any more, as far as [retention] says so, collects what is left of trimmed
+    messages, and finishes deletions. For systems whose programs live for a moment only.
+    """
+    with_client(loaded, config, lambda client: client.upkeep())
+    click.echo("Done.")

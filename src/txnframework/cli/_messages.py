@@ -119,6 +119,7 @@ def _headers(given: Iterable[str]) -> dict[str, bytes]:
     show_default=True,
     help="Without --subscription: whether to show what is not committed, marked as such.",
 )
+@click.option("--compacted", is_flag=True, help="Without --subscription: read what 'topic compact' kept, then go on.")
 @config_option
 @output_option
 @click.pass_obj
@@ -131,6 +132,7 @@ def consume(
     follow: bool,
     wait_ms: int,
     isolation: str,
+    compacted: bool,
     config: Path | None,
     output: str,
 ) -> None:
@@ -144,9 +146,9 @@ def consume(
 
     async def read(client: Client) -> None:
         nonlocal left
-        async with await client.reader(topic, follow=follow, isolation=isolation) as reader:
+        async with await client.reader(topic, follow=follow, isolation=isolation, compacted=compacted) as reader:
             async for message in reader:
-                _print(message, output)
+                print_message(message, output)
                 left -= 1
                 if not left:
                     return
@@ -160,14 +162,15 @@ def consume(
                 except ReceiveTimeout:
                     return
                 # Printed, then acknowledged: a crash in between prints it again.
-                _print(message, output)
+                print_message(message, output)
                 await consumer.ack(message)
                 left -= 1
 
     with_client(loaded, config, read if subscription is None else lambda client: receive(client, subscription))
 
 
-def _print(message: Message, output: str) -> None:
+def print_message(message: Message, output: str) -> None:
+    """Print a message: its value as text, or all of it as JSON on one line."""
     if output == "json":
         print_json_line(_document(message))
         return

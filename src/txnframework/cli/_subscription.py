@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
 from txnframework.broker import Start
 from txnframework.cli._loaded import Loaded
+from txnframework.cli._messages import print_message
 from txnframework.cli._opening import config_option, with_client
 from txnframework.cli._output import output_option, print_facts, print_json, print_records
-from txnframework.client import Client
-from txnframework.errors import SubscriptionNotFound
+from txnframework.client import Client, MessageID, SegmentLag
+from txnframework.errors import InvalidInput, SubscriptionNotFound
 from txnframework.model.layout import Layout, Segment
 
 
@@ -77,25 +81,77 @@ def describe(loaded: Loaded, topic: str, name: str, config: Path | None, output:
     """
     Show how far subscription NAME of TOPIC is on every segment.
 
-    DONE TO is the position up to which everything is acknowledged, BEYOND what is acknowledged after it, HELD BY the
+    AHEAD is how many messages it may read and has not acknowledged ("at most" where aborted ones may be among them),
+    DONE TO the position up to which everything is acknowledged, BEYOND what is acknowledged after it, HELD BY the
     open transactions that have acknowledged something there.
     """
 
-    async def work(client: Client) -> tuple[Layout, list[dict[str, object]]]:
+    async def work(client: Client) -> tuple[Layout, list[dict[str, Any]]]:
         layout = await client.layout(topic)
         if name not in layout.subscriptions:
             raise SubscriptionNotFound(str(layout.topic), name)
-        return layout, [await _described(client, layout, segment, name) for segment in layout.in_order()]
+        lag = {one.segment: one for one in (await client.lag(topic, name)).segments}
+        return layout, [await _described(client, layout, segment, name, lag) for segment in layout.in_order()]
 
     layout, segments = with_client(loaded, config, work)
     if output == "json":
         print_json({"topic": str(layout.topic), "subscription": name, "segments": segments})
         return
     print_facts({"topic": layout.topic, "subscription": name})
-    print_records(segments)
+    print_records([_row(one) for one in segments])
 
 
-async def _described(client: Client, layout: Layout, segment: Segment, name: str) -> dict[str, object]:
+@subscription.command()
+@click.argument("topic")
+@click.argument("name")
+@click.argument("to")
+@config_option
+@click.pass_obj
+def seek(loaded: Loaded, topic: str, name: str, to: str, config: Path | None) -> None:
+    """
+    Move subscription NAME of TOPIC.
+
+    TO is 'earliest', 'latest', the id of a message (as 'topic consume --output json' shows it), which is delivered next
+    then, or a time such as 2026-01-31T12:00:00Z. Consumers go on from there at once. What was acknowledged before, also
+    in transactions that are still open, has no effect any more.
+    """
+    target = _target(to)
+    with_client(loaded, config, lambda client: client.seek(topic, name, target))
+    click.echo(f"Subscription {name} of {topic} goes on at {to}.")
+
+
+@subscription.command()
+@click.argument("topic")
+@click.argument("name")
+@click.option("--messages", "count", type=click.IntRange(min=1), default=10, show_default=True, help="So many at most.")
+@config_option
+@output_option
+@click.pass_obj
+def peek(loaded: Loaded, topic: str, name: str, count: int, config: Path | None, output: str) -> None:
+    """Print what subscription NAME of TOPIC has before it, without delivering it."""
+    for message in with_client(loaded, config, lambda client: client.peek(topic, name, count)):
+        print_message(message, output)
+
+
+def _target(text: str) -> MessageID | int | Start:
+    ends: dict[str, Start] = {"earliest": "earliest", "latest": "latest"}
+    if text in ends:
+        return ends[text]
+    if "@" in text:
+        return MessageID.parse(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(
+            f"{text!r} is not where a subscription can go: write earliest, latest, the id of a message, or a time such"
+            " as 2026-01-31T12:00:00Z"
+        ) from error
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+async def _described(
+    client: Client, layout: Layout, segment: Segment, name: str, lag: Mapping[str, SegmentLag]
+) -> dict[str, Any]:
     full_name = str(layout.name_of(segment.id))
     subscribed = await client.host.subscription(str(layout.topic), name, full_name)
     pending = await subscribed.pending_acks.recover()
@@ -106,8 +162,18 @@ async def _described(client: Client, layout: Layout, segment: Segment, name: str
         "segment": segment.id,
         "range": f"{segment.start:04x}-{segment.end:04x}",
         "state": segment.state.value,
+        "ahead": lag[full_name].messages,
+        "ahead_is_exact": lag[full_name].exact,
         "done_to": str(cursor.mark_delete),
         "beyond": beyond,
         "held_by": sorted(map(str, pending.open)),
         "incarnation": cursor.incarnation,
     }
+
+
+def _row(segment: dict[str, Any]) -> dict[str, object]:
+    """Return a segment as people read it."""
+    row = {name: value for name, value in segment.items() if name != "ahead_is_exact"}
+    if not segment["ahead_is_exact"]:
+        row["ahead"] = f"at most {segment['ahead']}"
+    return row

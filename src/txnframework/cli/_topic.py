@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from txnframework.broker import Order
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._messages import consume, produce
 from txnframework.cli._opening import config_option, with_client
@@ -150,6 +151,39 @@ async def _described(client: Client, layout: Layout, segment: Segment) -> dict[s
         "last": str(tail.last_confirmed),
         "readable": str(readable),
     }
+
+
+@topic.command()
+@click.argument("topic")
+@click.option("--force", is_flag=True, help="Also if it has subscriptions, or open transactions took part in it.")
+@click.confirmation_option(prompt="Its messages and subscriptions go for ever. Go on?")
+@config_option
+@click.pass_obj
+def delete(loaded: Loaded, topic: str, force: bool, config: Path | None) -> None:
+    """Delete TOPIC with its messages and its subscriptions."""
+    with_client(loaded, config, lambda client: client.delete_topic(topic, force=force))
+    click.echo(f"{topic} is gone.")
+
+
+@topic.command()
+@click.argument("topic")
+@click.option(
+    "--order",
+    type=click.Choice(["position", "commit"]),
+    default="position",
+    show_default=True,
+    help="Which message of a key is its last: by where it stands, or by when its transaction was committed.",
+)
+@config_option
+@click.pass_obj
+def compact(loaded: Loaded, topic: str, order: Order, config: Path | None) -> None:
+    """
+    Write the last committed message of each key of TOPIC beside it.
+
+    The topic stays as it is; 'topic consume --compacted' reads what was written, and then goes on in the topic.
+    """
+    with_client(loaded, config, lambda client: client.compact(topic, order=order))
+    click.echo(f"{topic} is compacted.")
 
 
 topic.add_command(produce)

@@ -14,6 +14,7 @@ from txnframework.client._messages import Message, MessageID, received
 from txnframework.client._producer import Producer
 from txnframework.client._reader import Reader
 from txnframework.client._retrying import Retrying
+from txnframework.client._seeking import sought
 from txnframework.client._terms import STANDING_BY_TYPES, Terms
 from txnframework.client._transaction import JoinedTransaction, Transaction
 from txnframework.config import Config, check_config, load_config
@@ -220,6 +221,21 @@ class Client:
         """
         named = self._topic(topic)
         await self._retrying.run(lambda: self.host.topics.unsubscribe(named, subscription))
+
+    async def seek(self, topic: str, subscription: str, to: MessageID | int | Start) -> None:
+        """
+        Move a subscription, whoever consumes from it, as ``Consumer.seek`` does.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        :raises TopicNotFound: there is no such topic.
+        """
+        layout = await self.host.topics.finish_changes(self._topic(topic))
+        segments = tuple(str(layout.name_of(segment.id)) for segment in layout.in_order())
+        for segment, position in (await sought(self.host, (layout,), segments, to)).items():
+            if segment not in segments:
+                raise InvalidInput(f"{segment} is not a segment of {layout.topic}")
+            subscribed = await self.host.subscription(str(layout.topic), subscription, segment)
+            await self._retrying.run(partial(subscribed.cursor.seek, position))
 
     async def lag(self, topic: str, subscription: str) -> Lag:
         """

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from txnframework.broker import Host, Start, acks_of, first_of
+from txnframework.broker import Host, acks_of, first_of
 from txnframework.client._dead_letters import DeadLetters
 from txnframework.client._feed import Feed, Inbox, by_segment
 from txnframework.client._membership import Membership
 from txnframework.client._messages import Message, MessageID
-from txnframework.client._seeking import entry_before, sought
+from txnframework.client._seeking import Target, entry_before, sought
 from txnframework.client._terms import Terms
 from txnframework.client._transaction import TransactionPart
 from txnframework.errors import Closed, InvalidInput, NotFound, ReceiveTimeout
@@ -157,7 +157,7 @@ class Consumer:
             if feed.attached is not None:
                 await feed.attached.dispatch.return_delivered(feed.attached.consumer_id, None, feed.withdraw)
 
-    async def seek(self, to: MessageID | int | Start) -> None:
+    async def seek(self, to: Target) -> None:
         """
         Move the subscription: to a message, which is delivered next in its segment, to a time in ms since 1970, to the
         ``earliest`` message that is there, or behind the ``latest`` that may be read now.
@@ -168,12 +168,13 @@ class Consumer:
         :raises InvalidInput: it is none of these.
         """
         self._require_open()
-        moving = await sought(self._host, self._membership, to)
-        async with self._membership.reopening(moving):
+        membership = self._membership
+        moving = await sought(self._host, membership.layouts.values(), tuple(membership.wanted()), to)
+        async with membership.reopening(moving):
             for segment, position in moving.items():
                 subscribed = await self._host.subscription(str(topic_of(segment)), self.subscription, segment)
                 await subscribed.cursor.seek(position)
-                feed = self._membership.feeds.get(segment)
+                feed = membership.feeds.get(segment)
                 if feed is not None and feed.attached is not None:
                     await feed.attached.dispatch.refresh()
 

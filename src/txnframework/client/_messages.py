@@ -9,8 +9,10 @@ from types import MappingProxyType
 import msgspec
 
 from txnframework.broker import HeldMessage
+from txnframework.errors import InvalidInput, InvalidName
 from txnframework.model.entries import EntryMessage
 from txnframework.model.ids import Branch, TxnID
+from txnframework.model.names import parse_name
 from txnframework.model.positions import Position
 
 
@@ -23,6 +25,21 @@ class MessageID(msgspec.Struct, frozen=True, gc=False):
     def __str__(self) -> str:
         """Return the segment and the position, as they are written elsewhere."""
         return f"{self.segment}@{self.position}"
+
+    @classmethod
+    def parse(cls, text: str) -> MessageID:
+        """
+        Return the id that ``str`` makes this text of.
+
+        :raises InvalidInput: it is not such a text.
+        """
+        segment, _, position = text.rpartition("@")
+        try:
+            return cls(str(parse_name(segment)), Position.parse(position))
+        except (InvalidName, ValueError) as error:
+            raise InvalidInput(
+                f"{text!r} is not the id of a message, which is written as <segment>@<ledger>:<entry>:<index>"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from txnframework.broker import Host, Start
-from txnframework.client._membership import Membership
 from txnframework.client._messages import MessageID
 from txnframework.errors import InvalidInput
+from txnframework.model.layout import Layout
 from txnframework.model.positions import EARLIEST, Position
 
+Target = MessageID | int | Start
+"""A message, which comes next then, a time in ms since 1970, or one of the two ends."""
 
-async def sought(host: Host, membership: Membership, to: MessageID | int | Start) -> dict[str, Position]:
+
+async def sought(host: Host, layouts: Iterable[Layout], wanted: tuple[str, ...], to: Target) -> dict[str, Position]:
     """
-    Return, for the segments whose cursors are to move, up to where everything is done then.
+    Return, for those of the ``wanted`` segments whose cursors are to move, up to where everything is done then.
 
     :raises InvalidInput: that is nothing that can be sought.
     """
     if isinstance(to, MessageID):
-        return _up_to(membership, to)
+        return _up_to(layouts, wanted, to)
     if to == "earliest":
-        return dict.fromkeys(membership.wanted(), EARLIEST)
+        return dict.fromkeys(wanted, EARLIEST)
     if isinstance(to, bool) or not (to == "latest" or isinstance(to, int)):
         raise InvalidInput(f"a message's id, a time in ms, 'earliest' or 'latest' can be sought, not {to!r}")
     found = {}
-    for segment in membership.wanted():
+    for segment in wanted:
         opened = await host.segment(segment)
         if isinstance(to, int):
             found[segment] = await opened.ledger.find_time(to)
@@ -36,13 +41,14 @@ def entry_before(position: Position) -> Position:
     return Position(position.ledger_id, position.entry_id - 1)
 
 
-def _up_to(membership: Membership, message: MessageID) -> dict[str, Position]:
+def _up_to(layouts: Iterable[Layout], wanted: tuple[str, ...], message: MessageID) -> dict[str, Position]:
     """Return where to go for a message to come next: what descends from its segment begins anew."""
     at = message.position
     before = Position(at.ledger_id, at.entry_id, at.batch_index - 1) if at.batch_index > 0 else entry_before(at)
     descendants = (
-        segment
-        for segment in membership.wanted()
-        if any(feed.place.segment == message.segment for feed in membership.ancestors(segment))
+        str(layout.name_of(segment_id))
+        for layout in layouts
+        for segment_id in layout.segments
+        if any(str(layout.name_of(one.id)) == message.segment for one in layout.ancestors(segment_id))
     )
-    return {**dict.fromkeys(descendants, EARLIEST), message.segment: before}
+    return {**{one: EARLIEST for one in descendants if one in wanted}, message.segment: before}
