@@ -1,48 +1,67 @@
-"""Splits that were planned and are not done, because whoever planned them is slow or died."""
+"""Splits and merges that were planned and are not done, because whoever planned them is slow or died."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
 from txnframework.errors import LedgerNotFound
 from txnframework.model import TopicName
-from txnframework.model.layout import plan_split, planned_changes
+from txnframework.model.hashing import key_hash
+from txnframework.model.layout import Layout, plan_merge, plan_split, planned_changes
 
 if TYPE_CHECKING:
     from conftest import Stores
 
 TOPIC = TopicName.parse("orders")
+KEYS = tuple(
+    next(key for key in (b"%d" % number for number in range(99)) if (key_hash(key) >= 0x8000) is upper)
+    for upper in (False, True)
+)
+"""One of each half of the hash range."""
 
 
-@pytest.mark.parametrize("crash_after", ["plan", "children", "seal"])
-def test_whoever_meets_a_planned_change_finishes_it(stores: Stores, crash_after: str) -> None:
-    """A split that stopped half way holds nobody up: producers, consumers and readers carry it out."""
+PLANS: dict[str, tuple[int, Callable[[Layout], Layout]]] = {
+    "split": (1, lambda layout: plan_split(layout, 0)),
+    "merge": (2, lambda layout: plan_merge(layout, 0, 1)),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "crash_after"),
+    [(change, after) for change in PLANS for after in ("plan", "children", "seal")] + [("merge", "first seal")],
+)
+def test_whoever_meets_a_planned_change_finishes_it(stores: Stores, change: str, crash_after: str) -> None:
+    """A split or merge that stopped half way holds nobody up: producers, consumers and readers carry it out."""
+    segments, plan = PLANS[change]
 
     async def work() -> None:
         async with stores.open() as client:
-            await client.create_topic("orders")
+            await client.create_topic("orders", segments=segments)
             producer = await client.producer("orders")
             consumer = await client.consumer("orders", "billing", start="earliest")
-            await producer.send(b"1", key=b"a")
+            for key in KEYS:
+                await producer.send(b"1", key=key)
         async with stores.open() as client:
             topics = client.topics
             layout, version = await topics._layouts.load(TOPIC)
-            planned = plan_split(layout, 0)
+            planned = plan(layout)
             assert await topics._layouts.put_if(planned, version)
             if crash_after != "plan":
                 await topics._make_children(planned, planned.segments[0].children)
-            if crash_after == "seal":
-                await (await client.host.segment(str(planned.name_of(0)))).ledger.seal()
+            for parent in {"seal": range(segments), "first seal": range(1)}.get(crash_after, ()):
+                await (await client.host.segment(str(planned.name_of(parent)))).ledger.seal()
         async with stores.open() as client:
             producer = await client.producer("orders")
             async with client.transaction() as txn:
-                await producer.send(b"2", key=b"a", txn=txn)
+                for key in KEYS:
+                    await producer.send(b"2", key=key, txn=txn)
             assert planned_changes(await client.topics.layout(TOPIC)) == ()
             consumer = await client.consumer("orders", "billing")
-            assert await stores.receive(consumer, 2) == [b"1", b"2"]
-            assert await stores.read(client, "orders") == [b"1", b"2"]
+            assert await stores.receive(consumer, 4) == [b"1", b"1", b"2", b"2"]
+            assert await stores.read(client, "orders") == [b"1", b"1", b"2", b"2"]
             await consumer.close()
 
     stores.run(work())

@@ -17,7 +17,8 @@ class Split(Scenario):
 
     topics: ClassVar = {ORDERS: 1}
     subscriptions = ((ORDERS, BILLING),)
-    keys = tuple(b"key %d" % number for number in range(3))
+    keys = (b"key 3", b"key 4", b"key 5")
+    """Of both halves of the hash range, as the traffic's keys are."""
 
     async def arrange(self, client: Client) -> None:
         await self.in_bystander(self.bystander.topics.subscribe(TopicName.parse(ORDERS), BILLING, "earliest"))
@@ -25,6 +26,9 @@ class Split(Scenario):
         await self.in_bystander(self.send_all(b"before"))
 
     async def operate(self, client: Client) -> None:
+        await self.change(client)
+
+    async def change(self, client: Client) -> None:
         await client.split(ORDERS, 0)
 
     async def carry_on(self, client: Client, failed: bool) -> None:
@@ -36,7 +40,7 @@ class Split(Scenario):
     async def finish(self, client: Client) -> None:
         await client.topics.finish_changes(TopicName.parse(ORDERS))
         with contextlib.suppress(LayoutConflict):  # it was done
-            await self.operate(client)
+            await self.change(client)
         await self.in_bystander(self.send_all(b"after"))
 
     async def send_all(self, when: bytes) -> None:
@@ -53,7 +57,7 @@ class Merge(Split):
 
     topics: ClassVar = {ORDERS: 2}
 
-    async def operate(self, client: Client) -> None:
+    async def change(self, client: Client) -> None:
         await client.merge(ORDERS, 0, 1)
 
 
@@ -81,9 +85,10 @@ class SplitUnderTraffic(Split):
 
 
 class SplitInTransaction(Split):
-    """The victim sends in a transaction, splits under itself, sends on, acknowledges and commits."""
+    """The victim sends in a transaction, changes the layout under itself, sends on, acknowledges and commits."""
 
     composed = True
+    own_keys: ClassVar = (b"own",)
 
     async def arrange(self, client: Client) -> None:
         await super().arrange(client)
@@ -93,16 +98,22 @@ class SplitInTransaction(Split):
     async def operate(self, client: Client) -> None:
         async with client.transaction() as txn:
             for when in (b"early", b"late"):
-                await self.story.send(self.own, when, key=b"own", txn=txn)
+                for key in self.own_keys:
+                    await self.story.send(self.own, b"%s %s" % (when, key), key=key, txn=txn)
                 if when == b"early":
-                    await client.split(ORDERS, 0)
-            await self.story.ack(self.consumer, self.received[0], txn=txn)
-
-    async def finish(self, client: Client) -> None:
-        await client.topics.finish_changes(TopicName.parse(ORDERS))
-        with contextlib.suppress(LayoutConflict):
-            await client.split(ORDERS, 0)
-        await self.in_bystander(self.send_all(b"after"))
+                    await self.change(client)
+            of_each = {message.id.segment: message for message in self.received}
+            await self.story.ack(self.consumer, *of_each.values(), txn=txn)
 
 
-SCENARIOS = (Split, Merge, SplitUnderTraffic, SplitInTransaction)
+class MergeUnderTraffic(Merge, SplitUnderTraffic):
+    """A merge while the bystander sends to both parents."""
+
+
+class MergeInTransaction(Merge, SplitInTransaction):
+    """The victim merges two segments that it has sent to; what it acknowledges is of both."""
+
+    own_keys: ClassVar = (b"own key 0", b"own key 1")
+
+
+SCENARIOS = (Split, Merge, SplitUnderTraffic, SplitInTransaction, MergeUnderTraffic, MergeInTransaction)
