@@ -6,7 +6,7 @@ import asyncio
 import gc
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from crash_invariants import Invariants
 from crash_scenario import Scenario
@@ -85,21 +85,20 @@ def run(scenario_class: type[Scenario], point: Point, atomic: bool = True) -> Wa
 
 
 def kills(walked: Walked, seed: int = 0) -> Iterator[Point]:
-    """
-    Yield a kill before the first step, after each, and after the operation was confirmed.
-
-    Of steps between which neither the stores nor what callers were told changed, only the first is yielded: the kill
-    takes all that differs. ``combinations`` stop elsewhere, too.
-    """
-    for step, left in enumerate(walked.lefts):
-        if step == 0 or left != walked.lefts[step - 1]:
-            yield Point(step=step, seed=seed)
+    """Yield a kill before the first step, after each, and after the operation was confirmed."""
+    for step in range(len(walked.lefts)):
+        yield Point(step=step, seed=seed)
 
 
 def pauses(walked: Walked, seed: int = 0) -> Iterator[Point]:
-    """Yield every second of the points of ``kills`` as a long pause."""
-    for point in tuple(kills(walked, seed))[::PAUSES_EVERY]:
-        yield replace(point, wakes=True)
+    """
+    Yield a long pause at every second of the steps that changed the stores or what callers were told.
+
+    Where neither changed, a process that goes on finds the same as one that was paused a step earlier.
+    """
+    changing = [step for step, left in enumerate(walked.lefts) if step == 0 or left != walked.lefts[step - 1]]
+    for step in changing[::PAUSES_EVERY]:
+        yield Point(step=step, seed=seed, wakes=True)
 
 
 def faults(walked: Walked, seed: int = 0, writes_only: bool = False) -> Iterator[Point]:
