@@ -12,7 +12,8 @@ import pytest
 
 import txnframework
 from txnframework import Client, State
-from txnframework.broker import Restored, RestoreReport, RestoreRequest, _reconciling, restore
+from txnframework.broker import Restored, RestoreReport, RestoreRequest, restore
+from txnframework.broker._restoring.reconciling import Reconciling
 from txnframework.config import load_config
 from txnframework.errors import InvalidInput, StoreMismatch, TransactionNotFound, Unavailable, VersionMismatch
 from txnframework.model import Action, End, Key
@@ -285,7 +286,7 @@ def test_opening_is_refused_until_an_interrupted_restore_is_repeated(
         pair.put_back("metadata")
         request = RestoreRequest(Restored.METADATA, taken_ms)
         steps = 0
-        real = _reconciling.Reconciling._write
+        real = Reconciling._write
 
         async def stop_at(self: Any, change: Any) -> None:
             nonlocal steps
@@ -294,7 +295,7 @@ def test_opening_is_refused_until_an_interrupted_restore_is_repeated(
                 raise Stopped
             await real(self, change)
 
-        monkeypatch.setattr(_reconciling.Reconciling, "_write", stop_at)
+        monkeypatch.setattr(Reconciling, "_write", stop_at)
         for at in range(1, 100):
             steps = at
             try:
@@ -316,7 +317,7 @@ def test_nobody_else_may_change_what_is_restored(pair: Pair, monkeypatch: pytest
     async def work() -> None:
         await pair.play(lambda client: client.create_topic("orders"))
         await pair.play(lambda client: sent(client, b"one"))
-        real = _reconciling.Reconciling._write
+        real = Reconciling._write
 
         async def lost(self: Any, change: Any) -> None:
             async def loses() -> None:
@@ -324,7 +325,7 @@ def test_nobody_else_may_change_what_is_restored(pair: Pair, monkeypatch: pytest
 
             await real(self, loses)
 
-        monkeypatch.setattr(_reconciling.Reconciling, "_write", lost)
+        monkeypatch.setattr(Reconciling, "_write", lost)
         with pytest.raises(Unavailable, match="another process"):
             await pair.restore(RestoreRequest(Restored.LEDGER))
         monkeypatch.undo()

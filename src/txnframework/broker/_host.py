@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from txnframework.broker._background import Background
-from txnframework.broker._backlog import Backlog
-from txnframework.broker._belonging import check_belonging
-from txnframework.broker._compacting import Compacting
-from txnframework.broker._coordinators import ServedCoordinator
-from txnframework.broker._deadlines import Deadlines
-from txnframework.broker._dispatch_parts import DispatchParts
-from txnframework.broker._dispatches import Dispatches, Place
-from txnframework.broker._election import Election
-from txnframework.broker._once import OpenedOnce
-from txnframework.broker._opening import Opening, open_stores
-from txnframework.broker._participants import HostParticipants
-from txnframework.broker._segments import OpenSegment, SegmentSubscription
-from txnframework.broker._serving import DomainPlugins, NoPlugins
-from txnframework.broker._sessions import Sessions
-from txnframework.broker._shares import CoordinatorShare
-from txnframework.broker._sweeps import Sweeps
-from txnframework.broker._topics import Topics
-from txnframework.broker._trimming import Trimming
-from txnframework.broker._upkeep import Upkeep
+from txnframework.broker._agreement.election import Election
+from txnframework.broker._compaction.compacting import Compacting
+from txnframework.broker._coordinating.coordinators import ServedCoordinator
+from txnframework.broker._coordinating.deadlines import Deadlines
+from txnframework.broker._coordinating.participants import HostParticipants
+from txnframework.broker._coordinating.sessions import Sessions
+from txnframework.broker._coordinating.shares import CoordinatorShare
+from txnframework.broker._coordinating.sweeps import Sweeps
+from txnframework.broker._dispatch.dispatches import Dispatches, Place
+from txnframework.broker._dispatch.parts import DispatchParts
+from txnframework.broker._inspecting.backlog import Backlog
+from txnframework.broker._serving.belonging import check_belonging
+from txnframework.broker._serving.domains import DomainPlugins, NoPlugins
+from txnframework.broker._serving.opening import Opening, open_stores
+from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
+from txnframework.broker._tasks.background import Background
+from txnframework.broker._tasks.once import OpenedOnce
+from txnframework.broker._topics.topics import Topics
+from txnframework.broker._upkeep.rounds import Upkeep
+from txnframework.broker._upkeep.trimming import Trimming
 from txnframework.config import Config, DomainSection, redact_url
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.errors import Closed, LedgerNotFound

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from txnframework.broker._background import Background
-from txnframework.broker._coordinators import ServedCoordinator
-from txnframework.broker._once import OpenedOnce
-from txnframework.broker._plain_acks import PlainAcks
-from txnframework.broker._sweeps import BUSY_DELAY_MS, Sweeps
+from txnframework.broker._coordinating.coordinators import ServedCoordinator
+from txnframework.broker._coordinating.sweeps import BUSY_DELAY_MS, Sweeps
+from txnframework.broker._dispatch.plain_acks import PlainAcks
+from txnframework.broker._tasks.background import Background
+from txnframework.broker._tasks.once import OpenedOnce
 from txnframework.config import TransactionsSection
 from txnframework.errors import Unavailable
 from txnframework.model import Ack, Position, Swept

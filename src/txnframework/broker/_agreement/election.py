@@ -1,0 +1,66 @@
+"""One host of many does a work that nobody needs to do twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from txnframework.broker._agreement.leases import until_free
+from txnframework.environment import Environment
+from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
+from txnframework.interfaces import IMetadataStore
+
+RETRY_DELAY_MS = 1_000
+"""The wait before a host stands again after the store was away."""
+
+
+class Election:
+    """
+    Holds one lease, or waits until it is free; ``elected`` is called each time this host gets it.
+
+    It saves work and is no guarantee: a host that was paused believes itself elected for a while when another is.
+    """
+
+    def __init__(self, store: IMetadataStore, environment: Environment, name: str, elected: Callable[[], None]) -> None:
+        self.won = False
+        """Whether this host is elected, as far as it knows."""
+        self._store = store
+        self._environment = environment
+        self._name = name
+        self._elected = elected
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Stand from now on; once is enough."""
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """Stand no more; the lease is free when the store is closed, if not before."""
+        self.won = False
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._stand()
+            except Closed:
+                return
+            except TxnFrameworkError:
+                await self._environment.sleep_until(self._environment.now_ms() + RETRY_DELAY_MS)
+
+    async def _stand(self) -> None:
+        """Wait until the lease was won and lost again."""
+        try:
+            lease = await self._store.acquire_lease(self._name, self._store.session)
+        except LeaseHeld as held:
+            await until_free(self._store, held.key)
+            return
+        self.won = True
+        try:
+            self._elected()
+            await lease.lost()
+        finally:
+            self.won = False

@@ -1,0 +1,1 @@
+"""Compaction: copies of segments with only the messages that somebody decided to keep."""

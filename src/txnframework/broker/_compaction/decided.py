@@ -1,0 +1,107 @@
+"""The messages of a segment that count, in the order in which compaction looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Literal
+
+from txnframework.broker._serving.segments import OpenSegment
+from txnframework.errors import CommitOrderUnknown, EntryTrimmed, InvalidInput, TransactionNotFound
+from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
+from txnframework.model.compacted import CompactedEntry, decode_compacted
+from txnframework.model.entries import EntryView
+from txnframework.model.ids import Branch, TxnID
+from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
+from txnframework.model.reading import ReadRequest
+
+Order = Literal["position", "commit"]
+
+PAGE = Limit(100)
+SORTED_ENTRIES_MAX = 1_000_000
+"""How many entries of one segment can be put in the order of their commits: their places are kept in memory."""
+
+
+async def compacted_entries(ledger: IManagedLedger, after: Position = EARLIEST) -> AsyncGenerator[CompactedEntry, None]:
+    """Return what stands in a compacted ledger, which nobody appends to any more."""
+    end = (await ledger.tail()).last_confirmed
+    while entries := await ledger.read(EntryRange(after, end), PAGE):
+        for entry in entries:
+            yield decode_compacted(entry.data, entry.position)
+        after = entries[-1].position
+
+
+async def in_order_of_positions(
+    opened: OpenSegment, after: Position, upto: Position
+) -> AsyncGenerator[CompactedEntry, None]:
+    """Return what counts between two positions; where the first of it was trimmed, what is left."""
+    while after < upto:
+        try:
+            page = await opened.buffer.read(ReadRequest(after, PAGE))
+        except EntryTrimmed:
+            (left,) = await opened.ledger.ledgers(-1, 1)
+            after = Position(left.ledger_id, -1)
+            continue
+        for entry in page.entries:
+            if entry.position <= upto:
+                yield _whole(entry.data, entry.position)
+        if page.upto <= after:
+            return
+        after = page.upto
+
+
+async def in_order_of_commits(
+    opened: OpenSegment, upto: Position, coordinator: ITransactionCoordinator | None
+) -> AsyncGenerator[CompactedEntry, None]:
+    """
+    Return everything that counts up to a position, by the time of its commit; what was sent outside transactions by the
+    time at which it was sent, and what has one time by its position.
+
+    The times are those of the hosts that committed and sent, whose clocks may differ.
+
+    :raises CommitOrderUnknown: an outcome is not kept any more, or the first messages were trimmed.
+    """
+    times: dict[TxnID, int] = {}
+    places: list[tuple[int, Position]] = []
+    after = EARLIEST
+    while after < upto:
+        try:
+            page = await opened.buffer.read(ReadRequest(after, PAGE))
+        except EntryTrimmed as error:
+            raise CommitOrderUnknown(opened.name, "its first messages were trimmed") from error
+        for entry in page.entries:
+            if entry.position <= upto:
+                time_ms = await _committed_ms(opened.name, entry.branch, times, coordinator)
+                if time_ms is None:
+                    time_ms = EntryView(entry.data, entry.position).message(0).published_ms
+                places.append((time_ms, entry.position))
+        if len(places) > SORTED_ENTRIES_MAX:
+            raise InvalidInput(f"{opened.name} has more than {SORTED_ENTRIES_MAX} entries; use the order of positions")
+        if page.upto <= after:
+            break
+        after = page.upto
+    for _, place in sorted(places):
+        before = Position(place.ledger_id, place.entry_id - 1)
+        (stored,) = await opened.ledger.read(EntryRange(before, place), Limit(1))
+        yield _whole(stored.data, place)
+
+
+async def _committed_ms(
+    segment: str, branch: Branch | None, times: dict[TxnID, int], coordinator: ITransactionCoordinator | None
+) -> int | None:
+    """Return when the transaction of an entry was committed; None: it has none."""
+    if branch is None:
+        return None
+    if branch.txn_id not in times:
+        if coordinator is None:
+            raise CommitOrderUnknown(segment, "it is served without transactions")
+        try:
+            described = await coordinator.describe(branch.txn_id)
+        except TransactionNotFound as error:
+            raise CommitOrderUnknown(segment, f"transaction {branch.txn_id} ended too long ago") from error
+        times[branch.txn_id] = described.finalized_ms or 0
+    return times[branch.txn_id]
+
+
+def _whole(data: bytes, position: Position) -> CompactedEntry:
+    view = EntryView(data, position)
+    return CompactedEntry(position, view.count, view.producer, view.branch, tuple(enumerate(view.messages())))

@@ -1,0 +1,1 @@
+"""Durable cursors: what a subscription is done with on one segment, and the batches that got it there."""

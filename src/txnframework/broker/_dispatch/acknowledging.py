@@ -1,0 +1,111 @@
+"""Recording what a dispatch's consumers acknowledge, in transactions and outside of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage
+from txnframework.broker._dispatch.open_acks import acks_of
+from txnframework.broker._dispatch.plain_acks import PlainAcks
+from txnframework.errors import OutcomeUnknown, TxnFrameworkError
+from txnframework.interfaces import IPendingAckStore
+from txnframework.model.acks import Ack, AckRequest
+from txnframework.model.ids import Branch
+from txnframework.model.positions import Position
+
+Sized = tuple[Position, int]
+"""A message's position and the size of the batch that it stands in."""
+
+
+class Acknowledging:
+    """
+    Marks the messages while their acknowledgment is under way, records it, and says what became of it.
+
+    ``finished`` is told which messages are done; ``look_again`` is called when only the stores can tell.
+    """
+
+    def __init__(
+        self,
+        deliveries: Deliveries,
+        plain: PlainAcks,
+        pending_acks: IPendingAckStore,
+        finished: Callable[[Iterable[HeldMessage]], None],
+        look_again: Callable[[], None],
+    ) -> None:
+        self._deliveries = deliveries
+        self._plain = plain
+        self._pending_acks = pending_acks
+        self._finished = finished
+        self._look_again = look_again
+
+    async def single(
+        self,
+        messages: tuple[Sized, ...],
+        incarnation: int,
+        holder: Branch | None,
+        principal: str,
+        passed: Callable[[], Position],
+    ) -> None:
+        """
+        Acknowledge messages one by one; outside transactions those that a transaction holds are left out.
+
+        ``passed`` returns how far was read: where nothing is left behind, the mark moves there in the same write.
+        """
+        if holder is None:
+            free = tuple(one for one in messages if not self._deliveries.is_held(one[0]))
+            begun = self._deliveries.begin_ack((position for position, _ in free), None, cumulative=False)
+            upto = passed()
+            whole = len(begun) == len(self._deliveries) and all(one.position.entry <= upto for one in begun)
+            acks = (Ack(upto, cumulative=True),) if whole and begun else acks_of(free)
+            await self._write(begun, incarnation, acks)
+        else:
+            begun = self._deliveries.begin_ack((position for position, _ in messages), holder, cumulative=False)
+            await self._add(begun, AckRequest(holder, acks_of(messages), incarnation, principal=principal))
+
+    async def cumulative(self, message: Sized, incarnation: int, holder: Branch | None, principal: str) -> None:
+        """Acknowledge a message and everything before it in the segment."""
+        position, size = message
+        ack = Ack(position.entry if position.batch_index >= size - 1 else position, size, cumulative=True)
+        begun = self._deliveries.begin_ack(self._deliveries.upto(position), holder, cumulative=True)
+        if holder is None:
+            await self._write(begun, incarnation, (ack,))
+        else:
+            await self._add(begun, AckRequest(holder, (ack,), incarnation, principal=principal))
+
+    async def outdated(self, messages: tuple[Sized, ...], incarnation: int, holder: Branch, principal: str) -> None:
+        """Let the store judge what was delivered before someone sought; nothing that is held here is meant."""
+        await self._add([], AckRequest(holder, acks_of(messages), incarnation, principal=principal))
+
+    async def _write(self, begun: list[HeldMessage], incarnation: int, acks: tuple[Ack, ...]) -> None:
+        if not acks:
+            return
+        try:
+            await self._plain.write(incarnation, acks)
+        except TxnFrameworkError:
+            self._deliveries.undo_ack(begun)
+            raise
+        except asyncio.CancelledError:
+            self._unsure(begun)
+            raise
+        self._finished(begun)
+
+    async def _add(self, begun: list[HeldMessage], request: AckRequest) -> None:
+        if not request.acks:
+            return
+        try:
+            await self._pending_acks.add(request)
+        except (OutcomeUnknown, asyncio.CancelledError):
+            self._unsure(begun)
+            raise
+        except TxnFrameworkError:
+            # Another transaction holds it, perhaps one that this process has not heard of.
+            self._deliveries.undo_ack(begun)
+            self._look_again()
+            raise
+        self._deliveries.pend(begun)
+
+    def _unsure(self, begun: list[HeldMessage]) -> None:
+        """It may be recorded or not: a look at the stores tells, before any of it is delivered again."""
+        self._deliveries.pend(begun)
+        self._look_again()

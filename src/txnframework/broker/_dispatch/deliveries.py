@@ -1,0 +1,298 @@
+"""
+What one subscription of one segment has read and not finished: a pure state, without I/O.
+
+A message that was read is WAITING for a consumer, DELIVERED to one, ACKING while its acknowledgment is being
+recorded, or PENDING_ACK, held by an open transaction. One that is done is forgotten: the cursor knows it.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from txnframework.broker._dispatch.open_acks import OpenAcks
+from txnframework.model.acks import AckState
+from txnframework.model.cursor import Cursor, state_of
+from txnframework.model.dispatching import Candidate
+from txnframework.model.entries import EntryMessage
+from txnframework.model.ids import Branch, TxnID
+from txnframework.model.positions import Position
+
+
+class Standing(Enum):
+    """Where a message stands that was read and is not done."""
+
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    ACKING = "acking"
+    PENDING_ACK = "pending ack"
+
+
+@dataclass(slots=True)
+class HeldMessage:
+    """
+    One message; ``holder`` has its acknowledgment under way, None: no transaction. ``delivery`` numbers the deliveries
+    here: a copy of an earlier one is void.
+
+    ``since`` counts the looks at the store (see ``Deliveries.look``): a look that began before the acknowledgment was
+    confirmed says nothing about it.
+    """
+
+    position: Position
+    batch_size: int
+    message: EntryMessage
+    producer: str
+    branch: Branch | None
+    standing: Standing = Standing.WAITING
+    consumer: int | None = None
+    holder: Branch | None = None
+    cumulative: bool = False
+    since: int = 0
+    redeliveries: int = 0
+    delivery: int = 0
+
+
+class Deliveries:
+    """The messages that were read and are not done, in reading order."""
+
+    def __init__(self) -> None:
+        self._held: dict[Position, HeldMessage] = {}
+        self._waiting: list[Position] = []
+        self._delivered: Counter[int] = Counter()
+        # Like _delivered, and what is being acknowledged besides.
+        self._outstanding: Counter[int] = Counter()
+        # How often messages were delivered that are still to be read.
+        self._earlier: dict[Position, int] = {}
+        self._looks = 0
+        self._made = 0
+
+    # -- facts ----------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for a consumer."""
+        return len(self._waiting)
+
+    def get(self, position: Position) -> HeldMessage | None:
+        """Return the message at a position, if it was read and is not done."""
+        return self._held.get(position)
+
+    def has(self, consumer: int, position: Position, delivery: int) -> bool:
+        """Return whether a consumer has this very delivery of a message, and it was not taken back since."""
+        held = self._held.get(position)
+        return held is not None and _has(held, consumer) and held.delivery == delivery
+
+    def delivered(self, consumer: int) -> int:
+        """Return how many messages a consumer has and did not acknowledge."""
+        return self._delivered[consumer]
+
+    def takers(self) -> frozenset[int]:
+        """Return the consumers that something was delivered to and is not done, acknowledged or not."""
+        return frozenset(self._outstanding)
+
+    def redeliveries(self) -> dict[Position, int]:
+        """Return how often messages that are not done were delivered, those that never were left out."""
+        held = {one.position: one.redeliveries for one in self._held.values() if one.redeliveries}
+        return {**self._earlier, **held}
+
+    def delivered_to(self, consumer: int) -> tuple[Position, ...]:
+        """Return the positions that a consumer has and did not acknowledge, in order."""
+        return tuple(sorted(one.position for one in self._held.values() if _has(one, consumer)))
+
+    def holders(self) -> frozenset[TxnID]:
+        """Return the transactions that hold acknowledged messages."""
+        return frozenset(
+            one.holder.txn_id for one in self._held.values() if one.standing is Standing.PENDING_ACK and one.holder
+        )
+
+    def candidates(self, messages_max: int) -> tuple[Candidate, ...]:
+        """Return the first messages that wait, in reading order."""
+        found = (self._held[position] for position in self._waiting[:messages_max])
+        return tuple(Candidate(one.position, one.message.key, one.redeliveries) for one in found)
+
+    def upto(self, position: Position) -> tuple[Position, ...]:
+        """Return what a cumulative acknowledgment of ``position`` covers, in order."""
+        return tuple(sorted(one for one in self._held if one <= position))
+
+    def is_held(self, position: Position) -> bool:
+        """Return whether an acknowledgment of a message is under way or pending."""
+        held = self._held.get(position)
+        return held is not None and held.standing in (Standing.ACKING, Standing.PENDING_ACK)
+
+    # -- events ---------------------------------------------------------------------------------------
+
+    def remember(self, earlier: Mapping[Position, int]) -> None:
+        """Messages that were delivered so often before are still to be read."""
+        self._earlier.update(earlier)
+
+    def read(self, held: HeldMessage, cursor: Cursor, pending: OpenAcks) -> None:
+        """Take in a message that was read; it is dropped at once if it is done."""
+        held.redeliveries = self._earlier.pop(held.position, 0)
+        if held.position in self._held or state_of(cursor, held.position) is AckState.DELETED:
+            return
+        self._held[held.position] = held
+        self._set(held, Standing.WAITING)
+        holder = pending.holder(held.position)
+        if holder is not None:
+            held.holder, held.cumulative = holder.branch, holder.ack.cumulative
+            self._set(held, Standing.PENDING_ACK)
+
+    def deliver(self, position: Position, consumer: int) -> HeldMessage | None:
+        """Give a waiting message to a consumer; None if it does not wait any more."""
+        held = self._held.get(position)
+        if held is None or held.standing is not Standing.WAITING:
+            return None
+        self._made += 1
+        held.consumer, held.delivery = consumer, self._made
+        self._set(held, Standing.DELIVERED)
+        return held
+
+    def give_back(self, positions: Iterable[Position], consumer: int, unseen: frozenset[Position]) -> list[Position]:
+        """Let delivered messages wait again; those in ``unseen`` never came before the user's eyes. Return which."""
+        returned = []
+        for position in positions:
+            held = self._held.get(position)
+            if held is not None and _has(held, consumer):
+                held.redeliveries += position not in unseen
+                self._set(held, Standing.WAITING)
+                returned.append(position)
+        return returned
+
+    def orphan(self, consumer: int, unseen: frozenset[Position] = frozenset()) -> None:
+        """
+        A consumer is gone: what it has goes to others, also what it acknowledges, should that come to nothing.
+
+        What is in ``unseen`` never came before the user's eyes.
+        """
+        for held in self._held.values():
+            if held.consumer == consumer:
+                if held.standing is Standing.DELIVERED:
+                    held.redeliveries += held.position not in unseen
+                    self._set(held, Standing.WAITING)
+                held.consumer = None
+        self._outstanding.pop(consumer, None)
+
+    def begin_ack(self, positions: Iterable[Position], holder: Branch | None, cumulative: bool) -> list[HeldMessage]:
+        """Mark messages whose acknowledgment is being recorded; those that another one has stay as they are."""
+        begun = []
+        for position in positions:
+            held = self._held.get(position)
+            if held is not None and held.standing in (Standing.WAITING, Standing.DELIVERED):
+                held.holder, held.cumulative = holder, cumulative
+                self._set(held, Standing.ACKING)
+                begun.append(held)
+        return begun
+
+    def undo_ack(self, begun: Iterable[HeldMessage]) -> None:
+        """An acknowledgment was refused: the messages stand as before."""
+        for held in begun:
+            if self._held.get(held.position) is held and held.standing is Standing.ACKING:
+                held.holder = None
+                self._set(held, Standing.WAITING if held.consumer is None else Standing.DELIVERED)
+
+    def pend(self, begun: Iterable[HeldMessage]) -> None:
+        """A transactional acknowledgment was recorded, or may have been."""
+        for held in begun:
+            if self._held.get(held.position) is held and held.standing is Standing.ACKING:
+                held.since = self._looks
+                self._set(held, Standing.PENDING_ACK)
+
+    def forget(self, done: Iterable[HeldMessage]) -> frozenset[Position]:
+        """
+        These are done; return the positions of those that were held.
+
+        Another message at the same position is not meant: it was read again, after someone sought.
+        """
+        gone = set()
+        for held in done:
+            if self._held.get(held.position) is held:
+                del self._held[held.position]
+                self._leave(held)
+                gone.add(held.position)
+        return frozenset(gone)
+
+    def clear(self) -> frozenset[Position]:
+        """Forget everything, whatever its standing; return what it was."""
+        gone = frozenset(self._held)
+        self._held.clear()
+        self._waiting.clear()
+        self._delivered.clear()
+        self._outstanding.clear()
+        self._earlier.clear()
+        return gone
+
+    def look(self) -> int:
+        """A look at the store begins; return its number for ``reconcile``."""
+        self._looks += 1
+        return self._looks
+
+    def reconcile(self, cursor: Cursor, pending: OpenAcks, look: int) -> frozenset[Position]:
+        """
+        Bring the messages in line with what a look at the store found; return those that are free again or done.
+
+        Messages of a transaction that aborted wait again, with their redelivery count raised. Those of an aborted
+        cumulative acknowledgment stay with their consumer, who asks for them when it wants them.
+        """
+        freed: set[Position] = set()
+        for position, held in list(self._held.items()):
+            if held.standing is Standing.ACKING:
+                continue
+            if state_of(cursor, position) is AckState.DELETED:
+                freed |= self.forget((held,))
+                continue
+            holder = pending.holder(position)
+            if holder is not None:
+                held.holder, held.cumulative = holder.branch, holder.ack.cumulative
+                self._set(held, Standing.PENDING_ACK)
+            elif held.standing is Standing.PENDING_ACK and held.since < look:
+                self._release(held)
+                freed.add(position)
+        return frozenset(freed)
+
+    # -- one message ----------------------------------------------------------------------------------
+
+    def _release(self, held: HeldMessage) -> None:
+        held.holder = None
+        if held.cumulative and held.consumer is not None:
+            self._set(held, Standing.DELIVERED)
+            return
+        held.redeliveries += 1
+        self._set(held, Standing.WAITING)
+
+    def _set(self, held: HeldMessage, standing: Standing) -> None:
+        self._leave(held)
+        held.standing = standing
+        if standing is Standing.WAITING:
+            held.consumer = None
+            bisect.insort(self._waiting, held.position)
+        elif held.consumer is not None:
+            self._outstanding[held.consumer] += 1
+            if standing is Standing.DELIVERED:
+                self._delivered[held.consumer] += 1
+
+    def _leave(self, held: HeldMessage) -> None:
+        """Take a message out of what its standing counts in."""
+        if held.standing is Standing.WAITING:
+            at = bisect.bisect_left(self._waiting, held.position)
+            if at < len(self._waiting) and self._waiting[at] == held.position:
+                del self._waiting[at]
+        elif held.consumer is not None:
+            _take_one(self._outstanding, held.consumer)
+            if held.standing is Standing.DELIVERED:
+                _take_one(self._delivered, held.consumer)
+
+
+def _take_one(counts: Counter[int], consumer: int) -> None:
+    counts[consumer] -= 1
+    if not counts[consumer]:
+        del counts[consumer]
+
+
+def _has(held: HeldMessage, consumer: int) -> bool:
+    return held.standing is Standing.DELIVERED and held.consumer == consumer

@@ -1,0 +1,138 @@
+"""The dispatches of a host: one for each segment and subscription that has consumers here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from txnframework.broker._dispatch.dispatching import SegmentDispatch
+from txnframework.broker._dispatch.parts import DispatchParts, Joining, Listener
+from txnframework.broker._dispatch.redeliveries import RememberedRedeliveries
+from txnframework.broker._serving.segments import dispatching_lease
+from txnframework.config import SubscriptionsSection
+from txnframework.errors import Closed, Conflict, LeaseHeld, SubscriptionOwnedElsewhere, TxnFrameworkError
+from txnframework.interfaces import IMetadataStore
+from txnframework.model.positions import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which subscription on which segment, and how it is shared among its consumers."""
+
+    topic: str
+    subscription: str
+    segment: str
+    subscription_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A consumer's place at a dispatch."""
+
+    place: Place
+    dispatch: SegmentDispatch
+    consumer_id: int
+
+
+class Dispatches:
+    """
+    Opens a dispatch, and takes its lease, for the first consumer; closes it after the last.
+
+    ``found_pending`` is called when one begins where open transactions hold messages: their process may be the one
+    that it takes over from, and gone.
+    """
+
+    def __init__(
+        self,
+        store: IMetadataStore,
+        parts: Callable[[Place], Awaitable[DispatchParts]],
+        found_pending: Callable[[], None],
+        bounds: SubscriptionsSection,
+    ) -> None:
+        self._store = store
+        self._parts = parts
+        self._found_pending = found_pending
+        self._remembered = RememberedRedeliveries(bounds.redelivery_counts_max)
+        self._open: dict[tuple[str, str], SegmentDispatch] = {}
+        # One change at a time for each of them: a consumer must not attach to what the last one is just closing.
+        self._changing: dict[tuple[str, str], asyncio.Lock] = {}
+        self._closed = False
+
+    async def attach(self, place: Place, joining: Joining, listener: Listener) -> Attached:
+        """
+        Attach a consumer.
+
+        :raises SubscriptionOwnedElsewhere: another process dispatches this subscription on this segment.
+        :raises SubscriptionNotFound: there is no such subscription.
+        :raises ConsumerBusy: it takes one consumer only, and has one.
+        :raises Conflict: it is used with another subscription type here.
+        :raises UnknownPlugin: no installed plugin knows the subscription type.
+        """
+        key = (place.segment, place.subscription)
+        async with self._changing.setdefault(key, asyncio.Lock()):
+            if self._closed:
+                raise Closed("the host was closed")
+            dispatch = self._open.get(key)
+            if dispatch is not None and dispatch.ended is not None:
+                await self._close(key, dispatch)
+                dispatch = None
+            if dispatch is None:
+                dispatch = await self._begin(place)
+                self._open[key] = dispatch
+            try:
+                if dispatch.subscription_type != place.subscription_type:
+                    raise Conflict(
+                        f"subscription {place.subscription} is used as {dispatch.subscription_type} here, "
+                        f"not as {place.subscription_type}"
+                    )
+                return Attached(place, dispatch, await dispatch.attach(joining, listener))
+            finally:
+                if not dispatch.consumers:
+                    await self._close(key, dispatch)
+
+    async def detach(self, attached: Attached, unseen: frozenset[Position]) -> None:
+        """Take a consumer away; what it did not acknowledge goes to others, ``unseen`` as if never delivered."""
+        key = (attached.place.segment, attached.place.subscription)
+        async with self._changing.setdefault(key, asyncio.Lock()):
+            try:
+                await attached.dispatch.detach(attached.consumer_id, unseen)
+            finally:
+                if not attached.dispatch.consumers:
+                    await self._close(key, attached.dispatch)
+
+    async def close(self) -> None:
+        """Close every dispatch; consumers are told."""
+        self._closed = True
+        for key, dispatch in tuple(self._open.items()):
+            async with self._changing.setdefault(key, asyncio.Lock()):
+                await self._close(key, dispatch)
+
+    async def _begin(self, place: Place) -> SegmentDispatch:
+        parts = await self._parts(place)
+        try:
+            lease = await self._store.acquire_lease(
+                dispatching_lease(place.segment, place.subscription), self._store.session
+            )
+        except LeaseHeld as held:
+            raise SubscriptionOwnedElsewhere(place.segment, place.subscription, held.holder) from held
+        key = (place.segment, place.subscription)
+        earlier = self._remembered.take(key)
+        dispatch = SegmentDispatch(parts, lease, earlier)
+        try:
+            await dispatch.start()
+        except BaseException:
+            self._remembered.keep(key, earlier)
+            await dispatch.close()
+            raise
+        if dispatch.has_pending_acks:
+            self._found_pending()
+        return dispatch
+
+    async def _close(self, key: tuple[str, str], dispatch: SegmentDispatch) -> None:
+        if self._open.get(key) is dispatch:
+            del self._open[key]
+        with suppress(TxnFrameworkError):  # the lease ends with the session, if it could not be given back
+            await dispatch.close()
+        self._remembered.keep(key, dispatch.redeliveries)

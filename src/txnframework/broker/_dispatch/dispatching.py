@@ -1,0 +1,325 @@
+"""Handing the messages of one segment to one subscription's consumers in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from txnframework.broker._dispatch.acknowledging import Acknowledging, Sized
+from txnframework.broker._dispatch.attached import AttachedConsumers
+from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage
+from txnframework.broker._dispatch.looking import Looking
+from txnframework.broker._dispatch.open_acks import OpenAcks
+from txnframework.broker._dispatch.parts import DispatchParts, Joining, Listener
+from txnframework.broker._dispatch.plain_acks import PlainAcks
+from txnframework.broker._dispatch.reading_ahead import ReadingAhead
+from txnframework.broker._dispatch.redeliveries import Redeliveries
+from txnframework.broker._tasks.guarded import GuardedTasks
+from txnframework.broker._tasks.waiting import first_of
+from txnframework.errors import Closed, LeaseLost
+from txnframework.interfaces import ILease
+from txnframework.model.acks import Ack
+from txnframework.model.cursor import Cursor
+from txnframework.model.ids import Branch
+from txnframework.model.positions import Position
+
+
+class SegmentDispatch:
+    """
+    Reads a segment through its buffer, offers what may be read to the dispatcher, delivers as it assigns.
+
+    It waits for announcements and never polls. Everything it holds in memory can be read again from the stores: an
+    owner that was paused and comes back can only fail.
+    """
+
+    def __init__(self, parts: DispatchParts, lease: ILease, earlier: Redeliveries) -> None:
+        self.subscription_type = parts.subscription_type
+        self.segment = parts.segment.name
+        self.drained = False
+        """Everything that will ever stand in the segment was delivered."""
+        self.done = False
+        """And is acknowledged."""
+        self.ended: Exception | None = None
+        self._takers: frozenset[int] = frozenset()
+        self.incarnation = 0
+        self._parts = parts
+        self._lease = lease
+        self._earlier = earlier
+        self._deliveries = Deliveries()
+        self._reading = ReadingAhead(parts.segment, self._deliveries, parts.bounds.read_entries_max)
+        self._consumers = AttachedConsumers(
+            parts.dispatcher, self._deliveries, parts.bounds.unacknowledged_messages_max
+        )
+        self._cursor: Cursor | None = None
+        self._open_acks = OpenAcks({})
+        self._wake = asyncio.Event()
+        self._one_look = asyncio.Lock()
+        self._plain = PlainAcks(parts.subscription.cursor, parts.environment, parts.bounds.cursor_delay_ms)
+        self._looking = Looking(
+            parts.store, parts.coordinator, parts.environment, self._deliveries.holders, self.refresh
+        )
+        self._acknowledging = Acknowledging(
+            self._deliveries, self._plain, parts.subscription.pending_acks, self._finished, self._looking.again
+        )
+        self._tasks = GuardedTasks(parts.environment, self._tell_end)
+
+    async def start(self) -> None:
+        """
+        Read acknowledgments, then headers, then the cursor, and begin to deliver.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        """
+        subscription = self._parts.subscription
+        await self._looking.arm(self.segment, subscription.name, subscription.cursor.key)
+        await self.refresh()
+        for work in (self._pump, self._looking.at_changes, self._looking.at_ends, self._until_lease_lost):
+            self._tasks.start(work)
+
+    def drained_by(self, consumer_id: int) -> bool:
+        """Return whether all that will ever stand in the segment was delivered, and nobody else has any of it."""
+        return self.drained and self._deliveries.takers() <= {consumer_id}
+
+    async def close(self) -> None:
+        """Stop and give the lease back; consumers are told; may be repeated."""
+        self._tell_end(Closed(f"dispatching of {self.segment} was stopped"))
+        await self._tasks.stop()
+        await self._plain.finish()
+        await self._looking.close()
+        await self._lease.release()
+
+    @property
+    def has_pending_acks(self) -> bool:
+        """Whether open transactions held messages when the stores were looked at last."""
+        return bool(self._open_acks)
+
+    @property
+    def redeliveries(self) -> Redeliveries:
+        """How often what is not done was delivered, for the dispatch that comes after this one."""
+        return Redeliveries(self.incarnation, self._deliveries.redeliveries())
+
+    # -- consumers ------------------------------------------------------------------------------------
+
+    @property
+    def consumers(self) -> int:
+        """How many consumers are attached."""
+        return len(self._consumers)
+
+    async def attach(self, joining: Joining, listener: Listener) -> int:
+        """
+        Add a consumer; return its id here.
+
+        :raises ConsumerBusy: the subscription takes one consumer only, and has one.
+        """
+        self._require_running()
+        consumer_id = await self._consumers.attach(joining, listener)
+        self._wake.set()
+        return consumer_id
+
+    async def detach(self, consumer_id: int, unseen: frozenset[Position]) -> None:
+        """Remove a consumer; what it did not acknowledge goes to others, ``unseen`` as if never delivered."""
+        had: frozenset[Position] | None = None
+        try:
+            had = await self._consumers.detach(consumer_id)
+            if had is not None and self._consumers:
+                await self.return_delivered(consumer_id, None, lambda: unseen)
+        finally:
+            self._deliveries.orphan(consumer_id, unseen)
+            # All of it waits again, first in order, or a transaction holds it: the dispatcher may go on behind it.
+            await self._parts.dispatcher.released(had or frozenset())
+            self._wake.set()
+
+    def permit(self, consumer_id: int, messages: int) -> None:
+        """Let a consumer take that many more; granted as far as it acknowledges."""
+        self._consumers.permit(consumer_id, messages)
+        self._wake.set()
+
+    def has(self, consumer_id: int, position: Position, number: int) -> bool:
+        """Return whether a delivery still holds: what was given back, or acknowledged, must not be handed out."""
+        return self.ended is None and self._deliveries.has(consumer_id, position, number)
+
+    async def return_delivered(
+        self, consumer_id: int, positions: Iterable[Position] | None, unseen: Callable[[], frozenset[Position]]
+    ) -> None:
+        """
+        Deliver again, to whoever is next: these, or (None) all that the consumer did not acknowledge.
+
+        ``unseen`` is asked, when it is decided, what of it never came before the user's eyes: with None it comes
+        again, uncounted; of ``positions`` it stays where it is, because it is on its way again already.
+        """
+        # What somebody else acknowledged in the meantime must not be delivered again.
+        await self.refresh()
+        hidden = unseen()
+        wanted = self._deliveries.delivered_to(consumer_id) if positions is None else set(positions) - hidden
+        returned = self._deliveries.give_back(wanted, consumer_id, hidden)
+        await self._parts.dispatcher.released(frozenset(returned))
+        self._wake.set()
+
+    def return_later(
+        self,
+        consumer_id: int,
+        positions: tuple[Position, ...],
+        delay_ms: int,
+        unseen: Callable[[], frozenset[Position]],
+    ) -> None:
+        """Deliver again in ``delay_ms``, unless they are acknowledged before."""
+        due_ms = self._parts.environment.now_ms() + delay_ms
+
+        async def wait() -> None:
+            await self._parts.environment.sleep_until(due_ms)
+            await self.return_delivered(consumer_id, positions, unseen)
+
+        self._tasks.start(wait)
+
+    # -- acknowledging --------------------------------------------------------------------------------
+
+    def batch_size(self, position: Position) -> int | None:
+        """Return the size of the batch that a message stands in, if it was read here and is not done."""
+        held = self._deliveries.get(position)
+        return None if held is None else held.batch_size
+
+    def unfinished(self, upto: Position) -> bool:
+        """Return whether a message up to here was read and nobody has acknowledged it."""
+        return any(not self._deliveries.is_held(position) for position in self._deliveries.upto(upto))
+
+    async def ack(
+        self, messages: tuple[Sized, ...], incarnation: int, holder: Branch | None, principal: str = ""
+    ) -> None:
+        """
+        Acknowledge messages, given with their batch sizes, one by one; in ``holder`` or outside transactions.
+
+        What a transaction holds is not acknowledged outside of it; what was delivered under another incarnation is
+        not acknowledged at all.
+
+        :raises TransactionConflict: another transaction holds one of them, or it is done; nothing is acknowledged.
+        """
+        self._require_running()
+        if incarnation == self.incarnation:
+            await self._acknowledging.single(messages, incarnation, holder, principal, lambda: self._reading.upto)
+        elif holder is not None:
+            await self._acknowledging.outdated(messages, incarnation, holder, principal)
+        self._looking.holders_changed()
+
+    async def ack_cumulative(
+        self, message: Sized, incarnation: int, holder: Branch | None, principal: str = ""
+    ) -> None:
+        """
+        Acknowledge a message and everything before it in this segment.
+
+        :raises TransactionConflict: another transaction holds some of it, or it is done already.
+        """
+        self._require_running()
+        if incarnation == self.incarnation:
+            await self._acknowledging.cumulative(message, incarnation, holder, principal)
+        elif holder is not None:
+            await self._acknowledging.outdated((message,), incarnation, holder, principal)
+        self._looking.holders_changed()
+
+    def _finished(self, done: Iterable[HeldMessage]) -> None:
+        gone = self._deliveries.forget(done)
+        self._tasks.start(lambda: self._parts.dispatcher.released(gone))
+        self._wake.set()
+
+    # -- looking at the stores ------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Bring what is held here in line with the stores; acknowledgments, then headers, then the cursor last."""
+        async with self._one_look:
+            look = self._deliveries.look()
+            pending = await self._parts.subscription.pending_acks.recover()
+            cursor = await self._parts.subscription.cursor.load()
+            self._open_acks = OpenAcks(pending.open)
+            if self._cursor is None or self._cursor.incarnation != cursor.incarnation:
+                freed = self._begin_at(cursor)
+            else:
+                freed = self._deliveries.reconcile(cursor, self._open_acks, look)
+            self._cursor = cursor
+            await self._parts.dispatcher.released(freed)
+            self._looking.holders_changed()
+            self._wake.set()
+
+    def _begin_at(self, cursor: Cursor) -> frozenset[Position]:
+        """Forget everything and read from the cursor on: it is the first look, or someone sought."""
+        freed = self._deliveries.clear()
+        self.incarnation = cursor.incarnation
+        self._deliveries.remember(self._earlier.under(cursor))
+        self._earlier = Redeliveries()
+        self._reading.begin_at(cursor.mark_delete)
+        self.drained = self.done = False
+        self._consumers.tell(lambda listener: listener.reset())
+        return freed
+
+    # -- reading and delivering -----------------------------------------------------------------------
+
+    async def _pump(self) -> None:
+        while True:
+            self._wake.clear()
+            if await self._consumers.offer(self.incarnation):
+                self._wake.set()
+            if self._may_read() and await self._read():
+                continue
+            await self._pass_by()
+            self._note_progress()
+            await self._until_something_happens()
+
+    def _may_read(self) -> bool:
+        if self._reading.sealed_end or not self._consumers or self._cursor is None:
+            return False
+        bounds = self._parts.bounds
+        return (
+            self._deliveries.waiting < bounds.read_entries_max and len(self._cursor.deleted) < bounds.deleted_ranges_max
+        )
+
+    async def _read(self) -> bool:
+        """Read on; return whether that led anywhere."""
+        page = await self._reading.read()
+        if page is None or self._cursor is None:
+            return False
+        self._reading.take(page, self._cursor, self._open_acks)
+        self._looking.holders_changed()
+        return True
+
+    async def _pass_by(self) -> None:
+        """Move the cursor over what needs no acknowledgment: aborted entries, and the ends of closed ledgers."""
+        if self._cursor is None or len(self._deliveries):
+            return
+        behind = self._cursor.mark_delete < self._reading.upto and (self._cursor.deleted or self._cursor.partial)
+        if not self._reading.skipped and not behind:
+            return
+        # Nothing is held, so everything up to here is done: each message leaves only when the cursor knows it.
+        upto, incarnation, passed = self._reading.upto, self.incarnation, len(self._reading.skipped)
+        await self._plain.write(incarnation, (Ack(upto, cumulative=True),))
+        if incarnation == self.incarnation:
+            del self._reading.skipped[:passed]
+        self._looking.again()
+
+    def _note_progress(self) -> None:
+        drained = self._reading.sealed_end and not self._deliveries.waiting
+        done = drained and not len(self._deliveries)
+        takers = self._deliveries.takers() if drained else frozenset()
+        if (drained, done, takers) != (self.drained, self.done, self._takers):
+            self.drained, self.done, self._takers = drained, done, takers
+            self._consumers.tell(lambda listener: listener.progressed())
+
+    async def _until_something_happens(self) -> None:
+        if self._may_read():
+            await first_of(self._wake.wait(), self._reading.until_advanced())
+        else:
+            await self._wake.wait()
+
+    # -- running --------------------------------------------------------------------------------------
+
+    async def _until_lease_lost(self) -> None:
+        await self._lease.lost()
+        raise LeaseLost(self._lease.key.path)
+
+    def _tell_end(self, error: Exception) -> None:
+        """Anything that does not pass ends the dispatch, and its consumers are told why."""
+        if self.ended is not None:
+            return
+        self.ended = error
+        self._consumers.tell(lambda listener: listener.ended(error))
+        self._consumers.forget()
+
+    def _require_running(self) -> None:
+        if self.ended is not None:
+            raise Closed(f"dispatching of {self.segment} has ended: {self.ended}") from self.ended

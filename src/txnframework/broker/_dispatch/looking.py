@@ -1,0 +1,84 @@
+"""When to look at the stores again: what other processes and ended transactions did to a subscription."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+from txnframework.broker._tasks.waiting import first_of
+from txnframework.environment import Environment
+from txnframework.interfaces import IMetadataStore, ITransactionCoordinator, IWatch
+from txnframework.model.ids import TxnID
+from txnframework.model.index_keys import prefix_range
+from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
+from txnframework.model.metadata import Key
+
+INTERVAL_MS = 100
+"""The shortest time between two looks that a change in the store caused: this process's own changes cause some."""
+
+
+class Looking:
+    """
+    Calls ``look`` when a transaction that holds messages ended, at once, and when the subscription's records changed.
+
+    A change may come from this process itself, so those looks are spaced out; nothing depends on them for
+    correctness, because whoever delivers something again looks before.
+    """
+
+    def __init__(
+        self,
+        store: IMetadataStore,
+        coordinator: ITransactionCoordinator | None,
+        environment: Environment,
+        holders: Callable[[], frozenset[TxnID]],
+        look: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._coordinator = coordinator
+        self._environment = environment
+        self._holders = holders
+        self._look = look
+        self._watches: list[IWatch] = []
+        self._again = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    async def arm(self, segment: str, subscription: str, cursor: Key) -> None:
+        """Watch the subscription's acknowledgments and its cursor; to be called before the first look."""
+        acks = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, segment, subscription)
+        self._watches.append(await self._store.watch(acks))
+        self._watches.append(await self._store.watch(cursor))
+
+    def again(self) -> None:
+        """Look again soon."""
+        self._again.set()
+
+    def holders_changed(self) -> None:
+        """Other transactions than before hold messages."""
+        self._changed.set()
+
+    async def at_changes(self) -> None:
+        """Look after changes of the records, for ever."""
+        while True:
+            await first_of(self._again.wait(), *(watch.changed() for watch in self._watches))
+            self._again.clear()
+            await self._look()
+            await self._environment.sleep_until(self._environment.now_ms() + INTERVAL_MS)
+
+    async def at_ends(self) -> None:
+        """Look as soon as a transaction that holds messages has ended, for ever; without a coordinator none does."""
+        while self._coordinator is not None:
+            self._changed.clear()
+            holders = self._holders()
+            if not holders:
+                await self._changed.wait()
+                continue
+            if await first_of(self._coordinator.watch_ended(holders), self._changed.wait()) == 0:
+                await self._look()
+
+    async def close(self) -> None:
+        """Give the watches back."""
+        async with AsyncExitStack() as stack:
+            for watch in self._watches:
+                stack.push_async_callback(watch.close)
+        self._watches.clear()

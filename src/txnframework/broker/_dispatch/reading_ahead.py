@@ -1,0 +1,72 @@
+"""Reading a segment ahead of a subscription's consumers, as far as the bounds allow."""
+
+from __future__ import annotations
+
+from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage
+from txnframework.broker._dispatch.open_acks import OpenAcks
+from txnframework.broker._serving.segments import OpenSegment
+from txnframework.errors import EntryTrimmed
+from txnframework.model.cursor import Cursor
+from txnframework.model.entries import EntryView
+from txnframework.model.positions import EARLIEST, Limit, Position
+from txnframework.model.reading import EntryPage, ReadRequest
+
+
+class ReadingAhead:
+    """
+    Reads what may be read, through the segment's buffer, into ``deliveries``.
+
+    ``upto``: everything to here was read. ``skipped``: aborted entries that the cursor was not told of. ``sealed_end``:
+    nothing will ever stand beyond ``upto``. Whether an entry is aborted is decided here, when it is read: what was
+    read as committed stays so.
+    """
+
+    def __init__(self, segment: OpenSegment, deliveries: Deliveries, entries_max: int) -> None:
+        self.upto = EARLIEST
+        self.skipped: list[Position] = []
+        self.sealed_end = False
+        self._buffer = segment.buffer
+        self._ledger = segment.ledger
+        self._deliveries = deliveries
+        self._entries_max = entries_max
+        self._begun = 0
+
+    def begin_at(self, position: Position) -> None:
+        """Read on from here, whatever was read before."""
+        self._begun += 1
+        self.upto = position
+        self.skipped.clear()
+        self.sealed_end = False
+
+    async def read(self) -> EntryPage | None:
+        """Return the next page, None if nothing more may be read now, or if reading began anew meanwhile."""
+        after, begun = self.upto, self._begun
+        try:
+            page = await self._buffer.read(ReadRequest(after, Limit(self._entries_max)))
+        except EntryTrimmed:
+            # Trimmed before the subscription was made, or by an explicit rule: what is gone cannot be delivered.
+            (left,) = await self._ledger.ledgers(-1, 1)
+            page = EntryPage((), Position(left.ledger_id, -1))
+        if begun != self._begun or (page.upto <= after and not page.entries):
+            return None
+        return page
+
+    def take(self, page: EntryPage, cursor: Cursor, open_acks: OpenAcks) -> None:
+        """Take a page in."""
+        for entry in page.entries:
+            view = EntryView(entry.data, entry.position)
+            for index, message in enumerate(view.messages()):
+                position = Position(entry.position.ledger_id, entry.position.entry_id, index)
+                self._deliveries.read(
+                    HeldMessage(position, view.count, message, view.producer, entry.branch), cursor, open_acks
+                )
+        self.skipped.extend(page.skipped)
+        last = page.entries[-1].position if page.entries else page.upto
+        self.upto = max(self.upto, page.upto, last)
+
+    async def until_advanced(self) -> None:
+        """Wait until more may be read, or until it is known that there will never be more."""
+        after, begun = self.upto, self._begun
+        found = await self._buffer.advanced(after)
+        if found <= after and begun == self._begun and self.upto == after:
+            self.sealed_end = True

@@ -1,0 +1,1 @@
+"""Questions about a subscription, answered from the stores without dispatching it."""

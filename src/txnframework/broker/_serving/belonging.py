@@ -1,0 +1,58 @@
+"""Whether a metadata store and a ledger store belong together."""
+
+from __future__ import annotations
+
+from txnframework.broker._cursors.stored import StoredCursor
+from txnframework.errors import StoreMismatch
+from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
+from txnframework.model import paths, records
+from txnframework.model.positions import Position
+
+
+async def check_belonging(store: IMetadataStore, ledgers: ILedgerStore, store_url: str, ledger_url: str) -> None:
+    """
+    Refuse a pair of which one was restored from a backup: an id that nobody knows any more counts as committed.
+
+    The ledgers are asked first. Ids are reserved before they are used, so a healthy pair, however busy, always shows
+    a block at least as high as what the ledgers knew before. URLs come without their secrets.
+
+    :raises StoreMismatch: the identities differ, or the ledgers know an id that the store never reserved.
+    """
+    if ledgers.identity != store.identity:
+        raise StoreMismatch(
+            f"{store_url} is {store.identity!r}, but {ledger_url} belongs to {ledgers.identity!r}; "
+            "name the two that were made together"
+        )
+    highest = await ledgers.highest_txn_numbers()
+    for coordinator, number in sorted(highest.items()):
+        key = paths.ids_key(coordinator)
+        record = await store.get(key)
+        reserved = 0 if record is None else records.decode(records.IdBlock, record).next
+        if number >= reserved:
+            raise StoreMismatch(
+                f"{ledger_url} ({ledgers.identity!r}) holds entries of transaction number {number} of coordinator "
+                f"{coordinator}, but {store_url} ({store.identity!r}) reserved numbers below {reserved} only; "
+                "one of them was restored from a backup"
+            )
+
+
+async def check_cursor(cursor: StoredCursor, ledger: IManagedLedger) -> None:
+    """
+    Refuse a cursor that is ahead of its segment: the ledger store was restored from a backup.
+
+    The cursor is read first. It never passes what may be read, so in a healthy pair the segment reaches at least as
+    far when it is asked afterwards.
+
+    :raises StoreMismatch: the cursor points past the end.
+    """
+    found = await cursor.read()
+    if found is None:
+        return
+    furthest = max([found.mark_delete, *(last for _, last in found.deleted), *found.partial])
+    tail = await ledger.tail()
+    end = max(tail.last_confirmed, Position(tail.open_ledger_id, -1))  # where a segment that was trimmed empty is left
+    if furthest > end:
+        raise StoreMismatch(
+            f"subscription {cursor.subscription} has acknowledged {furthest} of {cursor.segment}, which ends at {end}; "
+            "the ledger store was restored from a backup"
+        )

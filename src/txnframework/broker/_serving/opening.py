@@ -1,0 +1,149 @@
+"""Opening stores, segments and subscriptions with the plugins that the configuration names, or without any."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from txnframework.broker._cursors.stored import StoredCursor
+from txnframework.broker._serving.belonging import check_cursor
+from txnframework.broker._serving.domains import DomainPlugins, NoPlugins, plugins_of
+from txnframework.broker._serving.plain_buffer import PlainBuffer
+from txnframework.broker._serving.plain_pending_acks import PlainPendingAcks
+from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
+from txnframework.config import Config, store_name
+from txnframework.environment import Environment
+from txnframework.interfaces import (
+    ILedgerStore,
+    IManagedLedger,
+    IMetadataStore,
+    IPendingAckStore,
+    ITransactionBuffer,
+    ITransactionCoordinator,
+)
+from txnframework.model.names import topic_of
+from txnframework.plugin import PluginRegistry, SegmentContext, StoreContext, SubscriptionContext
+
+
+class Opening:
+    """Opens segments and subscriptions of one host; ``coordinator`` returns one by its name, opening it if need be."""
+
+    def __init__(
+        self,
+        config: Config,
+        registry: PluginRegistry,
+        environment: Environment,
+        metadata: IMetadataStore,
+        ledgers: ILedgerStore,
+        coordinator: Callable[[str], Awaitable[ITransactionCoordinator]],
+    ) -> None:
+        self._config = config
+        self._registry = registry
+        self._environment = environment
+        self._metadata = metadata
+        self._ledgers = ledgers
+        self._coordinator = coordinator
+
+    def plugins_of(self, name: str) -> DomainPlugins | NoPlugins:
+        """
+        Return what serves a topic or segment: by its topic's domain, and its namespace's overrides.
+
+        :raises UnknownPlugin: some of the domain's plugins are installed and this one is not.
+        """
+        topic = topic_of(name)
+        return plugins_of(self._config.domain(f"{topic.tenant}/{topic.namespace}", topic.domain), self._registry)
+
+    async def segment(self, name: str) -> OpenSegment:
+        """
+        Open a segment and recover it.
+
+        :raises LedgerNotFound: it is not there.
+        """
+        # Looked up before anything is opened: a domain that lacks some plugins says so and leaves nothing behind.
+        plugins = self.plugins_of(name)
+        ledger = await self._ledgers.open(name)
+        try:
+            buffer = await self._buffer(ledger, plugins)
+            await buffer.recover()
+        except BaseException:
+            await ledger.close()
+            raise
+        return OpenSegment(name, ledger, buffer, name_may_return=name == str(topic_of(name)))
+
+    async def subscription(self, topic: str, name: str, segment: OpenSegment) -> SegmentSubscription:
+        """
+        Open a subscription on one segment.
+
+        :raises StoreMismatch: its cursor is ahead of the segment.
+        """
+        plugins = self.plugins_of(segment.name)
+        cursor = StoredCursor(self._metadata, topic, segment.name, name)
+        await check_cursor(cursor, segment.ledger)
+        return SegmentSubscription(topic, name, segment.name, cursor, await self._pending_acks(cursor, plugins))
+
+    async def _buffer(self, ledger: IManagedLedger, plugins: DomainPlugins | NoPlugins) -> ITransactionBuffer:
+        if isinstance(plugins, NoPlugins):
+            return PlainBuffer(ledger, plugins.reason)
+        provider = plugins.buffer
+        context = SegmentContext(
+            ledger.name,
+            ledger,
+            self._ledgers,
+            self._metadata,
+            await self._coordinator(plugins.coordinator.name),
+            self._environment,
+            self._registry.decode_options(provider, self._config.buffers.get(provider.name, {})),
+            self._config.transactions,
+        )
+        return await self._registry.open(provider, context)
+
+    async def _pending_acks(self, cursor: StoredCursor, plugins: DomainPlugins | NoPlugins) -> IPendingAckStore:
+        if isinstance(plugins, NoPlugins):
+            return PlainPendingAcks(cursor.segment, cursor.subscription, self._metadata, plugins.reason)
+        provider = plugins.pending_acks
+        context = SubscriptionContext(
+            cursor.topic,
+            cursor.segment,
+            cursor.subscription,
+            cursor,
+            self._ledgers,
+            self._metadata,
+            await self._coordinator(plugins.coordinator.name),
+            self._environment,
+            self._registry.decode_options(provider, self._config.pending_acks.get(provider.name, {})),
+            self._config.transactions,
+        )
+        return await self._registry.open(provider, context)
+
+
+async def open_stores(
+    config: Config, registry: PluginRegistry, environment: Environment, *, as_they_are: bool = False
+) -> tuple[IMetadataStore, ILedgerStore]:
+    """
+    Open both stores; ``as_they_are``: also where the ledgers belong to another metadata store.
+
+    :raises UnknownPlugin: no installed plugin serves a URL.
+    :raises StoreMismatch: the ledgers belong to another metadata store.
+    """
+    metadata = await _open_metadata(config, registry, environment)
+    try:
+        ledgers = await _open_ledgers(config, registry, environment, None if as_they_are else metadata.identity)
+    except BaseException:
+        await metadata.close()
+        raise
+    return metadata, ledgers
+
+
+async def _open_metadata(config: Config, registry: PluginRegistry, environment: Environment) -> IMetadataStore:
+    """Open the metadata store that the configuration names."""
+    provider = registry.metadata_store(store_name(config.metadata.url))
+    options = registry.decode_options(provider, config.metadata.options)
+    return await registry.open(provider, StoreContext(config.metadata.url, environment, options))
+
+
+async def _open_ledgers(
+    config: Config, registry: PluginRegistry, environment: Environment, identity: str | None
+) -> ILedgerStore:
+    """Open the ledger store that the configuration names; a new one takes on ``identity``."""
+    provider = registry.ledger_store(store_name(config.ledger.url))
+    options = registry.decode_options(provider, config.ledger.options)
+    return await registry.open(provider, StoreContext(config.ledger.url, environment, options, identity))

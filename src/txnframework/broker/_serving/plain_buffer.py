@@ -1,0 +1,168 @@
+"""The buffer of a segment whose domain's plugins are not installed: no transactions, and nothing shown of any."""
+
+from __future__ import annotations
+
+import asyncio
+
+from zope.interface import implementer
+
+from txnframework.broker._tasks.waiting import first_of
+from txnframework.errors import Closed, TransactionDomainMismatch, Unavailable, WithoutTransactions
+from txnframework.interfaces import IManagedLedger, ITransactionBuffer
+from txnframework.model.entries import EntryView
+from txnframework.model.ids import Branch
+from txnframework.model.ledger import Append, Appended, LedgerEntry
+from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
+from txnframework.model.reading import EntryPage, ReadableEntry, ReadRequest, Visibility
+from txnframework.model.transactions import Swept, Transaction
+
+TRIM_PAGE = Limit(1_000)
+TRIM_PAGES_MAX = 16
+"""How many pages one call looks at before ledgers are trimmed."""
+
+
+@implementer(ITransactionBuffer)
+class PlainBuffer:
+    """
+    Appends go straight to the ledger, and what may be read is what is confirmed.
+
+    Another process, which has the plugins, may write here in transactions. What it wrote cannot be judged, so it is
+    never shown, passed over or trimmed: reading stops before it, with an error that says ``reason``, which plugins are
+    missing.
+    """
+
+    def __init__(self, ledger: IManagedLedger, reason: str) -> None:
+        self.segment: str = ledger.name
+        self._ledger = ledger
+        self._reason = reason
+        self._plain_upto = EARLIEST
+        """Every entry up to here was found to be outside transactions, by a look before trimming."""
+        self._closing = asyncio.Event()
+
+    async def recover(self) -> Position:
+        """Return max_read_position; there is nothing to recover."""
+        return await self.max_read_position()
+
+    async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
+        """
+        Publish entries outside transactions.
+
+        :raises TransactionDomainMismatch: they are of a transaction; nothing was appended.
+        :raises WithoutTransactions: an earlier copy of one is of a transaction; others of the call may stand here.
+        """
+        self._require_open()
+        for entry in entries:
+            if entry.branch is not None:
+                txn_id = entry.branch.txn_id
+                raise TransactionDomainMismatch(txn_id, txn_id.family, self.segment, self._reason)
+        appended = await self._ledger.append(entries, None)
+        for one in appended:
+            if one.branch is not None:
+                raise self._undecidable(one.position, one.branch)
+        return appended
+
+    async def read(self, request: ReadRequest) -> EntryPage:
+        """
+        Return what may be read after a position, up to the first entry of a transaction.
+
+        :raises WithoutTransactions: the next entry is of a transaction, whatever isolation is asked for.
+        """
+        upto = await self.max_read_position()
+        after = request.after.entry
+        if after >= upto:
+            return EntryPage((), request.after)
+        entries = await self._ledger.read(EntryRange(after, upto), request.limit)
+        if not entries:
+            return EntryPage((), upto)
+        plain = self._outside_transactions(entries)
+        shown = tuple(ReadableEntry(entry.position, entry.data, None, Visibility.COMMITTED) for entry in plain)
+        return EntryPage(shown, plain[-1].position)
+
+    async def max_read_position(self) -> Position:
+        """Return the last confirmed position."""
+        self._require_open()
+        return (await self._ledger.tail()).last_confirmed
+
+    async def advanced(self, beyond: Position) -> Position:
+        """Wait on the ledger until something stands beyond a position, or never will."""
+        self._require_open()
+        # Armed before the first look, so that no growth falls between the two.
+        watch = await self._ledger.watch()
+        try:
+            while True:
+                tail = await self._ledger.tail()
+                if tail.last_confirmed > beyond or tail.sealed:
+                    return tail.last_confirmed
+                await first_of(watch.changed(), self._closing.wait())
+                self._require_open()
+        finally:
+            await watch.close()
+
+    async def finished(self, at: Position) -> bool:
+        """Return whether the segment is sealed and everything in it stands at or before ``at``."""
+        self._require_open()
+        tail = await self._ledger.tail()
+        return tail.sealed and tail.last_confirmed <= at
+
+    async def resolve(self, branch: Branch) -> Visibility:
+        """
+        Tell nothing of any branch, and never guess.
+
+        :raises WithoutTransactions: always.
+        """
+        raise WithoutTransactions(self.segment, f"transaction {branch.txn_id}", self._reason)
+
+    async def settle(self, ended: Transaction) -> None:
+        """
+        Leave it to a process that can.
+
+        :raises Unavailable: always; whoever settles keeps what it knows of the transaction.
+        """
+        raise Unavailable(f"transaction {ended.txn_id} cannot be settled at {self.segment} here: {self._reason}")
+
+    async def trim(self, ledger_id: int) -> Swept:
+        """
+        Trim whole ledgers, where all that goes is outside transactions.
+
+        The ledger must be told which branches were aborted, and nobody here can tell. So everything that goes is looked
+        at before, a bounded number of entries in each call; ``left`` is 1 while that goes on.
+
+        :raises WithoutTransactions: an entry that would go is of a transaction; nothing was trimmed.
+        """
+        self._require_open()
+        tail = await self._ledger.tail()
+        below = min(ledger_id, tail.open_ledger_id)
+        (first,) = await self._ledger.ledgers(-1, 1)
+        self._plain_upto = max(self._plain_upto, Position(first.ledger_id, -1))  # what is gone needs no look
+        last = Position(below, -1)
+        for _ in range(TRIM_PAGES_MAX):
+            if self._plain_upto >= last:
+                break
+            entries = await self._ledger.read(EntryRange(self._plain_upto, last), TRIM_PAGE)
+            self._plain_upto = self._outside_transactions(entries)[-1].position if entries else last
+        else:
+            return Swept(0, 1)
+        after = await self._ledger.trim(below, frozenset())
+        return Swept(int(after > first.ledger_id), int(after < below))
+
+    async def close(self) -> None:
+        """Stop; whoever waits gets Closed."""
+        self._closing.set()
+
+    def _outside_transactions(self, entries: tuple[LedgerEntry, ...]) -> tuple[LedgerEntry, ...]:
+        """Return the entries before the first one of a transaction; WithoutTransactions if there is none."""
+        for number, entry in enumerate(entries):
+            branch = EntryView(entry.data, entry.position).branch
+            if branch is not None:
+                if number:
+                    return entries[:number]
+                raise self._undecidable(entry.position, branch)
+        return entries
+
+    def _undecidable(self, position: Position, branch: Branch) -> WithoutTransactions:
+        what = f"entry {position} of transaction {branch.txn_id} of the {branch.txn_id.family} family"
+        return WithoutTransactions(self.segment, what, self._reason)
+
+    def _require_open(self) -> None:
+        if self._closing.is_set():
+            raise Closed(f"the buffer of {self.segment} was closed")

@@ -1,0 +1,1 @@
+"""Topics: their layouts and changes of them, their subscriptions, their end."""

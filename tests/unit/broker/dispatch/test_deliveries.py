@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage, Standing
+from txnframework.broker._dispatch.open_acks import OpenAcks, acks_of
+from txnframework.model import Ack, Branch, PendingAck, Position, State, TxnID
+from txnframework.model.cursor import Cursor
+from txnframework.model.entries import EntryMessage
+
+CURSOR = Cursor(1, Position(0, -1))
+NOTHING = OpenAcks({})
+TXN = TxnID(0, 7)
+BRANCH = Branch(TXN)
+
+
+def _at(entry: int, index: int = 0) -> Position:
+    return Position(1, entry, index)
+
+
+def _read(deliveries: Deliveries, entry: int, size: int = 1, open_acks: OpenAcks = NOTHING) -> None:
+    for index in range(size):
+        content = EntryMessage(None, b"", (), entry * 10 + index, 0)
+        deliveries.read(HeldMessage(_at(entry, index), size, content, "p", None), CURSOR, open_acks)
+
+
+def _holding(*acks: Ack) -> OpenAcks:
+    return OpenAcks({TXN: tuple(PendingAck(BRANCH, ack, State.OPEN, 1) for ack in acks)})
+
+
+def _waiting(deliveries: Deliveries) -> list[tuple[int, int, int]]:
+    return [
+        (one.position.entry_id, one.position.batch_index, one.redelivery_count) for one in deliveries.candidates(99)
+    ]
+
+
+def test_what_is_done_or_held_is_not_offered() -> None:
+    """Reading takes in what waits; what an open transaction holds is kept, what the cursor has is dropped."""
+    deliveries = Deliveries()
+    _read(deliveries, 1, 2, _holding(Ack(Position(1, 1), 2, frozenset({1}))))
+    deliveries.read(
+        HeldMessage(_at(2), 1, EntryMessage(None, b"", (), 0, 0), "p", None), Cursor(1, Position(1, 2)), NOTHING
+    )
+    assert _waiting(deliveries) == [(1, 0, 0)]
+    assert len(deliveries) == 2
+    assert deliveries.holders() == {TXN}
+
+
+def test_a_message_that_is_given_back_comes_first_and_counts() -> None:
+    """In reading order again; what the user never saw is not counted."""
+    deliveries = Deliveries()
+    for entry in (1, 2, 3):
+        _read(deliveries, entry)
+    for entry in (1, 2):
+        assert deliveries.deliver(_at(entry), 5) is not None
+    assert deliveries.deliver(_at(2), 6) is None
+    assert deliveries.delivered(5) == 2
+    assert deliveries.give_back((_at(2), _at(1), _at(9)), 5, frozenset({_at(2)})) == [_at(2), _at(1)]
+    assert _waiting(deliveries) == [(1, 0, 1), (2, 0, 0), (3, 0, 0)]
+    assert deliveries.delivered(5) == 0
+
+
+def test_an_aborted_acknowledgment_is_delivered_again() -> None:
+    """Unless it was cumulative: then the consumer asks."""
+    deliveries = Deliveries()
+    for entry in (1, 2, 3):
+        _read(deliveries, entry)
+        deliveries.deliver(_at(entry), 5)
+    deliveries.pend(deliveries.begin_ack((_at(1),), BRANCH, cumulative=False))
+    deliveries.pend(deliveries.begin_ack((_at(2),), BRANCH, cumulative=True))
+    assert deliveries.reconcile(CURSOR, NOTHING, deliveries.look()) == {_at(1), _at(2)}
+    assert _waiting(deliveries) == [(1, 0, 1)]
+    assert deliveries.delivered_to(5) == (_at(2), _at(3))
+
+
+def test_a_look_that_began_before_an_acknowledgment_says_nothing_about_it() -> None:
+    """Otherwise what was just recorded would be taken for aborted."""
+    deliveries = Deliveries()
+    _read(deliveries, 1)
+    deliveries.deliver(_at(1), 5)
+    look = deliveries.look()
+    begun = deliveries.begin_ack((_at(1),), BRANCH, cumulative=False)
+    assert deliveries.reconcile(CURSOR, NOTHING, look) == frozenset()
+    deliveries.pend(begun)
+    assert deliveries.reconcile(CURSOR, NOTHING, look) == frozenset()
+    held = deliveries.get(_at(1))
+    assert held is not None
+    assert held.standing is Standing.PENDING_ACK
+    assert deliveries.reconcile(CURSOR, NOTHING, deliveries.look()) == {_at(1)}
+
+
+def test_what_others_acknowledge_is_noticed() -> None:
+    """Held by their transaction, or gone because the cursor passed it, wherever it stood here."""
+    deliveries = Deliveries()
+    for entry in (1, 2, 3):
+        _read(deliveries, entry)
+    deliveries.deliver(_at(1), 5)
+    assert deliveries.reconcile(CURSOR, _holding(Ack(Position(1, 2), cumulative=True)), deliveries.look()) == set()
+    assert _waiting(deliveries) == [(3, 0, 0)]
+    assert deliveries.is_held(_at(1))
+    passed = Cursor(1, Position(1, 2))
+    assert deliveries.reconcile(passed, NOTHING, deliveries.look()) == {_at(1), _at(2)}
+    assert len(deliveries) == 1
+
+
+def test_a_refused_acknowledgment_leaves_things_as_they_were() -> None:
+    """Delivered stays delivered, waiting stays waiting; what a lost consumer had waits for another."""
+    deliveries = Deliveries()
+    _read(deliveries, 1)
+    _read(deliveries, 2)
+    deliveries.deliver(_at(1), 5)
+    deliveries.undo_ack(deliveries.begin_ack((_at(1), _at(2)), BRANCH, cumulative=False))
+    assert deliveries.delivered_to(5) == (_at(1),)
+    assert _waiting(deliveries) == [(2, 0, 0)]
+    begun = deliveries.begin_ack((_at(1),), BRANCH, cumulative=False)
+    deliveries.orphan(5)
+    deliveries.undo_ack(begun)
+    assert _waiting(deliveries) == [(1, 0, 0), (2, 0, 0)]
+
+
+def test_an_acknowledgment_from_before_a_seek_finishes_nothing() -> None:
+    """A message that was read again stands at the position of the one that is done, and is another one."""
+    deliveries = Deliveries()
+    _read(deliveries, 1)
+    begun = deliveries.begin_ack((_at(1),), None, cumulative=False)
+    deliveries.clear()
+    _read(deliveries, 1)
+    assert deliveries.forget(begun) == frozenset()
+    assert _waiting(deliveries) == [(1, 0, 0)]
+    assert deliveries.forget(deliveries.begin_ack((_at(1),), None, cumulative=False)) == {_at(1)}
+    assert len(deliveries) == 0
+
+
+def test_acknowledgments_are_gathered_by_entry() -> None:
+    """A whole batch is one acknowledgment without indexes."""
+    sized = [(_at(2, 1), 2), (_at(1, 0), 3), (_at(2, 0), 2), (_at(1, 2), 3)]
+    assert acks_of(sized) == (
+        Ack(Position(1, 1), 3, frozenset({0, 2})),
+        Ack(Position(1, 2), 2, None),
+    )
+
+
+def test_what_an_acknowledgment_covers() -> None:
+    """Single, by index, whole entries, and cumulatively in mid-batch."""
+
+    def covers(ack: Ack, position: Position) -> bool:
+        return _holding(ack).holder(position) is not None
+
+    assert covers(Ack(Position(1, 2), 3), _at(2, 1))
+    assert not covers(Ack(Position(1, 2), 3), _at(3))
+    assert covers(Ack(Position(1, 2), 3, frozenset({1})), _at(2, 1))
+    assert not covers(Ack(Position(1, 2), 3, frozenset({1})), _at(2, 0))
+    assert covers(Ack(_at(2, 1), 3, cumulative=True), _at(1, 7))
+    assert covers(Ack(_at(2, 1), 3, cumulative=True), _at(2, 0))
+    assert not covers(Ack(_at(2, 1), 3, cumulative=True), _at(2, 2))
