@@ -28,7 +28,9 @@ from txnframework.model import (
     End,
     Expect,
     Key,
+    Limit,
     OpenQuery,
+    Outstanding,
     Put,
     Record,
     SourceRange,
@@ -161,6 +163,14 @@ class DescribesWithoutParticipants(MetadataCoordinator):
 
     async def describe(self, txn_id: TxnID) -> Transaction:
         return replace(await super().describe(txn_id), participants=frozenset())
+
+
+class DescribesOneBranch(MetadataCoordinator):
+    """Takes whatever was done for done by the branch that began."""
+
+    async def describe(self, txn_id: TxnID) -> Transaction:
+        found = await super().describe(txn_id)
+        return replace(found, parts=frozenset(replace(part, branch=0) for part in found.parts))
 
 
 class RemembersDescriptions(MetadataCoordinator):
@@ -380,6 +390,42 @@ class IgnoresAges(MetadataCoordinator):
 
     async def list_open(self, query: OpenQuery) -> tuple[Transaction, ...]:
         return await super().list_open(replace(query, age_ms_min=0))
+
+
+class CallsOpenOnesOutstanding(MetadataCoordinator):
+    """Tells of every transaction with operations."""
+
+    async def outstanding(self, after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
+        found = list(await super().outstanding(after, limit))
+        for one in await self.list_open(OpenQuery()):
+            operations = await scan_operations(self._store, one.txn_id, 100)
+            if operations:
+                found.append(Outstanding(one.txn_id, one, len(operations)))
+        return tuple(found)
+
+
+class CountsWhatEnded(MetadataCoordinator):
+    """Tells of what ended, settled or not."""
+
+    async def outstanding(self, after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
+        headers = sorted(await every_header(self), key=lambda one: one.txn_id)
+        found = [one for one in headers if one.finalized_ms is not None and (after is None or one.txn_id > after)]
+        return tuple(Outstanding(one.txn_id, one, 1) for one in found[: limit.items])
+
+
+class LooksAtOnePage(MetadataCoordinator):
+    """Gives up where the first operations are those of open transactions."""
+
+    async def outstanding(self, after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
+        found = await super().outstanding(after, limit)
+        return found[:1] if after is None else ()
+
+
+class TellsOfTheSameAgain(MetadataCoordinator):
+    """Begins a page with the last one of the page before."""
+
+    async def outstanding(self, after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
+        return await super().outstanding(after and TxnID(after.coordinator, after.number - 1), limit)
 
 
 class WaitsForTheNextEnd(MetadataCoordinator):
@@ -708,6 +754,7 @@ CASES: list[tuple[type[MetadataCoordinator], str]] = [
     (CountsFromOne, "test_ids_never_repeat"),
     (CallsABeginRefused, "test_begin_lost_replies"),
     (DescribesWithoutParticipants, "test_participants"),
+    (DescribesOneBranch, "test_parts"),
     (ForgetsBranches, "test_ended"),
     (LastEndWins, "test_same_end_again"),
     (RefusesToRepeat, "test_same_end_again"),
@@ -735,6 +782,10 @@ CASES: list[tuple[type[MetadataCoordinator], str]] = [
     (SkipsEqualDeadlines, "test_pages"),
     (ListsBehindOpenOnes, "test_page_after_one_that_has_ended"),
     (IgnoresAges, "test_ages"),
+    (CallsOpenOnesOutstanding, "test_outstanding"),
+    (CountsWhatEnded, "test_outstanding"),
+    (LooksAtOnePage, "test_outstanding_pages"),
+    (TellsOfTheSameAgain, "test_outstanding_pages"),
     (WaitsForTheNextEnd, "test_ended_already"),
     (AnswersAtOnce, "test_woken_by_an_end"),
     (AsksAgainAndAgain, "test_waiting_reads_nothing"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from zope.interface import Attribute, Interface
 
 from txnframework.model.ids import TxnID
+from txnframework.model.positions import Limit
 from txnframework.model.transactions import (
     Application,
     BatchID,
     Begin,
     End,
     OpenQuery,
+    Outstanding,
     Participant,
     SourceRange,
     State,
@@ -97,13 +99,26 @@ class ITransactionCoordinator(Interface):
 
     async def describe(txn_id: TxnID) -> Transaction:
         """
-        Return it with its participants as they are known now.
+        Return it with its participants as they are known now; what was settled may be missing there.
+
+        ``parts`` tells through which branches, where the family records that: the metadata family does, the log family
+        leaves it empty. A branch that is there need not count when the transaction is committed.
 
         :raises TransactionNotFound: it never began, or was forgotten.
         """
 
     async def list_open(query: OpenQuery) -> tuple[Transaction, ...]:
         """Return open transactions, oldest deadline first."""
+
+    async def outstanding(after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
+        """
+        Return those that have operations left although they have ended, or are not known, in the order of their ids:
+        the first ``limit.items`` after ``after``, whether or not that one is still among them.
+
+        Nothing is wrong with one that ended a moment ago: it is being settled. One that stays is stuck: nobody sweeps,
+        or a participant cannot be settled. An open one is never among them, and one that was settled is not either.
+        Reads only; what ends, or is settled, meanwhile may be there or not.
+        """
 
     async def watch_ended(txn_ids: frozenset[TxnID]) -> dict[TxnID, State]:
         """

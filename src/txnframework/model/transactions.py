@@ -36,6 +36,14 @@ class Participant:
     subscription: str = ""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Part:
+    """What one branch of a transaction has done at one participant: written there, or acknowledged there."""
+
+    branch: int
+    participant: Participant
+
+
 @dataclass(frozen=True, slots=True)
 class Begin:
     """
@@ -66,7 +74,12 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What the coordinator knows; times in ms since 1970 by the environment's clock."""
+    """
+    What the coordinator knows; times in ms since 1970 by the environment's clock.
+
+    ``branches``: those that count; None before it is committed, since nobody knows them sooner, and where it was
+    aborted. ``participants`` and ``parts``: who takes part, and through which branches, as far as that was asked for.
+    """
 
     txn_id: TxnID
     state: State
@@ -77,6 +90,7 @@ class Transaction:
     session: str | None = None
     branches: frozenset[int] | None = None
     participants: frozenset[Participant] = frozenset()
+    parts: frozenset[Part] = frozenset()
 
     def counts(self, branch: int) -> bool:
         """Whether ``branch`` is one of those that the commit listed."""
@@ -90,6 +104,20 @@ class OpenQuery:
     age_ms_min: int = 0
     after: TxnID | None = None
     limit: Limit = LISTING_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Outstanding:
+    """
+    A transaction that has ended, or is not known, and has so many operations left that nobody has settled.
+
+    ``ended``: the transaction, with the participants where they are left; None: it is not known, so they never counted
+    and have no effect.
+    """
+
+    txn_id: TxnID
+    ended: Transaction | None
+    operations: int
 
 
 @dataclass(frozen=True, slots=True)

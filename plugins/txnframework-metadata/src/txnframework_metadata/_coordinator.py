@@ -20,6 +20,7 @@ from txnframework.model.ids import TxnID
 from txnframework.model.indexes import TXN_BY_DEADLINE
 from txnframework.model.metadata import Expect, IndexRange, KeyRange, Put
 from txnframework.model.paths import header_key
+from txnframework.model.positions import Limit
 from txnframework.model.records import TransactionHeader, encode
 from txnframework.model.transactions import (
     Application,
@@ -27,6 +28,7 @@ from txnframework.model.transactions import (
     Begin,
     End,
     OpenQuery,
+    Outstanding,
     Participant,
     SourceRange,
     State,
@@ -40,6 +42,7 @@ from txnframework_metadata._ending import end_transaction
 from txnframework_metadata._ids import SharedTransactionIds, TransactionIds
 from txnframework_metadata._operations import read_header, scan_operations
 from txnframework_metadata._options import CoordinatorOptions
+from txnframework_metadata._outstanding import find_outstanding
 from txnframework_metadata._sweeps import Sweeps
 from txnframework_metadata._views import (
     FAMILY,
@@ -47,6 +50,7 @@ from txnframework_metadata._views import (
     header_indexes,
     header_of,
     participants_of,
+    parts_of,
     transaction_of,
 )
 from txnframework_metadata._watching import close_all, first_of
@@ -143,7 +147,7 @@ class MetadataCoordinator:
         if header is None:
             raise TransactionNotFound(txn_id)
         operations = await scan_operations(self._store, txn_id, self._options.page_records)
-        return replace(header.transaction, participants=participants_of(operations))
+        return replace(header.transaction, participants=participants_of(operations), parts=parts_of(operations))
 
     # -- many transactions ----------------------------------------------------------------------------
 
@@ -163,6 +167,11 @@ class MetadataCoordinator:
                     return tuple(found)
             left = page.resume
         return tuple(found)
+
+    async def outstanding(self, after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
+        """Return those that have operations left although they have ended, or are not known, by id."""
+        self._require_open()
+        return await find_outstanding(self._store, after, limit, self._options.page_records)
 
     async def watch_ended(self, txn_ids: frozenset[TxnID]) -> dict[TxnID, State]:
         """Wait until one of them has ended, reading nothing while none of their records changes."""

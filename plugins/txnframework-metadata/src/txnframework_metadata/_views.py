@@ -29,7 +29,7 @@ from txnframework.model.records import (
     decode,
     decode_operation,
 )
-from txnframework.model.transactions import Participant, State, Transaction
+from txnframework.model.transactions import Part, Participant, State, Transaction
 
 FAMILY = "metadata"
 
@@ -110,13 +110,18 @@ def operation_indexes(document: AnyOperation) -> tuple[IndexEntry, ...]:
 
 def participants_of(operations: Iterable[StoredOperation]) -> frozenset[Participant]:
     """Return who takes part, by the operations."""
+    return frozenset(part.participant for part in parts_of(operations))
+
+
+def parts_of(operations: Iterable[StoredOperation]) -> frozenset[Part]:
+    """Return which branch did something where, by the operations."""
     found = set()
     for operation in operations:
         document = operation.document
         if isinstance(document, WriteOperation):
-            found.add(Participant(document.segment))
+            found.add(Part(document.branch, Participant(document.segment)))
         elif isinstance(document, AckOperation):
-            found.add(Participant(document.segment, document.subscription))
+            found.add(Part(document.branch, Participant(document.segment, document.subscription)))
     return frozenset(found)
 
 

@@ -7,12 +7,14 @@ from typing import ClassVar
 from txnframework.testing._suites._coordinator.applications import ApplicationRules
 from txnframework.testing._suites._coordinator.beginning import BeginRules
 from txnframework.testing._suites._coordinator.ending import EndRules
-from txnframework.testing._suites._coordinator.listing import ListRules, WatchRules
+from txnframework.testing._suites._coordinator.listing import ListRules, OutstandingRules, WatchRules
 from txnframework.testing._suites._coordinator.sweeping import CollectRules, ExpireRules
 from txnframework.testing.world import WorldHarness
 
 
-class CoordinatorSuite(ApplicationRules, CollectRules, ExpireRules, WatchRules, ListRules, EndRules, BeginRules):
+class CoordinatorSuite(
+    ApplicationRules, CollectRules, ExpireRules, WatchRules, OutstandingRules, ListRules, EndRules, BeginRules
+):
     """Every rule of a coordinator: subclass as ``TestX(CoordinatorSuite)`` and name the harness, a ``WorldHarness``."""
 
     harness: ClassVar[type[WorldHarness]]

@@ -20,7 +20,7 @@ from txnframework.model.acks import AckState
 from txnframework.model.cursor import state_of
 from txnframework.model.entries import encode_entry
 from txnframework.model.entry_view import EntryMessage
-from txnframework.testing._suites._processes import ProcessRules
+from txnframework.testing._suites._processes import ProcessRules, begin, commit
 from txnframework.testing.capabilities import OfKind
 from txnframework.testing.world import World
 
@@ -62,6 +62,15 @@ async def write(world: World, txn_id: TxnID, text: str = "x", branch: int = 0) -
     data = encode_entry([EntryMessage(None, text.encode(), (), 0, 0)], "suite", inside)
     (appended,) = await world.buffer.append((Append(data, 1, inside, None),))
     return appended.position
+
+
+async def committed_entry(world: World) -> Position:
+    """Publish an entry that can be acknowledged; return where it stands."""
+    txn = await begin(world)
+    position = await write(world, txn)
+    await commit(world, txn)
+    await world.coordinator.settle(txn)
+    return position
 
 
 async def acknowledge(world: World, txn_id: TxnID, position: Position, branch: int = 0) -> None:

@@ -8,12 +8,13 @@ import pytest
 
 from txnframework.errors import OutcomeUnknown, TransactionNotFound
 from txnframework.interfaces import ITransactionCoordinator
-from txnframework.model import Begin, Participant, State, Transaction, TxnID
+from txnframework.model import Begin, Part, Participant, State, Transaction, TxnID
 from txnframework.testing._suites._coordinator._case import (
     LOG_FAMILY,
     METADATA_FAMILY,
     CoordinatorRules,
     acknowledge,
+    committed_entry,
     open_for,
     write,
 )
@@ -138,3 +139,19 @@ class BeginRules(CoordinatorRules):
             await acknowledge(world, began.txn_id, position)
             for process in (world, other):
                 assert (await process.coordinator.describe(began.txn_id)).participants == both
+
+    @requires(METADATA_FAMILY)
+    async def test_parts(self) -> None:
+        """The metadata family tells which branch wrote where and acknowledged where, of whichever process."""
+        async with self.data.open() as world, self.data.open() as other:
+            position = await committed_entry(world)
+            txn = await begin(world)
+            await write(world, txn)
+            await write(other, txn, branch=5)
+            await acknowledge(other, txn, position, branch=5)
+            segment = Participant(world.buffer.segment)
+            subscription = Participant(world.buffer.segment, world.acks.subscription)
+            for process in (world, other):
+                found = await process.coordinator.describe(txn)
+                assert found.parts == {Part(0, segment), Part(5, segment), Part(5, subscription)}
+                assert found.branches is None

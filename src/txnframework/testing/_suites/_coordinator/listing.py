@@ -1,14 +1,20 @@
-"""Rules of list_open and watch_ended."""
+"""Rules of list_open, outstanding and watch_ended."""
 
 from __future__ import annotations
 
 import pytest
 
 from txnframework.errors import Closed
-from txnframework.model import Limit, OpenQuery, State, TxnID
-from txnframework.testing._suites._coordinator._case import CoordinatorRules, open_for
+from txnframework.model import Limit, OpenQuery, Participant, State, TxnID
+from txnframework.testing._suites._coordinator._case import (
+    CoordinatorRules,
+    acknowledge,
+    committed_entry,
+    open_for,
+    write,
+)
 from txnframework.testing._suites._processes import TIMEOUT_MS, abort, begin, commit
-from txnframework.testing.world import World
+from txnframework.testing.world import World, WorldHarness
 
 
 class ListRules(CoordinatorRules):
@@ -65,6 +71,68 @@ class ListRules(CoordinatorRules):
             assert await self.listed(world, OpenQuery(age_ms_min=2_000)) == [old]
             assert await self.listed(world, OpenQuery(age_ms_min=2_001)) == []
             assert await self.listed(world, OpenQuery(age_ms_min=0)) == [young, old]
+
+
+class OutstandingRules(CoordinatorRules):
+    """Who looks for what is stuck finds what ended transactions have left, in pages by id."""
+
+    data: WorldHarness
+
+    async def outstanding(self, world: World, after: TxnID | None = None, items: int = 100) -> list[TxnID]:
+        """Return the ids of one page."""
+        return [one.txn_id for one in await world.coordinator.outstanding(after, Limit(items))]
+
+    async def test_outstanding(self) -> None:
+        """
+        What ended and is not settled is told with its outcome, where it is left and how much: until it is settled.
+
+        What is open, or did nothing, is not among them.
+        """
+        async with self.data.open() as world, self.data.open() as other:
+            segment, subscription = world.buffer.segment, world.acks.subscription
+            position = await committed_entry(world)
+            kept, dropped, still, idle = [await begin(world) for _ in range(4)]
+            for txn in (kept, dropped, still):
+                await write(world, txn)
+            await acknowledge(world, kept, position)
+            assert await self.outstanding(other) == []
+            world.participants.out_of_reach = {Participant(segment, subscription)}
+            for txn in (kept, idle):
+                await commit(world, txn)
+            await abort(world, dropped)
+            assert await self.outstanding(other) == [kept, dropped]
+            assert (await world.coordinator.settle(kept)).left
+            await world.coordinator.settle(dropped)
+            for process in (world, other):
+                (left,) = await process.coordinator.outstanding(None, Limit(100))
+                assert left.ended is not None
+                assert (left.txn_id, left.ended.state, left.operations) == (kept, State.COMMITTED, 1)
+                assert left.ended.finalized_ms is not None
+                assert left.ended.participants == {Participant(segment, subscription)}
+            world.participants.out_of_reach = set()
+            await other.coordinator.settle(kept)
+            assert await self.outstanding(world) == []
+
+    async def test_outstanding_pages(self) -> None:
+        """Each is told once, in the order of their ids, however they lie between those that are open."""
+        async with self.data.open() as world:
+            ended: list[TxnID] = []
+            for number in range(9):
+                txn = await begin(world)
+                await write(world, txn)
+                await write(world, txn, branch=1)
+                if number % 3:
+                    await abort(world, txn)
+                    ended.append(txn)
+            seen: list[TxnID] = []
+            while page := await self.outstanding(world, seen[-1] if seen else None, 2):
+                assert len(page) <= 2
+                assert not {*page} & {*seen}, "a page that was there before: a caller would never end"
+                seen += page
+            assert seen == sorted(ended)
+            # Also behind one that was settled in the meantime.
+            await world.coordinator.settle(ended[1])
+            assert await self.outstanding(world, ended[1]) == sorted(ended)[2:]
 
 
 class WatchRules(CoordinatorRules):

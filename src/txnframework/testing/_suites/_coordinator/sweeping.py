@@ -11,6 +11,7 @@ from txnframework.model import Branch, Participant, Position, State, TxnID, Visi
 from txnframework.testing._suites._coordinator._case import (
     CoordinatorRules,
     acknowledge,
+    committed_entry,
     is_acknowledged,
     open_for,
     outcome,
@@ -149,7 +150,7 @@ class CollectRules(CoordinatorRules):
     async def test_settles_what_others_left(self) -> None:
         """What ended and was not settled is settled before it is forgotten: the acknowledgment is in the cursor."""
         async with self.data.open() as world:
-            position = await self.some_entry(world)
+            position = await committed_entry(world)
             txn = await begin(world)
             inside = await write(world, txn)
             await acknowledge(world, txn, position)
@@ -169,7 +170,7 @@ class CollectRules(CoordinatorRules):
         async with self.data.open() as world:
             for end in (commit, abort):
                 for name in ("", world.acks.subscription):
-                    position = await self.some_entry(world)
+                    position = await committed_entry(world)
                     txn = await begin(world)
                     await write(world, txn)
                     await acknowledge(world, txn, position)
@@ -191,7 +192,7 @@ class CollectRules(CoordinatorRules):
         """What cannot be finished does not keep the sweeps from what can."""
         async with self.data.open() as world:
             stuck = await begin(world)
-            await acknowledge(world, stuck, await self.some_entry(world))
+            await acknowledge(world, stuck, await committed_entry(world))
             await commit(world, stuck)
             world.participants.out_of_reach = {Participant(world.buffer.segment, world.acks.subscription)}
             txns = [await begin(world) for _ in range(2 * self.data.transactions.sweep_transactions_max)]
@@ -211,7 +212,7 @@ class CollectRules(CoordinatorRules):
                 step, reached = 0, True
                 while reached:
                     step += 1
-                    position = await self.some_entry(survivor)
+                    position = await committed_entry(survivor)
                     txn = await begin(survivor)
                     await write(survivor, txn)
                     await acknowledge(survivor, txn, position)
@@ -234,7 +235,7 @@ class CollectRules(CoordinatorRules):
     async def test_settle(self) -> None:
         """Settling makes an outcome take effect at every participant at once, and may be repeated, by any process."""
         async with self.data.open() as world, self.data.open() as other:
-            position = await self.some_entry(world)
+            position = await committed_entry(world)
             kept, dropped = await begin(world), await begin(world)
             await write(world, kept)
             await acknowledge(world, kept, position)
@@ -252,15 +253,7 @@ class CollectRules(CoordinatorRules):
         """Settling an open transaction is refused and changes nothing."""
         async with self.data.open() as world:
             txn = await begin(world)
-            await acknowledge(world, txn, await self.some_entry(world))
+            await acknowledge(world, txn, await committed_entry(world))
             with pytest.raises(InvalidTransactionState):
                 await world.coordinator.settle(txn)
             assert await state_in(world, txn) is State.OPEN
-
-    async def some_entry(self, world: World) -> Position:
-        """Publish an entry that can be acknowledged; return where it stands."""
-        txn = await begin(world)
-        position = await write(world, txn)
-        await commit(world, txn)
-        await world.coordinator.settle(txn)
-        return position

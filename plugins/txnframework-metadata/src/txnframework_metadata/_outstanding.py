@@ -1,0 +1,73 @@
+"""Finding what ended transactions have left undone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from txnframework.errors import Corrupt
+from txnframework.interfaces import IMetadataStore
+from txnframework.model.ids import TxnID
+from txnframework.model.metadata import IndexRange, KeyRange, Record
+from txnframework.model.paths import all_operations_range, operations_range, txn_id_of
+from txnframework.model.positions import Limit
+from txnframework.model.transactions import Outstanding, State
+from txnframework_metadata._operations import read_header, scan_all
+from txnframework_metadata._views import StoredOperation, operation_of, participants_of
+
+
+async def find_outstanding(
+    store: IMetadataStore, after: TxnID | None, limit: Limit, page_records: int
+) -> tuple[Outstanding, ...]:
+    """Return the first transactions after ``after`` that are not open and have operations, by id."""
+    whole = all_operations_range()
+    left: KeyRange | None = whole if after is None else _behind(after, whole)
+    found: list[Outstanding] = []
+    while left is not None:
+        page = await store.scan(left, page_records)
+        seen = list(dict.fromkeys(txn_id_of(record.key.path) for record in page.records))
+        for txn_id in seen:
+            outstanding = await _look_at(store, txn_id, page_records)
+            if outstanding is not None:
+                found.append(outstanding)
+            if len(found) >= limit.items:
+                return tuple(found)
+        # The last one was looked at as a whole, however many pages its operations take.
+        left = None if page.resume is None else _rest(page.resume, seen, whole)
+    return tuple(found)
+
+
+async def _look_at(store: IMetadataStore, txn_id: TxnID, page_records: int) -> Outstanding | None:
+    """Return what a transaction has left, unless it is open or has nothing."""
+    header = await read_header(store, txn_id)
+    if header is not None and header.transaction.state is State.OPEN:
+        return None
+    # After the header, so that what was there belongs to one that had ended.
+    records = await scan_all(store, operations_range(txn_id), page_records)
+    if not records:
+        return None
+    if header is None:
+        return Outstanding(txn_id, None, len(records))
+    ended = replace(header.transaction, participants=participants_of(_readable(records)))
+    return Outstanding(txn_id, ended, len(records))
+
+
+def _readable(records: Sequence[Record]) -> list[StoredOperation]:
+    """Return the operations that are not damaged: a damaged one is left for ever, and counts as left."""
+    operations = []
+    for record in records:
+        with contextlib.suppress(Corrupt):
+            operations.append(operation_of(record))
+    return operations
+
+
+def _behind(txn_id: TxnID, whole: KeyRange) -> KeyRange:
+    """Return the operations of every transaction with a higher id."""
+    return KeyRange(operations_range(txn_id).stop, whole.stop)
+
+
+def _rest(resume: KeyRange | IndexRange, seen: Sequence[TxnID], whole: KeyRange) -> KeyRange | None:
+    if seen:
+        return _behind(seen[-1], whole)
+    return resume if isinstance(resume, KeyRange) else None
