@@ -19,8 +19,14 @@ from txnframework.plugin import PluginRegistry, load_plugins
 
 PATIENCE_S = 30
 SOON_MS = 10_000
-PLUGINS = ("txnframework_memory", "txnframework_metadata", "txnframework_dispatchers", "txnframework_sql")
-BACKENDS = {"memory": "txnframework_memory", "sqlite": "txnframework_sql"}
+PLUGINS = (
+    "txnframework_memory",
+    "txnframework_metadata",
+    "txnframework_dispatchers",
+    "txnframework_sql",
+    "txnframework_example",
+)
+BACKENDS = {"memory": "txnframework_memory", "sqlite": "txnframework_sql", "notebook": "txnframework_example"}
 # Not a skip: where the plugin is not installed there is nothing to say about it.
 collect_ignore = (
     []
@@ -33,8 +39,11 @@ _names = count()
 class Stores:
     """Where one test's data is; every ``open`` is another client of it, and opening after a close a restart."""
 
-    def __init__(self, url: str, registry: PluginRegistry, environment: Environment | None = None) -> None:
+    def __init__(
+        self, url: str, registry: PluginRegistry, environment: Environment | None = None, ledger_url: str = ""
+    ) -> None:
         self.url = url
+        self.ledger_url = ledger_url
         self.registry = registry
         self.environment = environment
         self.options: dict[str, object] = {}
@@ -42,7 +51,8 @@ class Stores:
     def config(self, **sections: dict[str, object]) -> dict[str, object]:
         subscriptions = {"redelivery_delay_ms": 0} | sections.pop("subscriptions", {})
         metadata = {"url": self.url, "options": self.options}
-        return {"metadata": metadata, "ledger": {"url": self.url}, "subscriptions": subscriptions, **sections}
+        ledger = {"url": self.ledger_url or self.url}
+        return {"metadata": metadata, "ledger": ledger, "subscriptions": subscriptions, **sections}
 
     def open(self, **sections: dict[str, object]) -> AbstractAsyncContextManager[txnframework.Client]:
         return txnframework.open(self.config(**sections), registry=self.registry, environment=self.environment)
@@ -89,6 +99,9 @@ def stores(request: pytest.FixtureRequest, registry: PluginRegistry, tmp_path: P
     """The stores whose plugins are installed, one after the other."""
     if request.param == "memory":
         return Stores(f"memory://end-to-end-{next(_names)}", registry)
+    if request.param == "notebook":
+        # The tutorial's store has no atomic batches, and no ledgers.
+        return Stores(f"notebook:///{tmp_path}/book.jsonl", registry, ledger_url=f"memory://end-to-end-{next(_names)}")
     return Stores(f"sqlite:///{tmp_path}/txn.db", registry)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage
 from txnframework.broker._dispatch.open_acks import acks_of
@@ -22,7 +22,8 @@ class Acknowledging:
     """
     Marks the messages while their acknowledgment is under way, records it, and says what became of it.
 
-    ``finished`` is told which messages are done; ``look_again`` is called when only the stores can tell.
+    ``finished`` is told which messages are done; ``look`` and ``look_again`` are called when only the stores can tell:
+    the one returns when it was looked, the other has it done soon.
     """
 
     def __init__(
@@ -31,12 +32,14 @@ class Acknowledging:
         plain: PlainAcks,
         pending_acks: IPendingAckStore,
         finished: Callable[[Iterable[HeldMessage]], None],
+        look: Callable[[], Awaitable[None]],
         look_again: Callable[[], None],
     ) -> None:
         self._deliveries = deliveries
         self._plain = plain
         self._pending_acks = pending_acks
         self._finished = finished
+        self._look = look
         self._look_again = look_again
 
     async def single(
@@ -53,6 +56,9 @@ class Acknowledging:
         ``passed`` returns how far was read: where nothing is left behind, the mark moves there in the same write.
         """
         if holder is None:
+            if any(self._deliveries.is_pending(position) for position, _ in messages):
+                # The transaction may have ended since it was looked last: only one that goes on keeps its messages.
+                await self._look()
             free = tuple(one for one in messages if not self._deliveries.is_held(one[0]))
             begun = self._deliveries.begin_ack((position for position, _ in free), None, cumulative=False)
             upto = passed()

@@ -125,6 +125,11 @@ class Deliveries:
         held = self._held.get(position)
         return held is not None and held.standing in (Standing.ACKING, Standing.PENDING_ACK)
 
+    def is_pending(self, position: Position) -> bool:
+        """Return whether a transaction held a message when the stores were looked at last, or since."""
+        held = self._held.get(position)
+        return held is not None and held.standing is Standing.PENDING_ACK
+
     # -- events ---------------------------------------------------------------------------------------
 
     def remember(self, earlier: Mapping[Position, int]) -> None:

@@ -59,7 +59,12 @@ class SegmentDispatch:
             parts.store, parts.coordinator, parts.environment, self._deliveries.holders, self.refresh
         )
         self._acknowledging = Acknowledging(
-            self._deliveries, self._plain, parts.subscription.pending_acks, self._finished, self._looking.again
+            self._deliveries,
+            self._plain,
+            parts.subscription.pending_acks,
+            self._finished,
+            self.refresh,
+            self._looking.again,
         )
         self._tasks = GuardedTasks(parts.environment, self._tell_end)
 
