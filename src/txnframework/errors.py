@@ -365,13 +365,18 @@ class Corrupt(TxnFrameworkError):
 
 
 class CorruptEntry(Corrupt):
-    """The entry at ``position`` is damaged."""
+    """The entry at ``position`` of ``segment``, as far as both are known, is damaged."""
 
-    def __init__(self, position: Position | None, reason: str) -> None:
+    def __init__(self, position: Position | None, reason: str, segment: str = "") -> None:
         self.position = position
         self.reason = reason
-        where = f"entry {position}" if position is not None else "an entry"
-        super().__init__(f"{where} is damaged: {reason}")
+        self.segment = segment
+        super().__init__(f"{entry_named(position, segment)} is damaged: {reason}")
+
+
+def entry_named(position: Position | None, segment: str = "") -> str:
+    """Return how an entry is named in a sentence, as far as it is known which one it is."""
+    return ("an entry" if position is None else f"entry {position}") + (f" of {segment}" if segment else "")
 
 
 class CorruptRecord(Corrupt):

@@ -24,6 +24,7 @@ from txnframework.model import (
     ReadRequest,
     Swept,
     Transaction,
+    Visibility,
 )
 from txnframework.model.paths import abort_records_range
 from txnframework.plugin import Provider, SegmentContext
@@ -79,6 +80,20 @@ class FinishesEarly(MetadataBuffer):
 
     async def finished(self, at: Position) -> bool:
         return True
+
+
+class GuessesBeforeItKnows(MetadataBuffer):
+    """Answers out of what it has, recovered or not."""
+
+    async def resolve(self, branch: Branch) -> Visibility:
+        return Visibility.COMMITTED if self._view.announced is None else await super().resolve(branch)
+
+
+class GoesOnAfterItsClose(MetadataBuffer):
+    """Does what waited for the recovery, closed or not."""
+
+    def _require_open(self) -> None:
+        return
 
 
 class WakesAtOnce(MetadataBuffer):
@@ -219,6 +234,8 @@ CASES = [
     (ShowsEverything, "test_branches_that_count"),
     (ShowsEverything, "test_intent_comes_first"),
     (ShowsEverything, "test_restart"),
+    (GuessesBeforeItKnows, "test_answers_wait_for_the_recovery"),
+    (GoesOnAfterItsClose, "test_closing_while_recovering"),
     (WritesNoIntent, "test_open_pins"),
     (WritesNoIntent, "test_aborted_is_skipped"),
     (WritesNoIntent, "test_ended_transaction_is_refused"),

@@ -228,7 +228,7 @@ def test_a_damaged_entry_is_named_and_not_passed_over(cli: Any, tmp_path: Path, 
         cli("topic", "produce", "orders", message)
     change(tmp_path / "txn.db", f"UPDATE entries SET data = zeroblob(length(data)) WHERE place = {(1 << 32) + 1}")
     refused = cli("topic", "consume", "orders", *reading)
-    one_sentence(refused, "1:1", "damaged")
+    one_sentence(refused, "entry 1:1 of segment://public/default/orders/0000-ffff-0 is damaged")
     assert "three" not in refused.out
 
 

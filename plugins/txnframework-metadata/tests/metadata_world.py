@@ -402,5 +402,5 @@ def branch_of(txn: Transaction, number: int = 0) -> Branch:
 async def waiting(awaitable: Awaitable[T]) -> asyncio.Future[T]:
     """Start something that has to wait, and let it come as far as it can."""
     task = asyncio.ensure_future(awaitable)
-    await run_ready()
+    await run_ready(200)
     return task

@@ -281,7 +281,7 @@ class Consumer:
         page = await opened.buffer.read(ReadRequest(entry_before(at), Limit(1), Isolation.READ_UNCOMMITTED))
         if not page.entries or page.entries[0].position != at:
             raise NotFound(f"there is no message at {message_id}")
-        return EntryView(page.entries[0].data, at).count
+        return EntryView(page.entries[0].data, at, message_id.segment).count
 
     def _raise_what_failed(self) -> None:
         for part in (self._membership, self._dead_letters):

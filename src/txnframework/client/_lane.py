@@ -48,6 +48,8 @@ class Lane:
     ) -> None:
         self.waiting: deque[Outgoing] = deque()
         self.stopped = False
+        self.refused: LedgerSealed | LedgerNotFound | None = None
+        """Why the segment took nothing when the lane stopped."""
         self._host = host
         self._bounds: ClientSection = host.config.client
         self._retrying = retrying
@@ -122,7 +124,7 @@ class Lane:
                 _fail(batch, error)
                 return
             self.waiting.extendleft(one for one in reversed(batch) if not one.is_over)
-            self.stopped = True
+            self.stopped, self.refused = True, error
             self._sealed()
         except Exception as error:  # whatever a store raises, the sender is to know
             _fail(batch, error)
@@ -220,7 +222,7 @@ async def _indexes_at(opened: OpenSegment, at: Position) -> dict[int, int] | Non
         return None
     if not page.entries or page.entries[0].position != at:
         return None
-    view = EntryView(page.entries[0].data, at)
+    view = EntryView(page.entries[0].data, at, opened.name)
     return {sequence: index for index, sequence in enumerate(view.sequence_ids)}
 
 

@@ -238,8 +238,8 @@ class Producer:
                     continue
                 await self._move_to(layout)
                 for number, lane in stopped.items():
-                    if number in self._lanes:  # sealed, but not by a change of the layout: there are no children
-                        lane.fail(LedgerSealed(str(layout.name_of(number))))
+                    if number in self._lanes:  # sealed or gone, but not by a change of the layout: without children
+                        lane.fail(lane.refused or LedgerSealed(str(layout.name_of(number))))
         except BaseException:
             self._fail_stopped()
             raise

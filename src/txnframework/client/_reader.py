@@ -201,7 +201,7 @@ class Reader:
             if track.end is not None and entry.position > track.end:
                 track.upto = track.end
                 return True
-            view = EntryView(entry.data, entry.position)
+            view = EntryView(entry.data, entry.position, track.opened.name)
             committed = entry.visibility is Visibility.COMMITTED
             origin = Origin(str(self._topic), track.opened.name, view.producer, entry.branch, view.count, committed)
             for index, content in enumerate(view.messages()):

@@ -92,7 +92,7 @@ class ITransactionBuffer(Interface):
         """Trim whole ledgers, never past max_read_position, then the abort records that no entry can need any more."""
 
     async def close() -> None:
-        """Stop; waiting ``advanced`` calls raise Closed; may be repeated."""
+        """Stop; waiting ``advanced`` calls, and whoever waits for the recovery, raise Closed; may be repeated."""
 
 
 class IPlannableBuffer(ITransactionBuffer):

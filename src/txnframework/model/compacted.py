@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from txnframework.errors import CorruptEntry, UnknownFormat
+from txnframework.errors import CorruptEntry, UnknownFormat, entry_named
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
@@ -51,20 +51,20 @@ def encode_compacted(entry: CompactedEntry) -> bytes:
     return b"".join((MAGIC, bytes((VERSION,)), len(header).to_bytes(4, "little"), header, data))
 
 
-def decode_compacted(data: bytes, at: Position) -> CompactedEntry:
-    """Return the entry stored at ``at`` of a compacted ledger; CorruptEntry or UnknownFormat where it is not one."""
+def decode_compacted(data: bytes, at: Position, ledger: str = "") -> CompactedEntry:
+    """Return the entry at ``at`` of a compacted ``ledger``; CorruptEntry or UnknownFormat where it is not one."""
     if data[: len(MAGIC)] != MAGIC or len(data) < _FIXED:
-        raise CorruptEntry(at, "it is not an entry of a compacted ledger")
+        raise CorruptEntry(at, "it is not an entry of a compacted ledger", ledger)
     if data[len(MAGIC)] != VERSION:
-        raise UnknownFormat(f"entry {at} of a compacted ledger", data[len(MAGIC)])
+        raise UnknownFormat(entry_named(at, ledger or "a compacted ledger"), data[len(MAGIC)])
     end = _FIXED + int.from_bytes(data[len(MAGIC) + 1 : _FIXED], "little")
     try:
         header = msgspec.json.decode(data[_FIXED:end], type=_Header)
         position = Position.parse(header.position)
     except (msgspec.DecodeError, ValueError) as error:
-        raise CorruptEntry(at, str(error)) from error
-    view = EntryView(data[end:], at)
+        raise CorruptEntry(at, str(error), ledger) from error
+    view = EntryView(data[end:], at, ledger)
     if view.count != len(header.indexes):
-        raise CorruptEntry(at, f"it names {len(header.indexes)} messages and holds {view.count}")
+        raise CorruptEntry(at, f"it names {len(header.indexes)} messages and holds {view.count}", ledger)
     messages = tuple(zip(header.indexes, view.messages(), strict=True))
     return CompactedEntry(position, header.size, view.producer, view.branch, messages)

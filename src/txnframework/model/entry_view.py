@@ -38,7 +38,7 @@ from typing import Final
 
 import msgspec
 
-from txnframework.errors import CorruptEntry, UnknownFormat
+from txnframework.errors import CorruptEntry, UnknownFormat, entry_named
 from txnframework.model.entry_columns import BinaryColumn, Buffer, EntryColumns, HeaderColumns
 from txnframework.model.ids import NUMBER_BITS, Branch, TxnID
 from txnframework.model.positions import Position
@@ -69,7 +69,8 @@ class EntryMessage(msgspec.Struct, frozen=True, gc=False):
 class EntryView:
     """An entry as it lies in memory: every buffer is a view of ``data``, nothing is copied but single messages.
 
-    Constructing it checks format, sizes and checksum: CorruptEntry names ``position``, UnknownFormat the version.
+    Constructing it checks format, sizes and checksum: CorruptEntry names ``position`` and ``segment``, UnknownFormat
+    the version besides.
     Offsets are views of int32, sequence ids and times of int64, the others of bytes. The buffers of keys are empty
     unless ``has_keys``, those of headers unless ``has_headers``. ``data`` must not change while the view is used.
     """
@@ -91,16 +92,18 @@ class EntryView:
         "position",
         "producer",
         "published_ms",
+        "segment",
         "sequence_ids",
         "values_data",
         "values_offsets",
     )
 
-    def __init__(self, data: Buffer, position: Position | None = None) -> None:
+    def __init__(self, data: Buffer, position: Position | None = None, segment: str = "") -> None:
         entry = memoryview(data).cast("B").toreadonly()
-        _check(entry, position)
+        _check(entry, position, segment)
         _, _, flags, _, _, count, pairs, txn, number, *data_sizes, _ = HEADER.unpack_from(entry)
         self.position = position
+        self.segment = segment
         self.count: int = count
         self.header_count: int = pairs
         self.has_keys = bool(flags & HAS_KEYS)
@@ -121,7 +124,7 @@ class EntryView:
             *data_sizes,
         )
         if HEADER.size + sum(size + -size % 8 for size in sizes) != len(entry):
-            raise CorruptEntry(position, "its counts do not add up to its size")
+            raise CorruptEntry(position, "its counts do not add up to its size", segment)
         buffers = _cut(entry, sizes)
         self.values_offsets = buffers[0].cast("i")
         self.sequence_ids = buffers[1].cast("q")
@@ -192,7 +195,7 @@ class EntryView:
         try:
             return str(raw, "utf-8")
         except UnicodeDecodeError as error:
-            raise CorruptEntry(self.position, f"a name in it is not UTF-8: {error}") from error
+            raise CorruptEntry(self.position, f"a name in it is not UTF-8: {error}", self.segment) from error
 
     def _check_offsets(self) -> None:
         """Refuse offsets that point outside of their data: a valid checksum does not tell who wrote them."""
@@ -205,23 +208,23 @@ class EntryView:
         ):
             numbers = offsets.tolist() or [0, 0]
             if numbers[0] != 0 or numbers[-1] != end or numbers != sorted(numbers):
-                raise CorruptEntry(self.position, "its offsets do not fit its data")
+                raise CorruptEntry(self.position, "its offsets do not fit its data", self.segment)
 
 
-def _check(entry: memoryview, position: Position | None) -> None:
+def _check(entry: memoryview, position: Position | None, segment: str) -> None:
     """Check format, size and checksum; the version first, because another one may lay out the rest differently."""
     magic, version, flags = PREFIX.unpack_from(entry) if len(entry) >= PREFIX.size else (b"", 0, 0)
     if magic != MAGIC:
-        raise CorruptEntry(position, "it does not begin as an entry does")
+        raise CorruptEntry(position, "it does not begin as an entry does", segment)
     if version != VERSION:
-        raise UnknownFormat("an entry" if position is None else f"entry {position}", version)
+        raise UnknownFormat(entry_named(position, segment), version)
     size = int.from_bytes(entry[CRC.stop : CRC.stop + 4], "little")
     if len(entry) < HEADER.size or size != len(entry):
-        raise CorruptEntry(position, f"it has {len(entry)} bytes where it says {size}")
+        raise CorruptEntry(position, f"it has {len(entry)} bytes where it says {size}", segment)
     if checksum_of((entry[: CRC.start], entry[CRC.stop :])) != int.from_bytes(entry[CRC], "little"):
-        raise CorruptEntry(position, "its checksum is wrong")
+        raise CorruptEntry(position, "its checksum is wrong", segment)
     if flags & ~(IN_BRANCH | HAS_KEYS | HAS_HEADERS) or not HEADER.unpack_from(entry)[5]:
-        raise CorruptEntry(position, "it has unknown flags or no messages")
+        raise CorruptEntry(position, "it has unknown flags or no messages", segment)
 
 
 def checksum_of(parts: Iterable[Buffer]) -> int:

@@ -13,7 +13,7 @@ from txnframework.broker._dispatch.plain_acks import PlainAcks
 from txnframework.broker._tasks.background import Background
 from txnframework.broker._tasks.once import OpenedOnce
 from txnframework.config import TransactionsSection
-from txnframework.errors import Unavailable
+from txnframework.errors import Closed, Unavailable
 from txnframework.model import Ack, Position, Swept
 from txnframework.testing.clock import START_MS, VirtualEnvironment, run_ready
 
@@ -44,6 +44,32 @@ def test_a_thing_is_opened_once() -> None:
         assert things.values() == (2,)
         assert await things.drain() == (2,)
         assert things.values() == ()
+
+    asyncio.run(run())
+
+
+def test_what_is_being_opened_is_given_up() -> None:
+    """Whoever waits for it is told that it was closed, who was cancelled by others is cancelled, what is open comes."""
+
+    async def run() -> None:
+        things: OpenedOnce[int] = OpenedOnce()
+
+        async def open_it() -> int:
+            return 1
+
+        async def never() -> int:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        await things.get("a", open_it)
+        waiting = [asyncio.ensure_future(things.get("b", never)) for _ in range(2)]
+        await run_ready()
+        draining = asyncio.ensure_future(things.drain())
+        waiting[1].cancel()
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(result) for result in results] == [Closed, asyncio.CancelledError]
+        assert await draining == (1,)
+        assert await things.get("b", open_it) == 1
 
     asyncio.run(run())
 

@@ -63,15 +63,15 @@ class MetadataBuffer:
             options,
         )
         self._recovering = asyncio.Lock()
-        self._closed = False
+        self._closed = asyncio.Event()
 
     async def recover(self) -> Position:
         """Check that ledger and metadata store belong together, read what is open; later calls find it done."""
         self._require_open()
         async with self._recovering:
             if self._view.announced is None:
-                await self._view.check_belonging()
-                await self._view.refresh()
+                await first_of([self._read_what_is_open(), self._closed.wait()])
+        self._require_open()  # closed meanwhile: whoever waited here must not go on to append
         return self._announced()
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
@@ -96,7 +96,7 @@ class MetadataBuffer:
         kept: list[ReadableEntry] = []
         skipped: list[Position] = []
         for entry in entries:
-            branch = EntryView(entry.data, entry.position).branch
+            branch = EntryView(entry.data, entry.position, self.segment).branch
             if branch is not None and branch in await self._view.aborted_in(entry.position.ledger_id):
                 skipped.append(entry.position)
             else:
@@ -168,8 +168,8 @@ class MetadataBuffer:
         return swept
 
     async def close(self) -> None:
-        """Stop; whoever waits gets Closed."""
-        self._closed = True
+        """Stop; whoever waits gets Closed, also for a recovery that the stores do not answer."""
+        self._closed.set()
         await self._announcements.close()
 
     # -- steps ----------------------------------------------------------------------------------------
@@ -180,8 +180,12 @@ class MetadataBuffer:
         if self._view.announced is None:
             await self.recover()
 
+    async def _read_what_is_open(self) -> None:
+        await self._view.check_belonging()
+        await self._view.refresh()
+
     def _require_open(self) -> None:
-        if self._closed:
+        if self._closed.is_set():
             raise Closed(f"the buffer of {self.segment} was closed")
 
     def _announced(self) -> Position:
@@ -223,7 +227,7 @@ class MetadataBuffer:
 
     async def _shown(self, entry: LedgerEntry, announced: Position) -> ReadableEntry:
         """Return an entry with what is known of its branch."""
-        branch = EntryView(entry.data, entry.position).branch
+        branch = EntryView(entry.data, entry.position, self.segment).branch
         if branch is None:
             visibility = Visibility.COMMITTED
         elif entry.position > announced:

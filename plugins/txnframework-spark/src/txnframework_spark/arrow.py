@@ -32,7 +32,7 @@ class EntryArrays:
     """One entry's messages as Arrow arrays; those that no schema asks for are never made."""
 
     def __init__(self, data: Buffer, position: Position, segment: SegmentName) -> None:
-        self.view = EntryView(data, position)
+        self.view = EntryView(data, position, str(segment))
         self._position = position
         self._segment = segment
 

@@ -70,7 +70,7 @@ def read(database: Database, managed: Managed, range_: EntryRange, limit: Limit)
         expected = stretch.first
         for place, data in _entries_of(database, stretch, max(limit.items, 1) - len(found)):
             if entry_id_of(place) != expected:
-                raise CorruptEntry(Position(stretch.ledger_id, expected), f"it is missing from {managed.name}")
+                raise CorruptEntry(Position(stretch.ledger_id, expected), "it is missing", managed.name)
             room -= len(data)
             if found and room < 0:
                 return tuple(found)
@@ -79,7 +79,7 @@ def read(database: Database, managed: Managed, range_: EntryRange, limit: Limit)
         if len(found) >= limit.items:
             break
         if expected <= stretch.last:
-            raise CorruptEntry(Position(stretch.ledger_id, expected), f"it is missing from {managed.name}")
+            raise CorruptEntry(Position(stretch.ledger_id, expected), "it is missing", managed.name)
     return tuple(found)
 
 

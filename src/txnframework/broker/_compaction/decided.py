@@ -26,7 +26,7 @@ async def compacted_entries(ledger: IManagedLedger, after: Position = EARLIEST) 
     end = (await ledger.tail()).last_confirmed
     while entries := await ledger.read(EntryRange(after, end), PAGE):
         for entry in entries:
-            yield decode_compacted(entry.data, entry.position)
+            yield decode_compacted(entry.data, entry.position, ledger.name)
         after = entries[-1].position
 
 
@@ -43,7 +43,7 @@ async def in_order_of_positions(
             continue
         for entry in page.entries:
             if entry.position <= upto:
-                yield _whole(entry.data, entry.position)
+                yield _whole(entry.data, entry.position, opened.name)
         if page.upto <= after:
             return
         after = page.upto
@@ -72,7 +72,7 @@ async def in_order_of_commits(
             if entry.position <= upto:
                 time_ms = await _committed_ms(opened.name, entry.branch, times, coordinator)
                 if time_ms is None:
-                    time_ms = EntryView(entry.data, entry.position).message(0).published_ms
+                    time_ms = EntryView(entry.data, entry.position, opened.name).message(0).published_ms
                 places.append((time_ms, entry.position))
         if len(places) > SORTED_ENTRIES_MAX:
             raise InvalidInput(f"{opened.name} has more than {SORTED_ENTRIES_MAX} entries; use the order of positions")
@@ -82,7 +82,7 @@ async def in_order_of_commits(
     for _, place in sorted(places):
         before = Position(place.ledger_id, place.entry_id - 1)
         (stored,) = await opened.ledger.read(EntryRange(before, place), Limit(1))
-        yield _whole(stored.data, place)
+        yield _whole(stored.data, place, opened.name)
 
 
 async def _committed_ms(
@@ -102,6 +102,6 @@ async def _committed_ms(
     return times[branch.txn_id]
 
 
-def _whole(data: bytes, position: Position) -> CompactedEntry:
-    view = EntryView(data, position)
+def _whole(data: bytes, position: Position, segment: str) -> CompactedEntry:
+    view = EntryView(data, position, segment)
     return CompactedEntry(position, view.count, view.producer, view.branch, tuple(enumerate(view.messages())))

@@ -54,7 +54,7 @@ class ReadingAhead:
     def take(self, page: EntryPage, cursor: Cursor, open_acks: OpenAcks) -> None:
         """Take a page in."""
         for entry in page.entries:
-            view = EntryView(entry.data, entry.position)
+            view = EntryView(entry.data, entry.position, self._ledger.name)
             for index, message in enumerate(view.messages()):
                 position = Position(entry.position.ledger_id, entry.position.entry_id, index)
                 self._deliveries.read(

@@ -109,7 +109,7 @@ class Backlog:
         while len(found) < messages_max:
             page = await _page_after(opened, _over_deleted(after, cursor), self._entries_max)
             for entry in page.entries:
-                view = EntryView(entry.data, entry.position)
+                view = EntryView(entry.data, entry.position, opened.name)
                 for index, message in enumerate(view.messages()):
                     position = Position(entry.position.ledger_id, entry.position.entry_id, index)
                     if state_of(cursor, position) is AckState.PENDING:

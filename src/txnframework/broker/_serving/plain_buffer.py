@@ -152,7 +152,7 @@ class PlainBuffer:
     def _outside_transactions(self, entries: tuple[LedgerEntry, ...]) -> tuple[LedgerEntry, ...]:
         """Return the entries before the first one of a transaction; WithoutTransactions if there is none."""
         for number, entry in enumerate(entries):
-            branch = EntryView(entry.data, entry.position).branch
+            branch = EntryView(entry.data, entry.position, self.segment).branch
             if branch is not None:
                 if number:
                     return entries[:number]

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from txnframework.errors import Closed
+
 V = TypeVar("V")
 
 
@@ -19,15 +21,26 @@ class OpenedOnce(Generic[V]):
 
     def __init__(self) -> None:
         self._opening: dict[str, asyncio.Task[V]] = {}
+        self._given_up: frozenset[asyncio.Task[V]] = frozenset()
 
     async def get(self, name: str, open_it: Callable[[], Awaitable[V]]) -> V:
-        """Return the thing called ``name``; ``open_it`` is called if nobody did before."""
+        """
+        Return the thing called ``name``; ``open_it`` is called if nobody did before.
+
+        :raises Closed: it was given up while it was being opened.
+        """
         task = self._opening.get(name)
         if task is None:
             task = asyncio.ensure_future(_await(open_it))
             self._opening[name] = task
             task.add_done_callback(lambda done: self._forget_failed(name, done))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            caller = asyncio.current_task()
+            if task in self._given_up and not (caller and caller.cancelling()):
+                raise Closed(f"{name} was closed while it was being opened") from error
+            raise
 
     def opened(self, name: str) -> V | None:
         """Return the thing called ``name`` if it is open by now."""
@@ -45,9 +58,16 @@ class OpenedOnce(Generic[V]):
         self._opening.pop(name, None)
 
     async def drain(self) -> tuple[V, ...]:
-        """Wait for openings under way and give up everything that is open, last opened first."""
+        """
+        Stop openings under way, whoever waits for one is told, and give up everything that is open, last opened first.
+
+        Waiting for them instead would let a store that does not answer hold up the close.
+        """
         tasks = list(self._opening.values())
         self._opening = {}
+        self._given_up |= {task for task in tasks if not task.done()}
+        for task in self._given_up:
+            task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         return tuple(result for result in reversed(results) if not isinstance(result, BaseException))
 

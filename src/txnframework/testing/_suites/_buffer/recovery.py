@@ -6,14 +6,15 @@ import asyncio
 
 import pytest
 
-from txnframework.errors import TransactionNotFound
-from txnframework.model import Transaction
+from txnframework.errors import Closed, TransactionNotFound
+from txnframework.model import Branch, Transaction, Visibility
 from txnframework.testing._suites._buffer._case import (
     TIMEOUT_MS,
     BufferRules,
     abort,
     begin,
     commit,
+    held_up,
     send,
     skipped,
     visible,
@@ -58,6 +59,55 @@ class RecoveryRules(BufferRules):
         async with self.data.open() as world:
             await abort(world, dropped)
             assert await visible(world) == ["kept", "plain"]
+
+    async def test_answers_wait_for_the_recovery(self) -> None:
+        """
+        Who asks while a buffer recovers, at whichever step of it, waits and is told the truth, never "not known".
+
+        If this fails, check that every method waits for the recovery before it looks at anything.
+        """
+        async with self.data.open() as other:
+            txn = await begin(other)
+            await send(other, "plain")
+            await send(other, "inside", txn)
+            step, reached = 0, True
+            while reached:
+                step += 1
+                async with self.data.open() as fresh:
+                    async with held_up(fresh.line, step, fresh.buffer.recover()) as (recovering, reached):
+                        asked = [
+                            asyncio.ensure_future(fresh.buffer.resolve(Branch(txn))),
+                            asyncio.ensure_future(visible(fresh)),
+                        ]
+                        await self.data.settle()
+                        fresh.line.restore()
+                        answers = await asyncio.gather(*asked)
+                        await recovering
+                    assert answers == [Visibility.OPEN, ["plain"]], f"asked at step {step}"
+
+    async def test_closing_while_recovering(self) -> None:
+        """
+        Closed at any step of its recovery, a buffer does not wait for the store; who waits for it gets Closed.
+
+        If this fails, check that who waited for the recovery looks again whether the buffer was closed.
+        """
+        async with self.data.open() as other:
+            await send(other, "plain")
+            step, reached = 0, True
+            while reached:
+                step += 1
+                async with self.data.open() as fresh:
+                    async with (
+                        held_up(fresh.line, step, fresh.buffer.recover()) as (recovering, reached),
+                        self.started(send(fresh, "late")) as sending,
+                    ):
+                        if not reached:
+                            continue
+                        await self.soon(fresh.buffer.close())
+                        for one in (recovering, sending):
+                            with pytest.raises(Closed):
+                                await self.soon(one)
+                    assert await visible(other) == ["plain"], f"closed at step {step}"
 
     async def test_recover_may_be_repeated(self) -> None:
         """Recovering again gives no less, and reading needs no call of it."""
