@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from txnframework import client as asynchronous
-from txnframework.broker import Compactor, Lag, LatestByKey, Order, Start
+from txnframework.broker import Compactor, HangingTransaction, Lag, LatestByKey, Order, Start
 from txnframework.client import ConfigSource, DeadLetter, LoopThread, Message, MessageID
 from txnframework.environment import Environment
 from txnframework.model.acks import AckStatus
@@ -290,6 +290,16 @@ class Client:
     def abort(self, txn_id: TxnID | str, *, principal: str = "", operator: bool = False) -> None:
         """Abort a transaction by its id."""
         self._loop.run(self._client.abort(txn_id, principal=principal, operator=operator))
+
+    def settle(self, txn_id: TxnID | str) -> int:
+        """Make an ended transaction's outcome take effect everywhere; return how many operations are left."""
+        return self._loop.run(self._client.settle(txn_id))
+
+    def find_hanging(
+        self, age_ms_min: int = 60_000, *, after: HangingTransaction | None = None, transactions_max: int = 100
+    ) -> tuple[HangingTransaction, ...]:
+        """Return transactions that somebody should look at."""
+        return self._loop.run(self._client.find_hanging(age_ms_min, after=after, transactions_max=transactions_max))
 
     def producer(self, topic: str, *, name: str | None = None) -> Producer:
         """Open a producer; writes nothing."""

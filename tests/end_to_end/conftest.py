@@ -3,16 +3,19 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
+import io
 import os
 from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import txnframework
+import txnframework.cli
 from txnframework import Client, Consumer
 from txnframework.environment import Environment
 from txnframework.plugin import PluginRegistry, load_plugins
@@ -115,3 +118,19 @@ def memory(registry: PluginRegistry) -> Stores:
 def sqlite(registry: PluginRegistry, tmp_path: Path) -> Stores:
     """Stores in a file, for tests of several processes."""
     return Stores(f"sqlite:///{tmp_path}/txn.db", registry)
+
+
+@pytest.fixture
+def cli(sqlite: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return a function that runs a command in a directory whose configuration names a database of its own."""
+    (tmp_path / "txnframework.toml").write_text(f'[metadata]\nurl = "{sqlite.url}"\n')
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, stdin: bytes = b"") -> SimpleNamespace:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+        status = txnframework.cli.main(arguments)
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return SimpleNamespace(status=status, out=out, err=err)
+
+    return run

@@ -18,6 +18,7 @@ from txnframework.broker._dispatch.parts import Delivery, Joining, Listener
 from txnframework.broker._host import Host, open_host
 from txnframework.broker._inspecting.ack_status import ack_status
 from txnframework.broker._inspecting.backlog import Lag, SegmentLag
+from txnframework.broker._inspecting.hanging import HangingTransaction
 from txnframework.broker._restoring.reconciling import Counts
 from txnframework.broker._restoring.restoring import Restored, RestoreReport, RestoreRequest, restore
 from txnframework.broker._serving.domains import DomainPlugins, NoPlugins, plugins_of
@@ -36,6 +37,7 @@ __all__ = [
     "Dispatches",
     "DomainPlugins",
     "GuardedTasks",
+    "HangingTransaction",
     "HeldMessage",
     "Host",
     "Joining",

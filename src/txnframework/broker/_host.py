@@ -9,6 +9,7 @@ from txnframework.broker._agreement.election import Election
 from txnframework.broker._compaction.compacting import Compacting
 from txnframework.broker._coordinating.coordinators import ServedCoordinator
 from txnframework.broker._coordinating.deadlines import Deadlines
+from txnframework.broker._coordinating.families import coordinators_by_family
 from txnframework.broker._coordinating.participants import HostParticipants
 from txnframework.broker._coordinating.sessions import Sessions
 from txnframework.broker._coordinating.shares import CoordinatorShare
@@ -16,6 +17,7 @@ from txnframework.broker._coordinating.sweeps import Sweeps
 from txnframework.broker._dispatch.dispatches import Dispatches, Place
 from txnframework.broker._dispatch.parts import DispatchParts
 from txnframework.broker._inspecting.backlog import Backlog
+from txnframework.broker._inspecting.hanging import Hanging
 from txnframework.broker._serving.belonging import check_belonging
 from txnframework.broker._serving.domains import DomainPlugins, NoPlugins
 from txnframework.broker._serving.opening import Opening, open_stores
@@ -27,7 +29,7 @@ from txnframework.broker._upkeep.rounds import Upkeep
 from txnframework.broker._upkeep.trimming import Trimming
 from txnframework.config import Config, DomainSection, redact_url
 from txnframework.environment import Environment, SystemEnvironment
-from txnframework.errors import Closed, LedgerNotFound
+from txnframework.errors import Closed, LedgerNotFound, TransactionDomainMismatch
 from txnframework.interfaces import (
     ILedgerStore,
     IMetadataStore,
@@ -104,6 +106,7 @@ class Host:
         self.upkeep = Upkeep(metadata, environment, config, self._tend)
         self.backlog = Backlog(metadata, self._visit, config.subscriptions.read_entries_max)
         self.compacting = Compacting(metadata, ledgers, self._visit, self._coordinator_of, environment)
+        self.hanging = Hanging(self.coordinators, self.sessions, environment)
         self._trimming = Trimming(metadata, self._visit, environment)
         self._deadlines = Deadlines(environment, config.transactions.timers_max, self._abort_overdue)
         self._coordinators: OpenedOnce[ServedCoordinator] = OpenedOnce()
@@ -121,6 +124,23 @@ class Host:
         """
         section: DomainSection = getattr(self.config.domains, "segment" if domain == "topic" else domain)
         return await self._coordinator(section.coordinator)
+
+    async def coordinators(self) -> tuple[ITransactionCoordinator, ...]:
+        """Return one coordinator of each family that is configured and installed, always in the same order."""
+        names = coordinators_by_family(self.config, self.registry).values()
+        return tuple([await self._coordinator(name) for name in dict.fromkeys(names)])
+
+    async def coordinator_for(self, txn_id: TxnID) -> ITransactionCoordinator:
+        """
+        Return the coordinator of a transaction's family, which its id tells.
+
+        :raises TransactionDomainMismatch: no domain is served by one of that family.
+        """
+        name = coordinators_by_family(self.config, self.registry).get(txn_id.family)
+        if name is None:
+            reason = "no coordinator of that family is installed and configured"
+            raise TransactionDomainMismatch(txn_id, txn_id.family, "any topic here", reason)
+        return await self._coordinator(name)
 
     def shares_transactions(self, *names: str) -> bool:
         """Return whether one transaction of this host can take part in all of these topics or segments."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from txnframework.cli._boundary import STATUS_FAILED
+from txnframework.cli._hanging import counted, find_hanging
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._opening import config_option, with_client
-from txnframework.cli._output import duration_of, output_option, print_facts, print_json, print_records, time_of
+from txnframework.cli._output import duration_of, output_option, print_facts, print_json, print_records
+from txnframework.cli._transactions import document_of, participant_of, participants_of, row_of
 from txnframework.client import Client, parse_txn_id
+from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model.positions import Limit
 from txnframework.model.transactions import OpenQuery, State, Transaction
 
@@ -32,27 +35,23 @@ def transaction() -> None:
 @output_option
 @click.pass_obj
 def list_transactions(loaded: Loaded, age_ms: int, limit: int, config: Path | None, output: str) -> None:
-    """List open transactions, the one that is due first at the top."""
+    """List open transactions of every family, the one that is due first at the top."""
 
     async def work(client: Client) -> list[dict[str, Any]]:
-        coordinator = await client.host.coordinator()
         now_ms = client.host.environment.now_ms()
         found: list[Transaction] = []
-        while len(found) < limit:
-            after = found[-1].txn_id if found else None
-            page = await coordinator.list_open(OpenQuery(age_ms, after, Limit(min(PAGE, limit - len(found)))))
-            if not page:
-                break
-            found.extend(page)
-        return [_document(one, now_ms) for one in found]
+        for coordinator in await client.host.coordinators():
+            found += await _open_ones(coordinator, age_ms, limit)
+        found.sort(key=lambda one: one.deadline_ms)
+        return [document_of(one, now_ms) for one in found[:limit]]
 
     found = with_client(loaded, config, work)
     if output == "json":
         print_json(found)
     elif found:
-        print_records([_row(one) for one in found])
+        print_records([row_of(one) for one in found])
     else:
-        click.echo("No transaction is open.")
+        click.echo(f"No transaction has been open for {duration_of(age_ms)}." if age_ms else "No transaction is open.")
 
 
 @transaction.command()
@@ -62,25 +61,30 @@ def list_transactions(loaded: Loaded, age_ms: int, limit: int, config: Path | No
 @click.pass_obj
 def describe(loaded: Loaded, transaction_id: str, config: Path | None, output: str) -> None:
     """
-    Show a transaction in full, with the segments it wrote to and the subscriptions it acknowledged on.
+    Show a transaction in full, with what each of its branches wrote and acknowledged, and where.
 
-    One that ended is known for a while only (transactions.retention_ms).
+    Branch 0 is that of the process that ends it, every other one that of another writer; of a committed transaction,
+    COUNTS says whether the branch does. What has taken effect is not shown any more. A transaction that ended is known
+    for a while only (transactions.retention_ms).
     """
 
     async def work(client: Client) -> dict[str, Any]:
-        coordinator = await client.host.coordinator()
-        found = await coordinator.describe(parse_txn_id(transaction_id))
-        participants = [asdict(one) for one in sorted(found.participants)]
-        return {**_document(found, client.host.environment.now_ms()), "participants": participants}
+        asked = parse_txn_id(transaction_id)
+        found = await (await client.host.coordinator_for(asked)).describe(asked)
+        return {
+            **document_of(found, client.host.environment.now_ms()),
+            "participants": participants_of(found),
+            "parts": _parts(found),
+        }
 
     found = with_client(loaded, config, work)
     if output == "json":
         print_json(found)
         return
-    participants = found.pop("participants")
-    print_facts(_row(found))
-    if participants:
-        print_records(participants)
+    participants, parts = found.pop("participants"), found.pop("parts")
+    print_facts(row_of(found))
+    if parts or participants:
+        print_records(parts or participants)
 
 
 @transaction.command()
@@ -98,25 +102,48 @@ def abort(loaded: Loaded, transaction_id: str, config: Path | None) -> None:
     click.echo(f"Transaction {transaction_id} is aborted.")
 
 
-def _document(found: Transaction, now_ms: int) -> dict[str, Any]:
-    """Return a transaction without its participants, as JSON shows it."""
-    return {
-        "transaction": str(found.txn_id),
-        "state": found.state.value,
-        "age_ms": max(0, now_ms - found.created_ms),
-        "left_ms": found.deadline_ms - now_ms if found.state is State.OPEN else None,
-        "created": time_of(found.created_ms),
-        "ended": time_of(found.finalized_ms),
-        "principal": found.principal or None,
-        "session": found.session,
-        "branches": None if found.branches is None else sorted(found.branches),
-    }
+@transaction.command()
+@click.argument("transaction_id")
+@config_option
+@click.pass_obj
+@click.pass_context
+def settle(ctx: click.Context, loaded: Loaded, transaction_id: str, config: Path | None) -> None:
+    """
+    Make the outcome of a transaction that has ended take effect everywhere, now.
+
+    Clients do that by themselves. Where one of its participants cannot be settled, standard error says why, and the
+    exit status is 1.
+    """
+    left = with_client(loaded, config, lambda client: client.settle(transaction_id))
+    if left:
+        click.echo(f"{counted(left)} not taken effect yet; clients try again from time to time.")
+        ctx.exit(STATUS_FAILED)
+    click.echo(f"Transaction {transaction_id} has taken effect everywhere.")
 
 
-def _row(document: dict[str, Any]) -> dict[str, object]:
-    """Return it as people read it."""
-    left_ms = document["left_ms"]
-    row = {name: value for name, value in document.items() if name not in ("age_ms", "left_ms")}
-    row["age"] = duration_of(document["age_ms"])
-    row["times out in"] = None if left_ms is None else duration_of(left_ms) if left_ms > 0 else "overdue"
-    return row
+transaction.add_command(find_hanging)
+
+
+async def _open_ones(coordinator: ITransactionCoordinator, age_ms: int, limit: int) -> list[Transaction]:
+    """Return the open transactions of one family that are due first."""
+    found: list[Transaction] = []
+    while len(found) < limit:
+        after = found[-1].txn_id if found else None
+        page = await coordinator.list_open(OpenQuery(age_ms, after, Limit(min(PAGE, limit - len(found)))))
+        if not page:
+            break
+        found.extend(page)
+    return found
+
+
+def _parts(found: Transaction) -> list[dict[str, Any]]:
+    """Return what each branch did where; empty where the family does not record that."""
+    return [
+        {
+            "branch": part.branch,
+            "counts": found.counts(part.branch) if found.state is State.COMMITTED else None,
+            "did": "acknowledged" if part.participant.subscription else "wrote",
+            **participant_of(part.participant),
+        }
+        for part in sorted(found.parts)
+    ]

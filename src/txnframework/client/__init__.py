@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework.broker import Compactor, DecidedMessage, Lag, LatestByKey, SegmentLag
+from txnframework.broker import Compactor, DecidedMessage, HangingTransaction, Lag, LatestByKey, SegmentLag
 from txnframework.client._client import Client, ConfigSource, open, parse_txn_id
 from txnframework.client._consumer import Consumer
 from txnframework.client._dead_letters import DeadLetter
@@ -19,6 +19,7 @@ __all__ = [
     "Consumer",
     "DeadLetter",
     "DecidedMessage",
+    "HangingTransaction",
     "JoinedTransaction",
     "Lag",
     "LatestByKey",

@@ -7,7 +7,18 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from txnframework.broker import Compactor, Host, Lag, LatestByKey, Order, Start, Topics, ack_status, open_host
+from txnframework.broker import (
+    Compactor,
+    HangingTransaction,
+    Host,
+    Lag,
+    LatestByKey,
+    Order,
+    Start,
+    Topics,
+    ack_status,
+    open_host,
+)
 from txnframework.client._consumer import Consumer
 from txnframework.client._dead_letters import DeadLetter, DeadLetters
 from txnframework.client._messages import Message, MessageID, received
@@ -84,9 +95,10 @@ class Client:
         Return OPEN, COMMITTED or ABORTED.
 
         :raises TransactionNotFound: it never began, or ended longer ago than outcomes are kept.
+        :raises TransactionDomainMismatch: no plugin of its family is installed, as for everything that takes an id.
         """
         asked = parse_txn_id(txn_id)
-        coordinator = await self.host.coordinator()
+        coordinator = await self.host.coordinator_for(asked)
         return (await self._retrying.run(lambda: coordinator.describe(asked))).state
 
     async def commit(
@@ -106,8 +118,38 @@ class Client:
         """Abort a transaction by its id; raises as ``Transaction.abort`` does, and takes who ends it as ``commit``."""
         await self._end(End(parse_txn_id(txn_id), Action.ABORT, principal, operator=operator))
 
+    async def settle(self, txn_id: TxnID | str) -> int:
+        """
+        Make the outcome of a transaction that has ended take effect everywhere, instead of leaving it to the sweeps.
+
+        Returns how many operations are left: they could not be settled now, and the sweeps try them again.
+
+        :raises InvalidTransactionState: it is open.
+        :raises TransactionNotFound: it never began, or ended longer ago than outcomes are kept.
+        """
+        ended = parse_txn_id(txn_id)
+        coordinator = await self.host.coordinator_for(ended)
+        await self._retrying.run(lambda: coordinator.describe(ended))
+        return (await self._retrying.run(lambda: coordinator.settle(ended))).left
+
+    async def find_hanging(
+        self, age_ms_min: int = 60_000, *, after: HangingTransaction | None = None, transactions_max: int = 100
+    ) -> tuple[HangingTransaction, ...]:
+        """
+        Return transactions that somebody should look at: nothing is changed.
+
+        Those that have been open for so long, with whether the process that began them is alive; and those that ended
+        so long ago and have not taken effect everywhere, with where that is: nobody sweeps, or a participant cannot be
+        settled. Of each family the open ones first, the one that is due first at the top.
+
+        :param after: the last one of the page before; fewer than ``transactions_max`` are the last page.
+        """
+        if age_ms_min < 0 or transactions_max < 1:
+            raise InvalidInput("age_ms_min has to be at least 0, and transactions_max at least 1")
+        return await self._retrying.run(lambda: self.host.hanging.find(age_ms_min, after, transactions_max))
+
     async def _end(self, end: End) -> None:
-        coordinator = await self.host.coordinator()
+        coordinator = await self.host.coordinator_for(end.txn_id)
         await self._retrying.run(lambda: coordinator.end(end))
         self.host.settle_soon(end.txn_id)
 

@@ -90,6 +90,10 @@ class Sessions:
             return
         self._aborted(txn_id)
 
+    async def lives(self, session: str) -> bool:
+        """Return whether the process of a session is alive, by a look at its lease."""
+        return not self._is_gone(session, await held_leases(self._store, session_lease(session)))
+
     async def close(self) -> None:
         """End this process's session: what it left open is for others to abort."""
         for task in tuple(self._tasks):

@@ -14,7 +14,7 @@ from txnframework.errors import (
     Unavailable,
     VersionMismatch,
 )
-from txnframework.interfaces import IManagedLedger
+from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
 from txnframework.model import index_keys, layout, paths, records
 from txnframework.model.cursor import Cursor, from_record, to_record
 from txnframework.model.entry_view import EntryView
@@ -110,18 +110,18 @@ class Reconciling:
 
     async def _abort_open(self) -> None:
         """Abort every open transaction: what it wrote, or knew, may be lost."""
-        coordinator = await self._host.coordinator()
-        after: TxnID | None = None
-        while page := await coordinator.list_open(OpenQuery(after=after, limit=PAGE)):
-            for one in page:
-                self._counts.transactions_aborted += 1
-                await self._write(partial(self._abort, one.txn_id))
-            after = page[-1].txn_id
+        for coordinator in await self._host.coordinators():
+            after: TxnID | None = None
+            while page := await coordinator.list_open(OpenQuery(after=after, limit=PAGE)):
+                for one in page:
+                    self._counts.transactions_aborted += 1
+                    await self._write(partial(self._abort, coordinator, one.txn_id))
+                after = page[-1].txn_id
         self._progress(f"{self._counts.transactions_aborted} open transactions are aborted")
 
-    async def _abort(self, txn_id: TxnID) -> None:
+    async def _abort(self, coordinator: ITransactionCoordinator, txn_id: TxnID) -> None:
         try:
-            await (await self._host.coordinator()).end(End(txn_id, Action.ABORT, operator=True))
+            await coordinator.end(End(txn_id, Action.ABORT, operator=True))
         except (InvalidTransactionState, TransactionNotFound):
             return
 
