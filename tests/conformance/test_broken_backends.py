@@ -233,6 +233,13 @@ class AppendsToWhicheverIsOpen(Row):
         return super().append(entries, self._open_id)
 
 
+class IsDeletedWhateverItsLedgers(Row):
+    """Is removed up to any ledger."""
+
+    def ends_by(self, ledger_id: int) -> bool:
+        return True
+
+
 class ForgetsSequences(Row):
     """Loses its window when it rolls."""
 
@@ -394,6 +401,7 @@ LEDGERS = [
     (AppendsAfterSeal, "test_sealed_refuses", {}),
     (AppendsToWhicheverIsOpen, "test_closed_ledger_refuses", {}),
     (AppendsToWhicheverIsOpen, "test_named_ledger", {}),
+    (IsDeletedWhateverItsLedgers, "test_delete_up_to_a_ledger", {}),
     (ForgetsSequences, "test_window_survives", {}),
     (ComparesFirstSequences, "test_partial_overlap", {"first": 3, "last": 5}),
     (ReplacesBlindly, "test_replaces_the_named_copy", {}),

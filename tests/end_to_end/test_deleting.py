@@ -315,7 +315,7 @@ def test_a_segment_that_is_only_missing_is_not_taken_for_deleted(memory: Stores)
             txn = client.transaction()
             await txn.begin()
             sent = await (await client.producer("orders")).send(b"1", txn=txn)
-            await client.host.ledgers.delete(sent.segment)
+            await client.host.ledgers.delete(sent.segment, None)
             await txn.abort()
             assert (await (await other.host.coordinator()).settle(txn.id)).left == 1
             with pytest.raises((LedgerNotFound, TxnFrameworkError)):

@@ -29,6 +29,7 @@ from txnframework.errors import (
 )
 from txnframework.model import Append, Branch
 from txnframework.model.entries import EntryMessage, encode_entry
+from txnframework.model.paths import abort_records_range
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -600,3 +601,104 @@ def test_a_name_that_returns_is_another_topic(stores: Stores) -> None:
                 assert await stores.receive(late, 1) == [b"newer"]
 
     stores.run(work())
+
+
+class _Paused:
+    """Wraps what belongs to one process: a call of ``method`` stands still until ``go``, then happens."""
+
+    def __init__(self, wrapped: Any, method: str) -> None:
+        self.reached, self.go = asyncio.Event(), asyncio.Event()
+        self._wrapped = wrapped
+        self._method = method
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._wrapped, name)
+        if name != self._method:
+            return found
+
+        async def late(*args: Any) -> Any:
+            self.reached.set()
+            await self.go.wait()
+            return await found(*args)
+
+        return late
+
+
+@pytest.mark.parametrize("paused_at", ["open", "delete", "forget_segment", "fence"])
+def test_a_paused_deletion_does_nothing_to_the_next_topic_of_the_name(memory: Stores, paused_at: str) -> None:
+    """A process that stood still while it removed the former topic finds another one under its name, and leaves it."""
+
+    async def work() -> None:
+        async with memory.open(**WITH_TRANSACTIONS) as client, memory.open(**WITH_TRANSACTIONS) as elsewhere:
+            await client.create_topic(ORDERS)
+            await (await client.producer(ORDERS)).send(b"old", key=b"k")
+            await client.compact(ORDERS)
+            deleting: Any = client.topics.deleting
+            coordinator = await client.host.coordinator("persistent")
+            if paused_at == "forget_segment":
+                paused = _Paused(coordinator, paused_at)
+
+                async def serve(_: str) -> Any:
+                    return paused
+
+                deleting._coordinator = serve
+            elif paused_at == "fence":
+                compacting: Any = client.host.compacting
+                paused = compacting._store = _Paused(client.host.metadata, "get")
+            else:
+                paused = deleting._ledgers = _Paused(client.host.ledgers, paused_at)
+            removing = asyncio.ensure_future(client.delete_topic(ORDERS))
+            await paused.reached.wait()
+            await elsewhere.topics.deleting.finish(TopicName.parse(ORDERS))
+            await elsewhere.create_topic(ORDERS)
+            async with await elsewhere.producer(ORDERS) as producer:
+                txn = elsewhere.transaction()
+                await txn.begin()
+                await producer.send(b"aborted", txn=txn)
+                await txn.abort()
+                await (await elsewhere.host.coordinator("persistent")).settle(txn.id)
+                await producer.send(b"new", key=b"k")
+                await elsewhere.compact(ORDERS)
+                following = await client.consumer(ORDERS, "billing", start="earliest")
+                paused.go.set()
+                await removing
+                await producer.send(b"newer")
+            assert await memory.receive(following, 2) == [b"new", b"newer"]
+            after_expiry = await elsewhere.host.metadata.scan(abort_records_range(ORDERS), 10)
+            assert len(after_expiry.records) == 1
+            assert await memory.read(elsewhere, ORDERS) == [b"new", b"newer"]
+            assert await memory.read(elsewhere, ORDERS, compacted=True) == [b"new", b"newer"]
+            assert len(await elsewhere.host.ledgers.list_names("compacted:", "", 10)) == 1
+
+    memory.run(work())
+
+
+def test_a_deletion_that_is_tried_again_means_the_topic_that_was_there(memory: Stores) -> None:
+    """Its reply is lost, others finish it and make the topic again: that one stays."""
+
+    async def work() -> None:
+        for topic in (ORDERS, "orders"):
+            async with memory.open() as client, memory.open() as elsewhere:
+                await client.create_topic(topic)
+                deleting: Any = client.topics.deleting
+                layouts = deleting._layouts
+                paused = _Paused(layouts, "find")
+                whole = layouts.put_if
+
+                async def unsure(layout: Any, version: int, *, whole: Any = whole) -> bool:
+                    await whole(layout, version)
+                    deleting._layouts = paused  # noqa: B023
+                    return False
+
+                layouts.put_if = unsure
+                removing = asyncio.ensure_future(client.delete_topic(topic))
+                await paused.reached.wait()
+                layouts.put_if = whole
+                await elsewhere.topics.deleting.finish(TopicName.parse(topic))
+                await elsewhere.create_topic(topic)
+                await (await elsewhere.producer(topic)).send(b"new")
+                paused.go.set()
+                await removing
+                assert await memory.read(elsewhere, topic) == [b"new"]
+
+    memory.run(work())

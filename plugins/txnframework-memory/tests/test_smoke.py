@@ -94,7 +94,7 @@ def test_ledger_basics() -> None:
         assert first.position == Position(tail.open_ledger_id, 0)
         entries = await row.read(EntryRange(tail.last_confirmed, first.position), Limit(10))
         assert [entry.data for entry in entries] == [b"x"]
-        await ledgers.delete("r")
+        await ledgers.delete("r", None)
         with pytest.raises(LedgerNotFound):
             await row.tail()
 

@@ -69,7 +69,7 @@ def test_full_ledger_is_closed_by_the_append_that_fills_it(url: str) -> None:
                 assert tail.last_confirmed == Position(first, 2)
                 with pytest.raises(LedgerClosed):
                     await ledger.append((Append(b""),), first)
-                await store.delete("a")
+                await store.delete("a", None)
 
     asyncio.run(main())
 
@@ -195,8 +195,8 @@ def test_deleted_ledger_leaves_nothing(url: str) -> None:
             other = await store.create("b")
             await asyncio.gather(*(send(ledger, sent(f"p{number}", number)) for number in range(25)))
             await other.append(tuple(sent("p", number) for number in range(25)), None)
-            await store.bridge.write(lambda database: _ledger_rows.forget_name(database, "b"))
-            await store.delete("a")
+            await store.bridge.write(lambda database: _ledger_rows.forget_name(database, "b", None))
+            await store.delete("a", None)
             for table in ("entries", "ledger_segments", "managed_ledgers", "producer_copies"):
                 assert await rows_in(store, table) == 0
 

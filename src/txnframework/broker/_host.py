@@ -156,13 +156,10 @@ class Host:
         """
         self._require_open()
         opened = await self._segments.get(name, lambda: self._open_segment(name))
-        if opened.name_may_return:
-            try:
-                await opened.ledger.tail()
-            except LedgerNotFound:
-                # Deleted, perhaps by another process, which may have made another topic of this name since.
-                await self._let_go(opened)
-                return await self._segments.get(name, lambda: self._open_segment(name))
+        if opened.name_may_return and await _is_gone(opened):
+            # Deleted, perhaps by another process, which may have made another topic of this name since.
+            await self._let_go(opened)
+            return await self._segments.get(name, lambda: self._open_segment(name))
         return opened
 
     async def subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
@@ -277,13 +274,13 @@ class Host:
         plugins = self._opening.plugins_of(name)
         return None if isinstance(plugins, NoPlugins) else await self._coordinator(plugins.coordinator.name)
 
-    async def _let_go_of(self, name: str) -> None:
-        """Close a segment that was deleted, and remove what was compacted of it."""
-        await self.compacting.forget(name)
+    async def _let_go_of(self, name: str, upto_ledger_id: int | None) -> None:
+        """Close a segment that was deleted, and remove what was compacted of it, up to one ledger."""
+        await self.compacting.forget(name, upto_ledger_id)
         opened = self._segments.opened(name)
         if opened is None:
             self._segments.forget(name)  # it may be being opened
-        else:
+        elif not opened.name_may_return or await _is_gone(opened):
             await self._let_go(opened)
 
     async def _let_go(self, opened: OpenSegment) -> None:
@@ -320,3 +317,12 @@ class Host:
     def _require_open(self) -> None:
         if self._closed:
             raise Closed("the host was closed")
+
+
+async def _is_gone(opened: OpenSegment) -> bool:
+    """Return whether a segment was deleted, also where another one has its name now."""
+    try:
+        await opened.ledger.tail()
+    except LedgerNotFound:
+        return True
+    return False

@@ -377,11 +377,13 @@ class Client:
         """
         name = self._topic(topic)
         tried = False
+        # A topic of this name that somebody makes while this is tried again is not meant.
+        life = await self._retrying.run(lambda: self.host.topics.deleting.life(name))
 
         async def delete() -> None:
             nonlocal tried
             try:
-                await self.host.topics.delete(name, force=force)
+                await self.host.topics.delete(name, force=force, life=life)
             except TopicNotFound as gone:
                 if not (tried and gone.deleted):  # otherwise it was decided here, and another process finished it
                     raise

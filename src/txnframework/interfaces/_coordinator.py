@@ -137,9 +137,12 @@ class ITransactionCoordinator(Interface):
         durable.
         """
 
-    async def forget_segment(segment: str) -> None:
+    async def forget_segment(segment: str, upto_ledger_id: int | None) -> None:
         """
         Forget what the family keeps of a segment that was deleted for ever; idempotent, from any process.
+
+        ``upto_ledger_id``: the segment's name may have returned since with higher ledger ids; what is kept of those
+        stays.
 
         Transactions that took part there are not touched: when they end, their parts there are forgotten.
         """

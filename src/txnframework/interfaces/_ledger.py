@@ -118,8 +118,13 @@ class ILedgerStore(Interface):
         :raises LedgerNotFound: it is not there.
         """
 
-    async def delete(name: str) -> None:
-        """Remove it with its data; an absent one succeeds; its ledger ids do not return when the name is made again."""
+    async def delete(name: str, upto_ledger_id: int | None) -> None:
+        """
+        Remove it with its data; an absent one succeeds; its ledger ids do not return when the name is made again.
+
+        ``upto_ledger_id``: unless its open ledger has a higher id, decided atomically. Since ids never return, whoever
+        read the id, and was paused, does not remove what was made under this name since.
+        """
 
     async def list_names(prefix: str, after: str, items_max: int) -> tuple[str, ...]:
         """Return names that begin with ``prefix``, in order, after ``after``."""

@@ -50,7 +50,9 @@ class Layout:
 
     ``starting``: the subscriptions whose cursors are being made, and after which position they begin on a segment;
     on one that is not named, at the first entry. ``deleted``: there is no such topic any more; its segments and
-    subscriptions are named until what was kept of them is removed.
+    subscriptions are named until what was kept of them is removed. ``life``: how many topics of this name there were,
+    this one included. ``last_ledger``: while a persistent topic is removed, the last ledger id of this life.
+    ``families``: those whose transactions were used on it, where they note what others cannot find.
     """
 
     topic: TopicName
@@ -60,6 +62,14 @@ class Layout:
     subscriptions: tuple[str, ...] = ()
     starting: Mapping[str, Mapping[int, Position]] = field(default_factory=dict)
     deleted: bool = False
+    life: int = 1
+    last_ledger: int | None = None
+    families: tuple[str, ...] = ()
+
+    @property
+    def name_returns(self) -> bool:
+        """Whether a segment of the next topic of this name has the very name of one of this topic's."""
+        return self.topic.domain == PERSISTENT
 
     def name_of(self, segment_id: int) -> SegmentName | TopicName:
         """Return the full name of a segment; that of a persistent topic's only one is the topic's."""
@@ -143,13 +153,13 @@ def create_layout(topic: TopicName, segments: int, after: Layout | None = None) 
     if not 1 <= segments <= HASH_MAX + 1:
         raise LayoutConflict(str(topic), f"a topic has 1 to {HASH_MAX + 1} segments, not {segments}")
     bounds = [(HASH_MAX + 1) * number // segments for number in range(segments + 1)]
-    first, epoch = (0, 1) if after is None else (after.next_id, after.epoch + 1)
+    first, epoch, life = (0, 1, 1) if after is None else (after.next_id, after.epoch + 1, after.life + 1)
     if topic.domain == PERSISTENT:
         first = ONLY_SEGMENT_ID
     made = {
         first + number: Segment(first + number, bounds[number], bounds[number + 1] - 1) for number in range(segments)
     }
-    return Layout(topic, epoch, first + segments, made)
+    return Layout(topic, epoch, first + segments, made, life=life)
 
 
 def plan_split(layout: Layout, segment_id: int) -> Layout:
@@ -219,9 +229,16 @@ def deleted(layout: Layout) -> Layout:
     return layout if layout.deleted else replace(layout, epoch=layout.epoch + 1, deleted=True)
 
 
+def ended_at(layout: Layout, ledger_id: int) -> Layout:
+    """Return the layout of a deleted topic whose ledgers have no id higher than this one."""
+    return replace(layout, epoch=layout.epoch + 1, last_ledger=ledger_id)
+
+
 def removed(layout: Layout) -> Layout:
     """Return the layout of a deleted topic of which nothing is left."""
-    return replace(layout, epoch=layout.epoch + 1, segments={}, subscriptions=(), starting={})
+    return replace(
+        layout, epoch=layout.epoch + 1, segments={}, subscriptions=(), starting={}, last_ledger=None, families=()
+    )
 
 
 def _changeable(layout: Layout, segment_id: int) -> Segment:
@@ -267,6 +284,9 @@ def to_record(layout: Layout) -> TopicRecord:
             for segment in layout.in_order()
         ],
         deleted=layout.deleted,
+        life=layout.life,
+        last_ledger=layout.last_ledger,
+        families=list(layout.families),
     )
 
 
@@ -287,4 +307,15 @@ def from_record(topic: TopicName, record: TopicRecord) -> Layout:
         name: {segment_id: Position.parse(at) for segment_id, at in starts.items()}
         for name, starts in record.starting.items()
     }
-    return Layout(topic, record.epoch, record.next_id, segments, tuple(record.subscriptions), starting, record.deleted)
+    return Layout(
+        topic,
+        record.epoch,
+        record.next_id,
+        segments,
+        tuple(record.subscriptions),
+        starting,
+        record.deleted,
+        record.life,
+        record.last_ledger,
+        tuple(record.families),
+    )

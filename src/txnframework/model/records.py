@@ -237,6 +237,11 @@ class TopicRecord(Document):
     ``starting``: of the subscriptions whose cursors are being made, where they begin, by segment id; elsewhere they
     begin at the first entry. ``deleted``: there is no such topic any more; its segments and subscriptions are named
     until what was kept of them is removed. The record stays, so that no topic of this name uses their ids again.
+
+    ``life``: how many topics of this name there were, this one included. ``last_ledger``: while a persistent topic is
+    removed, the last ledger id of this life; whoever removes goes no further, since its names may return.
+    ``families``: the transaction families that were used on the topic and note acknowledgments where other families do
+    not look. Written before the first of them; a process without the family does not dispatch.
     """
 
     epoch: int
@@ -245,6 +250,9 @@ class TopicRecord(Document):
     subscriptions: list[str] = msgspec.field(default_factory=list)
     starting: dict[str, dict[int, str]] = msgspec.field(default_factory=dict)
     deleted: bool = False
+    life: int = 1
+    last_ledger: int | None = None
+    families: list[str] = msgspec.field(default_factory=list)
 
 
 class IdBlock(Document):

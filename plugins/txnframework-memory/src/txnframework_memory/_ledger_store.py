@@ -126,9 +126,9 @@ class MemoryLedgerStore:
         """Open it, or raise LedgerNotFound."""
         return await self.link.read(lambda: self._open(self._rows.find(name)))
 
-    async def delete(self, name: str) -> None:
-        """Remove it with its data."""
-        await self.link.write(lambda: self._rows.delete(name))
+    async def delete(self, name: str, upto_ledger_id: int | None) -> None:
+        """Remove it with its data, unless it is a later one."""
+        await self.link.write(lambda: self._rows.delete(name, upto_ledger_id))
 
     async def list_names(self, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
         """Return names with a prefix, in order, after ``after``."""

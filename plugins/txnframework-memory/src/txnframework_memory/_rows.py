@@ -145,6 +145,10 @@ class Row:
         self.require_present()
         return Tail(self._last, self._open_id, self._is_sealed)
 
+    def ends_by(self, ledger_id: int) -> bool:
+        """Return whether there is no ledger here with a higher id."""
+        return self._open_id <= ledger_id
+
     def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
         """Return the first entries of the range."""
         self.require_present()
@@ -299,10 +303,11 @@ class Rows:
             raise LedgerNotFound(name)
         return self._rows[name]
 
-    def delete(self, name: str) -> None:
-        """Remove a row; an absent one is fine."""
-        row = self._rows.pop(name, None)
-        if row:
+    def delete(self, name: str, upto_ledger_id: int | None) -> None:
+        """Remove a row whose open ledger has at most this id; an absent one is fine."""
+        row = self._rows.get(name)
+        if row and (upto_ledger_id is None or row.ends_by(upto_ledger_id)):
+            del self._rows[name]
             del self._names[bisect_left(self._names, name)]
             row.is_deleted = True
             row.watches.notify((None,))

@@ -206,10 +206,10 @@ class MetadataCoordinator:
 
     # -- applications ---------------------------------------------------------------------------------
 
-    async def forget_segment(self, segment: str) -> None:
-        """Forget the abort records of a segment that was deleted."""
+    async def forget_segment(self, segment: str, upto_ledger_id: int | None) -> None:
+        """Forget the abort records of a segment that was deleted, up to one ledger."""
         self._require_open()
-        await self._sweeps.forget_segment(segment)
+        await self._sweeps.forget_segment(segment, upto_ledger_id)
 
     async def application(self, name: str) -> Application | None:
         """Return what is known of an application."""

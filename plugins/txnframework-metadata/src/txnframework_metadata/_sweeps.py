@@ -108,9 +108,14 @@ class Sweeps:
         left = len(await scan_operations(self._store, ended.txn_id, self._options.page_records))
         return Swept(max(0, len(operations) - left), left)
 
-    async def forget_segment(self, segment: str) -> None:
-        """Delete the abort records of a segment that was deleted, and since when they wait."""
-        left: KeyRange | IndexRange | None = abort_records_range(segment)
+    async def forget_segment(self, segment: str, upto_ledger_id: int | None) -> None:
+        """
+        Delete the abort records of a segment that was deleted, up to one ledger, and since when they wait.
+
+        Where the name has returned, those of the new segment begin to wait anew: they stay longer, never shorter.
+        """
+        below = None if upto_ledger_id is None else upto_ledger_id + 1
+        left: KeyRange | IndexRange | None = abort_records_range(segment, 0, below)
         while isinstance(left, KeyRange):
             page = await self._store.scan(left, self._options.page_records)
             for record in page.records:

@@ -184,10 +184,16 @@ def seal(database: Database, managed: Managed) -> Tail:
     return Tail(end.last, end.ledger_id, True)
 
 
-def forget_name(database: Database, name: str) -> None:
-    """Make a managed ledger one that is not there any more; its data is removed later, in steps."""
+def forget_name(database: Database, name: str, upto_ledger_id: int | None) -> None:
+    """
+    Make a managed ledger one that is not there any more; its data is removed later, in steps.
+
+    ``upto_ledger_id``: unless its open ledger has a higher id.
+    """
     found = database.row(_FIND, of_name=name)
-    if found is not None:
+    if found is None:
+        return
+    if upto_ledger_id is None or end_of(database, Managed(found[0], name)).ledger_id <= upto_ledger_id:
         database.write(_FORGET_NAME, of_managed_id=found[0])
         database.changes.append(LedgerChange(found[0]))
 

@@ -36,10 +36,10 @@ class SqlLedgerStore:
         """Open it, or raise LedgerNotFound."""
         return self._handle(await self.bridge.read(lambda database: _ledger_rows.find(database, name)))
 
-    async def delete(self, name: str) -> None:
-        """Remove it with its data; an absent one succeeds."""
+    async def delete(self, name: str, upto_ledger_id: int | None) -> None:
+        """Remove it with its data, unless it is a later one; an absent one succeeds."""
         # From the first commit on it is not there; a crash before its data is removed leaves that to the next delete.
-        await self.bridge.write(lambda database: _ledger_rows.forget_name(database, name))
+        await self.bridge.write(lambda database: _ledger_rows.forget_name(database, name, upto_ledger_id))
         while await self.bridge.write(_trim.remove_deleted):
             pass
 

@@ -96,25 +96,30 @@ class Compacting:
                 return CompactedPart(await self._ledgers.open(found.ledger), Position.parse(found.upto))
         raise Unavailable(f"what was compacted of {segment} changed {ATTEMPTS_MAX} times while it was being opened")
 
-    async def forget(self, segment: str) -> None:
+    async def forget(self, segment: str, upto_ledger_id: int | None) -> None:
         """
         Remove what was compacted of a segment that was deleted.
 
         Attempts that are under way are fenced first. The record stays where the segment's name may return, as that of a
-        persistent topic, so that they are so for ever.
+        persistent topic, so that they are so for ever. ``upto_ledger_id`` is then the last ledger of the former life:
+        what was compacted of a later one stays.
         """
         key = paths.compacted_key(segment)
+        fenced = 0
 
         async def fence(record: Record | None) -> Put | None:
-            if record is None:
+            nonlocal fenced
+            found = records.CompactedRecord() if record is None else records.decode(records.CompactedRecord, record)
+            if upto_ledger_id is not None and Position.parse(found.upto).ledger_id > upto_ledger_id:
+                fenced = 0
                 return None
-            found = records.decode(records.CompactedRecord, record)
-            if not found.token:
+            fenced = found.attempt + bool(found.token)
+            if record is None or not found.token:
                 return None
-            return Put(key, records.encode(records.CompactedRecord(attempt=found.attempt + 1)), record.version)
+            return Put(key, records.encode(records.CompactedRecord(attempt=fenced)), record.version)
 
         await change(self._store, key, fence)
-        await self._remove(segment, paths.compacted_ledgers_prefix(segment) + "~", "")
+        await self._remove(segment, paths.compacted_ledger_name(segment, fenced), "")
         if isinstance(parse_name(segment), SegmentName):
             await self._store.delete(key, Expect.ANY)
 
@@ -136,7 +141,7 @@ class Compacting:
         after = msgspec.structs.replace(begun, ledger=made, upto=str(upto), compactor=compactor.name, order=order)
         await self._switch(opened.name, after)
         if begun.ledger:
-            await self._ledgers.delete(begun.ledger)
+            await self._ledgers.delete(begun.ledger, None)
 
     @contextlib.asynccontextmanager
     async def _source(
@@ -223,7 +228,7 @@ class Compacting:
         while names := await self._ledgers.list_names(prefix, after, NAMES_MAX):
             for name in names:
                 if name < before and name != named:
-                    await self._ledgers.delete(name)
+                    await self._ledgers.delete(name, None)
             after = names[-1]
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from txnframework.broker._agreement.cas import ATTEMPTS_MAX
 from txnframework.broker._topics.layouts import StoredLayouts, restless
-from txnframework.errors import TopicInUse, TopicNotFound, TransactionNotFound
+from txnframework.errors import LedgerNotFound, TopicInUse, TopicNotFound, TransactionNotFound
 from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator
 from txnframework.model import paths
 from txnframework.model.ids import TxnID
-from txnframework.model.layout import Layout, deleted, removed
+from txnframework.model.layout import Layout, deleted, ended_at, removed
 from txnframework.model.metadata import Expect, KeyRange
 from txnframework.model.names import TopicName, parse_name, segment_id_of
 from txnframework.model.positions import Limit
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 PAGE = Limit(100)
 SCAN_ITEMS_MAX = 500
+NO_LEDGER = -1
+"""Below every ledger's id."""
 
 
 class Deleting:
@@ -33,6 +35,10 @@ class Deleting:
     so that a topic of this name that is made later has other segments, other ledgers and other cursors: whoever still
     holds something of the former one can do nothing to it. Records of its subscriptions stay, emptied, for the same
     reason as after unsubscribing: their versions must not start over.
+
+    A persistent topic's segment has the topic's own name in every life. What is removed of it by name is therefore
+    bounded by its last ledger, which the mark names before anything is removed: whoever is paused while it removes, and
+    goes on when the name has returned, finds only higher ledgers there.
     """
 
     def __init__(
@@ -42,7 +48,7 @@ class Deleting:
         layouts: StoredLayouts,
         subscribing: Subscribing,
         coordinator: Callable[[str], Awaitable[ITransactionCoordinator | None]],
-        let_go: Callable[[str], Awaitable[None]],
+        let_go: Callable[[str, int | None], Awaitable[None]],
     ) -> None:
         self._store = store
         self._ledgers = ledgers
@@ -51,11 +57,12 @@ class Deleting:
         self._coordinator = coordinator
         self._let_go = let_go
 
-    async def delete(self, topic: TopicName, *, force: bool) -> None:
+    async def delete(self, topic: TopicName, *, force: bool, life: int | None = None) -> None:
         """
         Delete a topic; repeated after a failure, it finishes.
 
-        What begins to use it between the look at who does and the decision ends with it, as by force.
+        What begins to use it between the look at who does and the decision ends with it, as by force. ``life``: only
+        the topic that is this one of its name; if there is a later one, this one was deleted, and nothing is done.
 
         :raises TopicInUse: it has subscriptions, or open transactions took part in it, and ``force`` is not set.
         :raises TopicNotFound: there is no such topic, and nothing left of one.
@@ -63,9 +70,12 @@ class Deleting:
         decided = False
         for _ in range(ATTEMPTS_MAX):
             found = await self._layouts.find(topic)
+            if found is not None and life is not None and found[0].life != life:
+                return
             if found is None or (found[0].deleted and not found[0].segments and not decided):
                 raise TopicNotFound(str(topic), deleted=found is not None)
             layout, version = found
+            life = layout.life
             if layout.deleted:
                 await self.finish(topic)
                 return
@@ -100,9 +110,19 @@ class Deleting:
             if found is None or not found[0].deleted or not found[0].segments:
                 return
             layout, version = found
+            if layout.name_returns and layout.last_ledger is None:
+                last = await self._last_ledger(layout, version)
+                if last is not None:
+                    await self._layouts.put_if(ended_at(layout, last), version)
+                continue
             await self._remove(layout)
             await self._layouts.put_if(removed(layout), version)
         raise restless(topic, ATTEMPTS_MAX)
+
+    async def life(self, topic: TopicName) -> int | None:
+        """Return how many topics of this name there were, the present or last one included; None: there was none."""
+        found = await self._layouts.find(topic)
+        return None if found is None else found[0].life
 
     async def is_deleted(self, segment: str) -> bool:
         """Return whether a segment was deleted for ever; False also of one whose topic was never known."""
@@ -115,22 +135,37 @@ class Deleting:
 
     # -- removing -------------------------------------------------------------------------------------
 
+    async def _last_ledger(self, layout: Layout, version: int) -> int | None:
+        """Return the last ledger id of a deleted topic, which is sealed; None to look again."""
+        try:
+            ledger = await self._ledgers.open(str(layout.topic))
+        except LedgerNotFound:
+            return NO_LEDGER  # removed by another process, which has changed the mark; or lost
+        try:
+            # What was opened is this life's if the mark is still the same after that: the next life's is made later.
+            found = await self._layouts.find(layout.topic)
+            return (await ledger.seal()).open_ledger_id if found is not None and found[1] == version else None
+        except LedgerNotFound:
+            return None
+        finally:
+            await ledger.close()
+
     async def _remove(self, layout: Layout) -> None:
         coordinator = await self._coordinator(str(layout.topic))
         for segment_id in layout.segments:
             name = str(layout.name_of(segment_id))
             # The ledger first: from then on nobody appends or reads there, and no outcome is recorded for it any more.
-            await self._ledgers.delete(name)
+            await self._ledgers.delete(name, layout.last_ledger)
             if coordinator is not None:
-                await coordinator.forget_segment(name)
-            await self._let_go(name)
+                await coordinator.forget_segment(name, layout.last_ledger)
+            await self._let_go(name, layout.last_ledger)
         for subscription in await self._subscriptions(layout):
             await self._subscribing.bury(layout, subscription)
         for segment_id in layout.segments:
             name = str(layout.name_of(segment_id))
             # A persistent topic's name may return as that of its segment: its cursors stay, as tombstones, so that
             # whoever still holds acknowledgments of this life can do nothing to the next one.
-            if name != str(layout.topic):
+            if not layout.name_returns:
                 await self._delete_cursors(name)
 
     async def _subscriptions(self, layout: Layout) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ class Topics:
         ledgers: ILedgerStore,
         segment: Callable[[str], Awaitable[OpenSegment]],
         coordinator: Callable[[str], Awaitable[ITransactionCoordinator | None]],
-        let_go: Callable[[str], Awaitable[None]],
+        let_go: Callable[[str, int | None], Awaitable[None]],
     ) -> None:
         self._store = store
         self._ledgers = ledgers
@@ -81,14 +81,16 @@ class Topics:
             raise TopicExists(str(topic)) from error
         return layout
 
-    async def delete(self, topic: TopicName, *, force: bool = False) -> None:
+    async def delete(self, topic: TopicName, *, force: bool = False, life: int | None = None) -> None:
         """
         Delete a topic with its messages, its subscriptions and what is kept of transactions in it.
+
+        ``life``: only this one of the topics of that name; a later one is left alone.
 
         :raises TopicInUse: it has subscriptions, or open transactions took part in it, and ``force`` is not set.
         :raises TopicNotFound: there is no such topic, and nothing left of one.
         """
-        await self.deleting.delete(topic, force=force)
+        await self.deleting.delete(topic, force=force, life=life)
 
     async def delete_all(self, tenant: str, namespace: str, *, force: bool = False) -> None:
         """
@@ -167,7 +169,7 @@ class Topics:
         except TopicNotFound:
             # Deleted meanwhile: the children may have been made after their turn to be removed.
             for name in made:
-                await self._ledgers.delete(name)
+                await self._ledgers.delete(name, None)  # a name that does not return
             raise
         raise restless(topic, ATTEMPTS_MAX)
 

@@ -219,9 +219,9 @@ class FaultyLedgerStore:
         """Open it, or raise LedgerNotFound."""
         return FaultyLedger(await self._calls.read("open", name, lambda: self._ledgers.open(name)), self._calls)
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, upto_ledger_id: int | None) -> None:
         """Remove it with its data."""
-        await self._calls.write("delete", name, lambda: self._ledgers.delete(name))
+        await self._calls.write("delete", name, lambda: self._ledgers.delete(name, upto_ledger_id))
 
     async def list_names(self, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
         """Return names with a prefix, in order, after ``after``."""

@@ -41,14 +41,39 @@ class StoreRules(LedgerStoreRules):
             ledger, other = await store.create(NAME), await store.create("other")
             await append(other, b"o")
             await append(ledger, b"a")
-            await store.delete(NAME)
-            await store.delete(NAME)
+            await store.delete(NAME, None)
+            await store.delete(NAME, None)
             with pytest.raises(LedgerNotFound):
                 await store.open(NAME)
             with pytest.raises((LedgerNotFound, Closed)):
                 await append(ledger, b"b")
             assert await store.list_names("", "", 10) == ("other",)
             assert await read_all(other) == [b"o"]
+
+    async def test_delete_up_to_a_ledger(self) -> None:
+        """Delete up to a ledger id spares what has a higher open one: it rolled since, or was made again.
+
+        If this fails, a process that is paused while it removes a deleted topic removes the next topic of that name.
+        """
+        async with self.data.open() as store:
+            former = await store.create(NAME)
+            await append(former, b"a")
+            first = (await former.tail()).open_ledger_id
+            rolled = (await former.roll()).open_ledger_id
+            await store.delete(NAME, first)
+            assert await store.list_names("", "", 10) == (NAME,)
+            assert await read_all(await store.open(NAME)) == [b"a"]
+            await store.delete(NAME, rolled)
+            with pytest.raises(LedgerNotFound):
+                await store.open(NAME)
+            await store.delete(NAME, rolled)
+            await append(await store.create(NAME), b"b")
+            await store.delete(NAME, rolled)
+            assert await read_all(await store.open(NAME)) == [b"b"]
+            with pytest.raises((LedgerNotFound, Closed)):
+                await former.tail()
+            await store.delete(NAME, (await (await store.open(NAME)).tail()).open_ledger_id)
+            assert await store.list_names("", "", 10) == ()
 
     async def test_ids_do_not_return(self) -> None:
         """A ledger that is made again under a deleted name is empty, and has none of the earlier ledger ids.
@@ -66,7 +91,7 @@ class StoreRules(LedgerStoreRules):
                     await ledger.roll()
                     seen.add(position.ledger_id)
                 seen.add((await ledger.tail()).open_ledger_id)
-                await store.delete(NAME)
+                await store.delete(NAME, None)
 
     async def test_list_names(self) -> None:
         """Names are listed in order, by prefix, in pages that go on after a name; the prefix is text, not a pattern."""
@@ -113,7 +138,7 @@ class StoreRules(LedgerStoreRules):
             await ledger.roll()
             await ledger.trim((await ledger.tail()).open_ledger_id, NONE)
             assert await store.highest_txn_numbers() == expected
-            await store.delete(NAME)
+            await store.delete(NAME, None)
         async with self.data.open() as store:
             assert await store.highest_txn_numbers() == expected
 
