@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from txnframework.broker._agreement.election import Election
 from txnframework.broker._compaction.compacting import Compacting
@@ -113,7 +114,7 @@ class Host:
         self._segments: OpenedOnce[OpenSegment] = OpenedOnce()
         self._subscriptions: OpenedOnce[SegmentSubscription] = OpenedOnce()
         self._background = Background(SETTLING_AT_ONCE_MAX, SETTLING_WAITING_MAX)
-        self._closing = False
+        self._closing: asyncio.Task[None] | None = None
         self._closed = False
 
     async def coordinator(self, domain: str = "segment") -> ITransactionCoordinator:
@@ -179,42 +180,57 @@ class Host:
                 await coordinator.settle(txn_id)
 
         self._deadlines.cancel(txn_id)
-        if not self._closing:
+        if self._closing is None:
             self._background.start(settle)
 
     def _abort_orphans_soon(self) -> None:
         """Look for transactions whose process is gone without waiting for the next sweep: they hold messages here."""
-        if self.config.transactions.sweep and not self._closing:
+        if self._sweeps_now():
             self._background.start(self.sweeps.sweep)
 
     async def close(self) -> None:
-        """Wait for settling under way, then let go of everything; may be repeated."""
-        if self._closing:
-            return
-        self._closing = True
-        await self.sweeps.stop()
-        await self.upkeep.stop()
-        await self._deadlines.stop()
-        await self.dispatches.close()
-        await self._background.finish()  # which may still open what it settles at
+        """
+        Wait for settling under way, then let go of everything; may be repeated.
+
+        It goes on where a caller that is cancelled does not wait for it any more, and whatever of it fails.
+        """
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        async with AsyncExitStack() as last_first:
+            for close in (self.metadata.close, self.ledgers.close, self.sessions.close, self._close_opened):
+                last_first.push_async_callback(close)
+            for background in (self.sweeps, self.upkeep, self._deadlines):
+                await background.stop()
+            await self.dispatches.close()
+            await self._background.finish()  # which may still open what it settles at
+
+    async def _close_opened(self) -> None:
         self._closed = True
-        for subscription in await self._subscriptions.drain():
-            await subscription.pending_acks.close()
-        for segment in await self._segments.drain():
-            await segment.buffer.close()
-            await segment.ledger.close()
-        for served in await self._coordinators.drain():
-            await served.close()
-        await self.sessions.close()
-        await self.ledgers.close()
-        await self.metadata.close()
+        async with AsyncExitStack() as last_first:
+            # What was opened upon something else is closed before it, and what is being opened is waited for so, too.
+            subscriptions = await self._subscriptions.drain()
+            segments = await self._segments.drain()
+            for served in await self._coordinators.drain():
+                last_first.push_async_callback(served.close)
+            for segment in segments:
+                last_first.push_async_callback(segment.ledger.close)
+                last_first.push_async_callback(segment.buffer.close)
+            for subscription in subscriptions:
+                last_first.push_async_callback(subscription.pending_acks.close)
+
+    def _sweeps_now(self) -> bool:
+        """Return whether this host looks after transactions and topics in the background: not while it closes."""
+        return self.config.transactions.sweep and self._closing is None
 
     # -- opening --------------------------------------------------------------------------------------
 
     async def _coordinator(self, name: str) -> ITransactionCoordinator:
         self._require_open()
         served = await self._coordinators.get(name, lambda: self._open_coordinator(name))
-        if self.config.transactions.sweep:
+        if self._sweeps_now():
             served.election.start()
             self.sessions.start()
             self.sweeps.start()
@@ -248,7 +264,7 @@ class Host:
 
     async def _open_segment(self, name: str) -> OpenSegment:
         opened = await self._opening.segment(name)
-        if self.config.transactions.sweep:
+        if self._sweeps_now():
             self.upkeep.start()  # where there are no transactions there is no coordinator to begin it with
         return opened
 

@@ -59,6 +59,7 @@ class CoordinatorShare:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._takes_part = takes_part
+        self._is_stopped = False
 
     async def held(self) -> frozenset[int]:
         """Return the ids that this host holds now, taking part from the first call on."""
@@ -71,22 +72,26 @@ class CoordinatorShare:
     async def changed(self, known: frozenset[int]) -> frozenset[int]:
         """Wait until this host holds others than ``known``; return those."""
         while (held := await self.held()) == known:
+            if self._is_stopped:
+                raise Closed("this host takes no coordinators any more")
             self._changed.clear()
             await self._changed.wait()
         return held
 
     async def stop(self) -> None:
         """Take no part any more; what is held is free when the store is closed."""
-        self._takes_part = False
+        self._takes_part, self._is_stopped = False, True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._tell()
 
     async def _run(self) -> None:
         while True:
             try:
                 await self._take_part()
             except Closed:
+                self._tell()
                 return
             except TxnFrameworkError:
                 self._tell()
