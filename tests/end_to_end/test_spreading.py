@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from txnframework import Client, State
-from txnframework.errors import InvalidTransactionState, Unavailable
+from txnframework.broker._agreement.leases import held_leases
+from txnframework.broker._coordinating.sessions import SESSION, session_lease
+from txnframework.broker._coordinating.sweeps import RETRY_DELAY_MS
+from txnframework.errors import InvalidTransactionState, OutcomeUnknown, Unavailable
 from txnframework.interfaces import ITransactionCoordinator
-from txnframework.model import OpenQuery, Swept
+from txnframework.model import End, OpenQuery, Swept
 from txnframework.model.transactions import Begin
 from txnframework.testing.clock import VirtualEnvironment
 
@@ -254,6 +257,66 @@ def test_a_session_that_nobody_heard_of_is_gone_all_the_same(memory: Stores, clo
                 kill(guest)
             await clock.advance(100)
             assert await elected.outcome(txn.id) is State.ABORTED
+
+    memory.run(work())
+
+
+def test_one_session_is_asked_for_however_often_asking_is_given_up(memory: Stores, clock: VirtualEnvironment) -> None:
+    """A begin that is cancelled, or hears no answer, while its session's lease is taken leaves none behind."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            taking = client.host.metadata.acquire_lease
+            lose = True
+
+            async def acquire(name: str, holder: str) -> Any:
+                lease = await taking(name, holder)
+                if lose and name.startswith(SESSION):
+                    raise OutcomeUnknown("the reply was lost")
+                return lease
+
+            client.host.metadata.acquire_lease = acquire  # type: ignore[method-assign]
+            for _ in range(3):
+                with pytest.raises(OutcomeUnknown):
+                    await client.host.sessions.own()
+            for steps in range(1, 12):
+                asking = asyncio.ensure_future(client.host.sessions.own())
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                asking.cancel()
+                await asyncio.wait({asking})
+            lose = False
+            own = await client.host.sessions.own()
+            assert list(await held_leases(client.host.metadata, SESSION)) == [session_lease(own)]
+
+    memory.run(work())
+
+
+def test_an_orphan_that_cannot_be_aborted_keeps_no_other_from_it(memory: Stores, clock: VirtualEnvironment) -> None:
+    """The second one is aborted at once; the first one, which failed, is tried again soon and not at the interval."""
+
+    async def work() -> None:
+        bounds = {"sweep_interval_ms": HOUR_MS}
+        async with memory.open(transactions=bounds) as elected:
+            coordinator: Any = await elected.host.coordinator()
+            await clock.advance(10)
+            ending, fails = coordinator.end, True
+
+            async def end(request: End) -> Any:
+                if fails and request.txn_id == first.id:
+                    raise Unavailable("not now")
+                return await ending(request)
+
+            coordinator.end = end
+            async with memory.open(transactions={"sweep": False}) as guest:
+                first, second = await begun(guest, HOUR_MS - 1), await begun(guest)
+                kill(guest)
+            await clock.advance(100)
+            assert await elected.outcome(second.id) is State.ABORTED
+            assert await elected.outcome(first.id) is State.OPEN
+            fails = False
+            await clock.advance(RETRY_DELAY_MS)
+            assert await elected.outcome(first.id) is State.ABORTED
 
     memory.run(work())
 

@@ -221,6 +221,47 @@ def test_a_commit_that_cannot_be_read_back_is_unknown() -> None:
     asyncio.run(main())
 
 
+def test_an_end_that_may_still_be_applied_is_unknown_whatever_fails_after_it() -> None:
+    """A second attempt that changed nothing says nothing of the first one, which is still on its way."""
+
+    async def main() -> None:
+        process = await World().process()
+        txn = await process.begin()
+        process.wire.drop(HEADER_PUT)
+        stop = process.wire.stop(HEADER_GET)
+        committing = await waiting(process.commit(txn))
+        process.wire.refuse(HEADER_PUT)
+        stop.go.set()
+        with pytest.raises(OutcomeUnknown):
+            await committing
+        late = next(put for name, put in reversed(process.wire.steps) if HEADER_PUT(name, put))
+        await process.wire.inner.put(late)
+        assert (await process.coordinator.describe(txn.txn_id)).state is State.COMMITTED
+
+    asyncio.run(main())
+
+
+def test_a_begin_that_may_still_be_applied_is_unknown_whatever_fails_after_it() -> None:
+    """Likewise: nobody knows of that transaction, and it times out."""
+
+    async def main() -> None:
+        process = await World().process()
+        await process.begin()
+        process.wire.lose_reply(HEADER_PUT)
+        stop = process.wire.stop(HEADER_PUT)
+        beginning = await waiting(process.begin())
+        held = process.wire.stop(HEADER_PUT)
+        stop.go.set()
+        await held.reached.wait()
+        process.wire.refuse(HEADER_PUT)
+        held.go.set()
+        with pytest.raises(OutcomeUnknown):
+            await beginning
+        assert len(await process.coordinator.list_open(OpenQuery())) == 2
+
+    asyncio.run(main())
+
+
 def test_a_failed_read_before_ending_changes_nothing() -> None:
     """Unavailable, not unknown: nothing was sent yet."""
 

@@ -9,7 +9,19 @@ from metadata_world import OTHER_SEGMENT, SEGMENT, SUBSCRIPTION, Process, World,
 
 from txnframework.config import TransactionsSection
 from txnframework.errors import InvalidTransactionState
-from txnframework.model import Ack, Begin, Key, Participant, Position, Put, PutSequential, State, Swept, TxnID
+from txnframework.model import (
+    Ack,
+    Begin,
+    Key,
+    OpenQuery,
+    Participant,
+    Position,
+    Put,
+    PutSequential,
+    State,
+    Swept,
+    TxnID,
+)
 from txnframework.model.paths import header_key, operations_prefix
 from txnframework.model.records import AckDocument, AckOperation, TransactionHeader, decode, encode
 from txnframework_metadata._views import header_indexes, operation_indexes
@@ -284,6 +296,18 @@ def test_a_damaged_header_stops_no_time_out(sweep_transactions_max: int) -> None
         assert swept.next_ms == later.deadline_ms
         assert (await process.coordinator.describe(overdue.txn_id)).state is State.ABORTED
         assert (await process.coordinator.describe(later.txn_id)).state is State.OPEN
+
+    asyncio.run(main())
+
+
+def test_a_damaged_header_hides_no_open_transaction() -> None:
+    """Those who look for what was left behind, and operators, are told of all others."""
+
+    async def main() -> None:
+        process = await World().process()
+        damaged, sound = await process.begin(1_000), await process.begin(2_000)
+        await damage(process, damaged.txn_id)
+        assert await process.coordinator.list_open(OpenQuery()) == (sound,)
 
     asyncio.run(main())
 

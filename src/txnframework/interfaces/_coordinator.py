@@ -54,7 +54,11 @@ class ICoordinatorShare(Interface):
         """
 
     async def changed(known: frozenset[int]) -> frozenset[int]:
-        """Wait until this host holds others than ``known``; return those."""
+        """
+        Wait until this host holds others than ``known``; return those.
+
+        :raises Closed: the host is being closed.
+        """
 
 
 class ITransactionCoordinator(Interface):
@@ -108,7 +112,7 @@ class ITransactionCoordinator(Interface):
         """
 
     async def list_open(query: OpenQuery) -> tuple[Transaction, ...]:
-        """Return open transactions, oldest deadline first."""
+        """Return open transactions, oldest deadline first; one whose record is damaged is left out."""
 
     async def outstanding(after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
         """

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 
 from zope.interface import implementer
 
 from txnframework.errors import (
     Closed,
+    Corrupt,
     InvalidInput,
     OutcomeUnknown,
     TransactionNotFound,
+    Unavailable,
     VersionMismatch,
 )
 from txnframework.interfaces import IApplicationCoordinator, IWatch
@@ -54,6 +57,8 @@ from txnframework_metadata._views import (
     transaction_of,
 )
 from txnframework_metadata._watching import close_all, first_of
+
+_LOG = logging.getLogger(__name__)
 
 _FIRST_COORDINATOR = 0
 
@@ -121,6 +126,8 @@ class MetadataCoordinator:
             except VersionMismatch as error:
                 if error.actual is None:
                     raise
+            except (Unavailable, Closed) as error:
+                raise OutcomeUnknown(f"transaction {txn_id} may have begun; nobody knows of it") from error
             return transaction_of(txn_id, document)
         begun = transaction_of(txn_id, document)
         self._begun.note(Header(begun, version, document))
@@ -160,7 +167,12 @@ class MetadataCoordinator:
         while isinstance(left, IndexRange):
             page = await self._store.scan_index(left, self._options.page_records)
             for record in page.records:
-                transaction = header_of(record).transaction
+                try:
+                    transaction = header_of(record).transaction
+                except Corrupt as error:
+                    # It must not hide those behind it, from whoever looks for what has to be aborted either.
+                    _LOG.error("an open transaction cannot be listed: %s", error)
+                    continue
                 if transaction.state is State.OPEN and transaction.created_ms <= latest_ms:
                     found.append(transaction)
                 if len(found) >= query.limit.items:

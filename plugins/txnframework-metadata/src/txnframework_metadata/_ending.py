@@ -89,6 +89,11 @@ async def end_transaction(
         except OutcomeUnknown as error:
             unknown = error
             continue
+        except (Unavailable, Closed) as error:
+            if unknown is None:
+                raise
+            # This attempt changed nothing; the one before it may still come to be applied.
+            raise OutcomeUnknown(f"transaction {txn_id} may have ended; trying again failed") from error
         return transaction_of(txn_id, document)
     raise OutcomeUnknown(f"transaction {txn_id} may have ended") from unknown
 

@@ -48,6 +48,8 @@ class Sessions:
         self._wake = wake
         self._aborted = aborted
         self._own: tuple[str, ILease] | None = None
+        # Asked for with the reply lost or given up, perhaps: it may be held, so it is the one that is asked for again.
+        self._asked: str | None = None
         self._taking = asyncio.Lock()
         self._watching = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -56,9 +58,9 @@ class Sessions:
         """Return the name of this process's session: a new one if the last one was lost."""
         async with self._taking:
             if self._own is None:
-                name = f"{self._environment.random_bits(NAME_BITS):016x}"
+                name = self._asked = self._asked or f"{self._environment.random_bits(NAME_BITS):016x}"
                 lease = await self._store.acquire_lease(session_lease(name), name)
-                self._own = (name, lease)
+                self._own, self._asked = (name, lease), None
                 self._run(self._forget_when_lost(lease))
             return self._own[0]
 
@@ -69,7 +71,12 @@ class Sessions:
             self._run(self._watch())
 
     async def abort_orphans(self, coordinator: ITransactionCoordinator) -> None:
-        """Abort the open transactions of sessions that are gone."""
+        """
+        Abort the open transactions of sessions that are gone.
+
+        One that cannot be aborted now keeps no other one from it; it is told in the end.
+        """
+        failed: TxnFrameworkError | None = None
         page = await coordinator.list_open(OpenQuery(limit=PAGE))
         while page:
             if any(one.session is not None for one in page):
@@ -77,10 +84,15 @@ class Sessions:
                 living = await held_leases(self._store, SESSION)
                 for transaction in page:
                     if transaction.session is not None and self._is_gone(transaction.session, living):
-                        await self.abort(coordinator, transaction.txn_id)
+                        try:
+                            await self.abort(coordinator, transaction.txn_id)
+                        except TxnFrameworkError as error:
+                            failed = error
             if len(page) < PAGE.items:
-                return
+                break
             page = await coordinator.list_open(OpenQuery(after=page[-1].txn_id, limit=PAGE))
+        if failed is not None:
+            raise failed
 
     async def abort(self, coordinator: ITransactionCoordinator, txn_id: TxnID) -> None:
         """Abort a transaction whosever it is, unless it has ended."""

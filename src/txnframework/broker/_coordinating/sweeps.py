@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
-from typing import TypeVar
 
 from txnframework.broker._coordinating.coordinators import ServedCoordinator
 from txnframework.broker._tasks.waiting import first_of
@@ -15,9 +13,10 @@ from txnframework.errors import TxnFrameworkError
 from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model.transactions import Swept
 
-S = TypeVar("S")
 BUSY_DELAY_MS = 20
 """The wait before a sweep goes on that left work behind, so that it does not spin on what cannot be done now."""
+RETRY_DELAY_MS = 1_000
+"""The wait before a sweep is tried again of which a step failed, if the interval is not shorter: the store was away."""
 
 
 class Sweeps:
@@ -74,20 +73,24 @@ class Sweeps:
         error of the framework passes, or comes again; any other exception is a defect, and the loop's exception
         handler is told.
         """
+
+        async def orphans(_: int) -> Swept:
+            await self._orphans(coordinator)
+            return Swept(0, 0)
+
         next_ms: int | None = None
-        await self._try(partial(self._orphans, coordinator))
-        now_ms = self._environment.now_ms()
-        for step in (coordinator.expire, coordinator.collect):
-            swept = await self._try(partial(step, now_ms))
-            if swept is not None:
-                next_ms = _earlier(next_ms, _next_of(swept, now_ms))
+        for step in (orphans, coordinator.expire, coordinator.collect):
+            next_ms = _earlier(next_ms, await self._try(step))
         return next_ms
 
-    async def _try(self, step: Callable[[], Awaitable[S]]) -> S | None:
+    async def _try(self, step: Callable[[int], Awaitable[Swept]]) -> int | None:
+        """Take a step; return when it has work again."""
+        now_ms = self._environment.now_ms()
         try:
-            return await step()
+            return _next_of(await step(now_ms), now_ms)
         except TxnFrameworkError:
-            return None  # the store is away or something is in the way; the interval brings the next attempt
+            # The store is away or something is in the way: a deadline must not wait for the interval because of it.
+            return self._environment.now_ms() + RETRY_DELAY_MS
         except Exception as error:
             report = {"message": "a sweep failed; the next one tries again", "exception": error}
             asyncio.get_running_loop().call_exception_handler(report)
