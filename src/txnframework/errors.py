@@ -278,7 +278,9 @@ class TransactionNotFound(NotFound):
 
     def __init__(self, txn_id: TxnID) -> None:
         self.txn_id = txn_id
-        super().__init__(f"transaction {txn_id} is not known")
+        super().__init__(
+            f"transaction {txn_id} is not known: it never began, or ended longer ago than its outcome is kept"
+        )
 
 
 class TopicNotFound(NotFound):

@@ -108,6 +108,44 @@ def test_closing_while_recovering(
     memory.run(work())
 
 
+def test_closing_a_producer_while_its_segment_recovers(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for what was sent, which is stored once the store answers; if the client is closed first, it is told."""
+
+    async def work() -> None:
+        await filled(memory)
+        for answers in (True, False):
+            answered = asyncio.Event()
+
+            async def wait(answered: asyncio.Event = answered) -> None:
+                await answered.wait()
+
+            async with memory.open(transactions={"sweep": False}) as client:
+                producer = await client.producer("orders")
+                with monkeypatch.context() as patch:
+                    broken = Broken(patch, "open", wait)
+                    broken.is_on = True
+                    sending = asyncio.ensure_future(producer.send(b"1"))
+                    await broken.reached.wait()
+                    closing = asyncio.ensure_future(producer.close())
+                    await run_ready()
+                    assert not closing.done()
+                    with pytest.raises(Closed):
+                        await producer.send(b"too late")
+                    if answers:
+                        answered.set()
+                        await sending
+                        await closing
+            async with asyncio.timeout(SOON_S):
+                await closing
+            if not answers:
+                with pytest.raises(Closed):
+                    await sending
+        async with memory.open() as client:
+            assert await memory.read(client, "orders") == [b"1"]
+
+    memory.run(work())
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_an_error_that_passes_is_tried_again_slowly(memory: Stores, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """A store that cannot be read is asked again some times in a second, and no more; what comes is delivered then."""
@@ -242,6 +280,46 @@ def test_a_child_that_holds_nothing_but_an_open_transaction(stores: Stores, comm
             assert sorted(found) == ([b"%d" % number for number in range(8)] if commits else [])
 
     stores.run(work())
+
+
+def test_finished_transactions_cost_nothing(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening a segment and a subscription reads as much after hundreds of transactions as after a few."""
+    pages: list[int] = []
+
+    def counting(name: str) -> None:
+        real = getattr(MemoryMetadataStore, name)
+
+        async def counted(store: Any, *arguments: Any) -> Any:
+            found = await real(store, *arguments)
+            pages.append(len(found.records) if hasattr(found, "records") else 1)
+            return found
+
+        monkeypatch.setattr(MemoryMetadataStore, name, counted)
+
+    async def work() -> None:
+        await filled(memory)
+        costs = []
+        for finished in (3, 300):
+            async with memory.open() as client:
+                producer = await client.producer("orders")
+                async with await client.consumer("orders", "billing") as consumer:
+                    for _ in range(finished):
+                        async with client.transaction() as txn:
+                            await producer.send(b"x", txn=txn)
+                        async with client.transaction() as txn:
+                            await consumer.ack(await consumer.receive(), txn=txn)
+            async with memory.open(transactions={"sweep": False}) as client:
+                pages.clear()
+                opened = await client.host.segment(SEGMENT)
+                await opened.buffer.max_read_position()
+                subscribed = await client.host.subscription("topic://public/default/orders", "billing", SEGMENT)
+                await subscribed.pending_acks.recover()
+                costs.append((len(pages), sum(pages)))
+        assert costs[0] == costs[1]
+
+    for name in ("get", "scan", "scan_index"):
+        counting(name)
+    memory.run(work())
 
 
 def test_committed_acknowledgments_that_nobody_settled(stores: Stores) -> None:

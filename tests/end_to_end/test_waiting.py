@@ -3,7 +3,7 @@ Dispatch waits for announcements: while nothing can be delivered, the stores are
 
 Counted are all reads of both stores by whoever has them open. Sweeps and upkeep are left out, by switching them off in
 the process that waits: they look at the stores at an interval of their own, in one elected process, whether or not
-anybody waits for messages.
+anybody waits for messages. Counted besides is what the event loop runs, so that nothing turns without reading either.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from txnframework import Message
-from txnframework.testing.clock import VirtualEnvironment, run_ready
+from txnframework.testing.clock import STEPS_BETWEEN, VirtualEnvironment, run_ready
 from txnframework_memory import MemoryManagedLedger, MemoryMetadataStore
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ READS = {
     MemoryMetadataStore: ("get", "scan", "scan_index"),
     MemoryManagedLedger: ("read", "tail", "count", "find_time"),
 }
+TURNS = "turns of the event loop"
 KINDS = ("exclusive", "failover", "shared", "key_shared")
 
 
@@ -49,6 +50,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     for kind, names in READS.items():
         for name in names:
             counting(kind, name)
+    run = asyncio.Handle._run
+
+    def turn(handle: Any) -> None:
+        counted[TURNS] += 1
+        run(handle)
+
+    monkeypatch.setattr(asyncio.Handle, "_run", turn)
     return counted
 
 
@@ -59,12 +67,14 @@ def virtual(memory: Stores) -> VirtualEnvironment:
 
 
 async def an_hour(clock: VirtualEnvironment, reads: Counter[str]) -> None:
-    """Let an hour pass once everything is quiet; nothing may be read in it."""
+    """Let an hour pass once everything is quiet; nothing may be read in it, and nothing else may run."""
     await clock.advance(1_000)
     await run_ready()
     reads.clear()
     await clock.advance(HOUR_MS)
+    turns = reads.pop(TURNS)
     assert not reads
+    assert turns <= 3 * STEPS_BETWEEN, "more than this test's own turns"
 
 
 @pytest.mark.parametrize("kind", KINDS)

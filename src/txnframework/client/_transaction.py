@@ -162,14 +162,17 @@ class Transaction(TransactionPart):
         try:
             ended = await self._retrying.run(lambda: coordinator.end(end))
         except InvalidTransactionState as error:
-            self._state = error.actual
-            self._host.settle_soon(self.id)
+            self._ended(error.actual)
             raise
         except asyncio.CancelledError as error:
             raise OutcomeUnknown(
                 f"the {end.action.value} of transaction {self.id} was cancelled; ask for its outcome"
             ) from error
-        self._state = ended.state
+        self._ended(ended.state)
+
+    def _ended(self, state: State) -> None:
+        self._state = state
+        self._closed_by = f"it has ended ({state.value}); begin another one"
         self._host.settle_soon(self.id)
 
     async def __aenter__(self) -> Self:

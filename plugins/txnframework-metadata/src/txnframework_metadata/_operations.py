@@ -74,7 +74,7 @@ async def require_open(store: IMetadataStore, txn_id: TxnID, principal: str | No
     if principal is not None:
         require_owner(header, principal)
     if header.transaction.state is not State.OPEN:
-        raise TransactionConflict(txn_id, f"it has ended ({header.transaction.state.value})")
+        raise TransactionConflict(txn_id, f"it has ended ({header.transaction.state.value}); begin another one")
     return header
 
 

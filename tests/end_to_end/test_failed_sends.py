@@ -1,0 +1,242 @@
+"""Behaviours 4, 5 and 8: what makes a transaction whole or nothing, whatever fails or changes while it is written."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txnframework import Client, Producer, State, Transaction
+from txnframework.errors import (
+    Closed,
+    InvalidInput,
+    LedgerSealed,
+    OutcomeUnknown,
+    TopicNotFound,
+    TransactionConflict,
+    TransactionHasFailedOperations,
+    Unavailable,
+)
+from txnframework_memory import MemoryLedgerStore, MemoryManagedLedger, MemoryMetadataStore
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+HASTY = {"message_bytes_max": 1_000, "retries_max": 1, "retry_delay_ms": 1, "retry_delay_ms_max": 1}
+WRITES = {
+    MemoryMetadataStore: ("put", "put_sequential", "delete", "apply"),
+    MemoryManagedLedger: ("append", "roll", "seal", "trim"),
+    MemoryLedgerStore: ("create", "delete"),
+}
+
+Failing = Callable[[Client, Producer, Transaction], Awaitable[None]]
+
+
+async def too_large(client: Client, producer: Producer, txn: Transaction) -> None:
+    with pytest.raises(InvalidInput, match="message_bytes_max"):
+        await producer.send(b"x" * 2_000, txn=txn)
+
+
+async def given_up(client: Client, producer: Producer, txn: Transaction) -> None:
+    sending = asyncio.ensure_future(producer.send(b"never", txn=txn))
+    await asyncio.sleep(0)
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+
+
+async def store_away(client: Client, producer: Producer, txn: Transaction) -> None:
+    ledgers: Any = client.host.ledgers
+    ledgers.cut()
+    with pytest.raises((Unavailable, OutcomeUnknown)):
+        await producer.send(b"never", txn=txn)
+    ledgers.restore()
+
+
+async def sealed(client: Client, producer: Producer, txn: Transaction) -> None:
+    """The topic's other producer follows the split; one that is bound to the segment cannot."""
+    bound = await client.producer("segment://public/default/orders/0000-ffff-0")
+    await client.split("orders", 0)
+    with pytest.raises(LedgerSealed):
+        await bound.send(b"never", txn=txn)
+
+
+async def deleted(client: Client, producer: Producer, txn: Transaction) -> None:
+    await client.create_topic("short-lived")
+    other = await client.producer("short-lived")
+    await client.delete_topic("short-lived")
+    with pytest.raises(TopicNotFound):
+        await other.send(b"never", txn=txn)
+
+
+async def closed(client: Client, producer: Producer, txn: Transaction) -> None:
+    other = await client.producer("orders")
+    await other.close()
+    with pytest.raises(Closed):
+        await other.send(b"never", txn=txn)
+
+
+async def one_of_many(client: Client, producer: Producer, txn: Transaction) -> None:
+    with pytest.raises(InvalidInput):
+        await producer.send_many([b"1", b"x" * 2_000, b"3"], txn=txn)
+
+
+@pytest.mark.parametrize("fail", [too_large, given_up, store_away, sealed, deleted, closed, one_of_many])
+def test_a_failed_send_makes_commit_abort(memory: Stores, fail: Failing) -> None:
+    """Nothing of the transaction is visible on any topic, what it acknowledged comes again, and commit says why."""
+
+    async def work() -> None:
+        async with memory.open(client=HASTY) as client:
+            for topic in ("orders", "invoices"):
+                await client.create_topic(topic)
+            producer, invoices = await client.producer("orders"), await client.producer("invoices")
+            consumer = await client.consumer("invoices", "billing", start="earliest")
+            await invoices.send(b"before")
+            received = await consumer.receive(timeout_ms=10_000)
+            txn = client.transaction()
+            await txn.begin()
+            await producer.send(b"never", txn=txn)
+            await invoices.send(b"never", txn=txn)
+            await consumer.ack(received, txn=txn)
+            await fail(client, producer, txn)
+            with pytest.raises(TransactionHasFailedOperations, match=str(txn.id)) as refused:
+                await txn.commit()
+            assert refused.value.__cause__ is not None
+            assert await client.outcome(txn.id) is txn.state is State.ABORTED
+            await producer.send(b"after")
+            assert await memory.read(client, "orders") == [b"after"]
+            assert await memory.read(client, "invoices") == [b"before"]
+            assert (await consumer.receive(timeout_ms=10_000)).id == received.id
+            await consumer.close()
+
+    memory.run(work())
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_all_topics_or_none_whatever_changes_meanwhile(stores: Stores, commits: bool) -> None:
+    """A transaction over topics of several namespaces, of which one is split, one merged and one sealed in between."""
+
+    async def work() -> None:
+        async with stores.open() as client, stores.open() as elsewhere:
+            topics = {"topic://public/default/split": 1, "topic://shop/sales/merged": 2, "topic://shop/stock/still": 1}
+            for topic, segments in topics.items():
+                await client.create_topic(topic, segments=segments)
+            producers = [await client.producer(topic) for topic in topics]
+            values = [b"%d" % number for number in range(8)]
+
+            async def send_all(producer: Producer, values: list[bytes]) -> None:
+                for value in values:
+                    await producer.send(value, key=value, txn=txn)
+
+            txn = client.transaction()
+            await txn.begin()
+            for producer in producers:
+                await send_all(producer, values[:4])
+            await elsewhere.split("topic://public/default/split", 0)
+            await elsewhere.merge("topic://shop/sales/merged", 0, 1)
+            for producer in producers:
+                await send_all(producer, values[4:])
+            # Nothing more is written to what is sealed last: its outcome has to take effect all the same.
+            await elsewhere.split("topic://shop/stock/still", 0)
+            for reader in (client, elsewhere):
+                assert [await stores.read(reader, topic) for topic in topics] == [[]] * 3
+            await (txn.commit() if commits else txn.abort())
+            for reader in (client, elsewhere):
+                for topic in topics:
+                    assert sorted(await stores.read(reader, topic)) == (values if commits else [])
+
+    stores.run(work())
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_transaction_that_is_over(stores: Stores, end: str) -> None:
+    """Every use of it is one sentence that names it and how it ended; nothing is stored, and what was acked stays."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            await producer.send_many([b"1", b"2"])
+            first, second = [await consumer.receive(timeout_ms=10_000) for _ in range(2)]
+            txn = client.transaction()
+            await txn.begin()
+            await consumer.ack(first, txn=txn)
+            await getattr(txn, end)()
+            for part in (txn, client.join(txn.id)):
+                uses = (producer.send(b"late", txn=part), consumer.ack(second, txn=part))
+                for use in (*uses, consumer.ack_cumulative(second, txn=part)):
+                    with pytest.raises(TransactionConflict) as refused:
+                        await use
+                    ended = f"transaction {txn.id}: it has ended ({txn.state.value}); begin another one"
+                    assert str(refused.value) == ended
+            with pytest.raises(InvalidInput, match="has begun already; make another one"):
+                await txn.begin()
+            assert await stores.read(client, "orders") == [b"1", b"2"]
+            await consumer.close()
+            async with await client.consumer("orders", "billing") as again:
+                left = [b"2"] if end == "commit" else [b"1", b"2"]
+                assert await stores.receive(again, len(left)) == left
+
+    stores.run(work())
+
+
+def test_a_transaction_that_has_not_begun(memory: Stores) -> None:
+    """The sentence says how one begins."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders")
+            with pytest.raises(InvalidInput, match="it inside"):
+                await producer.send(b"early", txn=client.transaction())
+            assert await memory.read(client, "orders") == []
+
+    memory.run(work())
+
+
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Counts everything that is written to the stores in memory, by method."""
+    counted: Counter[str] = Counter()
+
+    def counting(kind: type, name: str) -> None:
+        write = getattr(kind, name)
+
+        @functools.wraps(write)
+        async def count(store: Any, *arguments: Any) -> Any:
+            counted[f"{kind.__name__}.{name}"] += 1
+            return await write(store, *arguments)
+
+        monkeypatch.setattr(kind, name, count)
+
+    for kind, names in WRITES.items():
+        for name in names:
+            counting(kind, name)
+    return counted
+
+
+def test_building_a_producer_writes_nothing(memory: Stores, writes: Counter[str]) -> None:
+    """Of a topic or a segment, by whatever name; the first transactional send writes its intent and its entry."""
+
+    async def work() -> None:
+        async with memory.open(transactions={"sweep": False}) as client:
+            await client.create_topic("orders", segments=2)
+            async with client.transaction() as txn:
+                writes.clear()
+                producers = [
+                    await client.producer("orders"),
+                    await client.producer("orders", name="till-7"),
+                    await client.producer("segment://public/default/orders/0000-7fff-0"),
+                ]
+                for producer in producers[1:]:
+                    await producer.close()
+                assert not writes
+                await producers[0].send(b"one", txn=txn)
+                assert writes == {"MemoryMetadataStore.apply": 1, "MemoryManagedLedger.append": 1}
+                await producers[0].send(b"two", key=b"7", txn=txn)
+
+    memory.run(work())
