@@ -113,7 +113,7 @@ def test_right_configuration_passes() -> None:
             "did you mean 'zz-one'?",
         ),
         (
-            {**STORES, "domains": {"segment": {"coordinator": "zz-one", "buffer": "zz-two"}}},
+            {**STORES, "domains": {"segment": {"coordinator": "zz-one", "buffer": "zz-two", "pending_ack": "zz-one"}}},
             "domains.segment.buffer",
             "'zz-two' is of family 'two', but coordinator 'zz-one' is of family 'one'; "
             "a domain's plugins must share one",

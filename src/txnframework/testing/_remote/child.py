@@ -75,7 +75,8 @@ class _Client:
     async def _make(self, call: Call) -> None:
         try:
             arguments = [self._objects[one.number] if isinstance(one, Known) else one for one in call.arguments]
-            self.reply(call.call, await getattr(self._objects[call.number], call.method)(*arguments))
+            called = self._objects[call.number]
+            self.reply(call.call, await getattr(called, call.method)(*arguments), called)
             await self._frames.flush()
         except Exception as error:
             self.fail(call.call, error)
@@ -90,17 +91,12 @@ class _Client:
         if not any(value is known for known in self._objects):
             self._objects.append(value)
         number = next(number for number, known in enumerate(self._objects) if known is value)
-        facts = {
-            name: getattr(value, name)
-            for interface in interfaces
-            for name, description in interface.namesAndDescriptions(all=True)
-            if not isinstance(description, Method)
-        }
-        return Reference(number, type(value), interfaces, facts)
+        return Reference(number, type(value), interfaces, _facts_of(value))
 
-    def reply(self, call: int | None, value: Any) -> None:
-        """Tell what a call returned."""
-        self._frames.send(Reply(call, self.hand_out(value) or value, None, self._environment.now_ms()))
+    def reply(self, call: int | None, value: Any, called: object = None) -> None:
+        """Tell what a call returned, and what the called object says of itself now."""
+        reply = Reply(call, self.hand_out(value) or value, None, self._environment.now_ms(), _facts_of(called))
+        self._frames.send(reply)
 
     def fail(self, call: int | None, error: Exception) -> None:
         """Tell what a call raised."""
@@ -108,3 +104,13 @@ class _Client:
             # Nobody expects it: the test's report should say where it comes from.
             error.add_note("".join(traceback.format_exception(error)))
         self._frames.send(Reply(call, None, error, self._environment.now_ms()))
+
+
+def _facts_of(value: object) -> dict[str, Any]:
+    """Return the attributes that the object's interfaces name."""
+    return {
+        name: getattr(value, name)
+        for interface in providedBy(value)
+        for name, description in interface.namesAndDescriptions(all=True)
+        if not isinstance(description, Method)
+    }

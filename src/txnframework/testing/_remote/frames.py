@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class Leave:
 @dataclass(frozen=True, slots=True)
 class Reply:
     """
-    What a call returned or raised, and the time on the child's clock then.
+    What a call returned or raised, the attributes of the called object and the time on the child's clock then.
 
     ``call`` is None for the opening and, as the last frame of a child, for the closing.
     """
@@ -70,6 +70,7 @@ class Reply:
     value: Any
     error: BaseException | None
     now_ms: int
+    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,11 @@ class ClientProcess:
         return await self._opened
 
     def begin(self, number: int, method: str, arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
-        """Begin a call of one of its objects; the call is cancelled there if the future is cancelled here."""
+        """
+        Begin a call of one of its objects; the call is cancelled there if the future is cancelled here.
+
+        The future has what the call returned, and the attributes of the object then.
+        """
         call = next(self._numbers)
         future = self._expect(call)
         if not future.done():
@@ -119,8 +123,8 @@ class ClientProcess:
         if reply.error is not None:
             future.set_exception(reply.error)
         else:
-            value = reply.value
-            future.set_result(proxy_of(self, value) if isinstance(value, Reference) else value)
+            value = proxy_of(self, reply.value) if isinstance(reply.value, Reference) else reply.value
+            future.set_result(value if reply.call is None else (value, reply.facts))
 
     def _fail_rest(self) -> None:
         """Tell those who wait for a process that is gone."""

@@ -18,7 +18,11 @@ class Caller(Protocol):
     """Whoever makes calls in the other process."""
 
     def begin(self, number: int, method: str, arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
-        """Begin a call of an object there; it is cancelled there if the future is cancelled here."""
+        """
+        Begin a call of an object there; it is cancelled there if the future is cancelled here.
+
+        The future has what the call returned, and the attributes of the object then.
+        """
 
 
 class Proxy:
@@ -53,7 +57,9 @@ def _proxy_class(kind: type, interfaces: tuple[Any, ...]) -> type[Proxy]:
 def _forwarding(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     async def forward(self: Proxy, *arguments: Any) -> Any:
-        return await self._caller.begin(self._number, method.__name__, arguments)
+        value, facts = await self._caller.begin(self._number, method.__name__, arguments)
+        vars(self).update(facts)
+        return value
 
     return forward
 
@@ -72,7 +78,7 @@ def _waiting(method: Callable[..., Any]) -> Callable[..., Any]:
             waiting = self._wait = self._caller.begin(self._number, method.__name__, ())
         is_taken = True
         try:
-            return await asyncio.shield(waiting)
+            return (await asyncio.shield(waiting))[0]
         except asyncio.CancelledError:
             is_taken = False
             raise
