@@ -147,3 +147,24 @@ def test_waiting_for_a_transaction_that_holds_messages(
             await consumer.close()
 
     memory.run(work())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_waiting_for_room(memory: Stores, virtual: VirtualEnvironment, reads: Counter[str], kind: str) -> None:
+    """Nobody takes what was read ahead: no more is read, and nothing turns, until somebody does."""
+
+    async def work() -> None:
+        bounds: dict[str, object] = {"read_entries_max": 1, "unacknowledged_messages_max": 1}
+        async with memory.open(transactions={"sweep": False}, subscriptions=bounds) as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders")
+            for number in range(5):
+                await producer.send(b"%d" % number)
+            consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
+            first = await consumer.receive()
+            await an_hour(virtual, reads)
+            await consumer.ack(first)
+            assert (await consumer.receive()).value == b"1"
+            await consumer.close()
+
+    memory.run(work())
