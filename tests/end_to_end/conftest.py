@@ -34,7 +34,13 @@ BACKENDS = {"memory": "txnframework_memory", "sqlite": "txnframework_sql", "note
 collect_ignore = (
     []
     if importlib.util.find_spec(BACKENDS["sqlite"])
-    else ["test_backup.py", "test_command_line.py", "test_processes.py", "test_restoring.py"]
+    else [
+        "test_backup.py",
+        "test_command_line.py",
+        "test_processes.py",
+        "test_restoring.py",
+        "test_restoring_by_command.py",
+    ]
 )
 _names = count()
 
@@ -127,7 +133,7 @@ def cli(sqlite: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, stdin: bytes = b"") -> SimpleNamespace:
-        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(stdin)))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         status = txnframework.cli.main(arguments)
         out, err = capsys.readouterr()
         assert "Traceback" not in out + err

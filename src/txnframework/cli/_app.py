@@ -10,6 +10,7 @@ import click
 from txnframework.cli._boundary import run_within
 from txnframework.cli._commands import check, init, plugins, upkeep
 from txnframework.cli._loaded import Loaded
+from txnframework.cli._restore import restore
 from txnframework.cli._subscription import subscription
 from txnframework.cli._topic import topic
 from txnframework.cli._transaction import transaction
@@ -107,7 +108,7 @@ def make_group() -> CommandGroup:
         context_settings={"help_option_names": ["-h", "--help"]},
         no_args_is_help=True,
     )
-    for command in (check, init, plugins, upkeep, topic, subscription, transaction):
+    for command in (check, init, plugins, restore, upkeep, topic, subscription, transaction):
         group.add_command(command)
     return click.version_option(_version(), prog_name=PROGRAM)(group)
 

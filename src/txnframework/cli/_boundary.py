@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from txnframework.errors import InvalidInput, TxnFrameworkError
+from txnframework.errors import InvalidInput, StoreMismatch, TxnFrameworkError
 
 STATUS_DONE = 0
 STATUS_FAILED = 1
@@ -15,6 +15,9 @@ STATUS_INVALID_INPUT = 2
 STATUS_INTERRUPTED = 130
 
 TRACEBACK_VARIABLE = "TXNFRAMEWORK_TRACEBACK"
+
+
+RESTORE_HINT = "; 'txnframework restore --help' tells how to go on"
 
 
 def status_of(error: TxnFrameworkError) -> int:
@@ -25,7 +28,8 @@ def status_of(error: TxnFrameworkError) -> int:
 def report(error: TxnFrameworkError) -> None:
     """Write the error's sentence to standard error."""
     sentence = " ".join(str(error).split()) or type(error).__name__
-    click.echo(f"Error: {sentence}", err=True)
+    hint = RESTORE_HINT if isinstance(error, StoreMismatch) else ""
+    click.echo(f"Error: {sentence}{hint}", err=True)
 
 
 def run_within(command: click.Command, arguments: Sequence[str], program: str, context_object: object) -> int:

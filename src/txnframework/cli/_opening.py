@@ -12,7 +12,7 @@ import msgspec
 
 from txnframework.cli._loaded import Loaded
 from txnframework.client import Client, open
-from txnframework.config import check_config, load_config
+from txnframework.config import Config, check_config, load_config
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -32,17 +32,23 @@ def config_option(command: F) -> F:
     )(command)
 
 
+def settings_of(loaded: Loaded, config: Path | None) -> Config:
+    """Return the configuration that a command was given, or finds, checked against what is installed."""
+    if loaded.errors:
+        raise loaded.errors[0]
+    source = config or (Path(CONFIG_FILE) if Path(CONFIG_FILE).exists() else None)
+    settings = load_config(source)
+    check_config(settings, loaded.registry, None if source is None else str(source))
+    return settings
+
+
 def with_client(loaded: Loaded, config: Path | None, work: Callable[[Client], Awaitable[R]]) -> R:
     """
     Open a client, let ``work`` use it, close it; return what ``work`` returned.
 
     A command is gone in a moment, so it leaves sweeping to the processes that stay.
     """
-    if loaded.errors:
-        raise loaded.errors[0]
-    source = config or (Path(CONFIG_FILE) if Path(CONFIG_FILE).exists() else None)
-    settings = load_config(source)
-    check_config(settings, loaded.registry, None if source is None else str(source))
+    settings = settings_of(loaded, config)
     quiet = msgspec.structs.replace(settings, transactions=msgspec.structs.replace(settings.transactions, sweep=False))
 
     async def run() -> R:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from txnframework.cli._loaded import Loaded
 from txnframework.cli._messages import print_message
 from txnframework.cli._opening import config_option, with_client
 from txnframework.cli._output import output_option, print_facts, print_json, print_records
+from txnframework.cli._typed import time_ms_of
 from txnframework.client import Client, MessageID, SegmentLag
 from txnframework.errors import InvalidInput, SubscriptionNotFound
 from txnframework.model.layout import Layout, Segment
@@ -140,13 +140,12 @@ def _target(text: str) -> MessageID | int | Start:
     if "@" in text:
         return MessageID.parse(text)
     try:
-        at = datetime.fromisoformat(text)
-    except ValueError as error:
+        return time_ms_of(text)
+    except InvalidInput as error:
         raise InvalidInput(
             f"{text!r} is not where a subscription can go: write earliest, latest, the id of a message, or a time such"
             " as 2026-01-31T12:00:00Z"
         ) from error
-    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 async def _described(

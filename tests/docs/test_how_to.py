@@ -1,0 +1,63 @@
+"""What an operator reads is true: the commands of the how-to pages are run, and print what the page shows."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import txnframework
+from txnframework import Client, blocking
+from txnframework.model import Action, End
+
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
+SWEEPING_ELSEWHERE: dict[str, object] = {"sweep": False}
+
+
+async def leave_open(client: Client, text: bytes) -> str:
+    """Send a message in a transaction that nobody ends; return its id."""
+    txn = client.transaction(outlives_client=True, timeout_ms=3_600_000)
+    await txn.begin()
+    await (await client.producer("orders")).send(text, txn=txn)
+    return str(txn.id)
+
+
+def test_operate(tmp_path: Path, run_page: Callable[..., None]) -> None:
+    """With a topic, a subscription, a transaction that is open and one that ended and was not settled."""
+    config: dict[str, object] = {
+        "metadata": {"url": f"sqlite:///{tmp_path}/txnframework-data/txn.db"},
+        "transactions": SWEEPING_ELSEWHERE,
+    }
+
+    async def prepare() -> tuple[str, str]:
+        async with txnframework.open(config) as client:
+            await client.create_topic("orders")
+            await client.subscribe("orders", "billing", start="earliest")
+            async with await client.producer("orders") as producer:
+                await producer.send(b"one apple")
+            opened, ended = await leave_open(client, b"two apples"), await leave_open(client, b"three apples")
+            await (await client.host.coordinator()).end(End(txnframework.TxnID.parse(ended), Action.COMMIT))
+            return opened, ended
+
+    opened, ended = asyncio.run(prepare())
+    run_page(HOW_TO / "operate.md", {"ENDED": ended, "ID": opened}, shows_all=False)
+
+
+def test_restore(tmp_path: Path, run_page: Callable[..., None]) -> None:
+    """With a metadata store that is older than the ledger store, and a transaction of after its backup."""
+    urls = {name: f"sqlite:///{name}.db" for name in ("metadata", "ledger")}
+    (tmp_path / "txnframework.toml").write_text("".join(f'[{name}]\nurl = "{url}"\n' for name, url in urls.items()))
+    config: dict[str, object] = {name: {"url": f"sqlite:///{tmp_path}/{name}.db"} for name in urls}
+
+    async def prepare() -> None:
+        async with txnframework.open(config) as client:
+            await client.create_topic("orders")
+            await leave_open(client, b"one apple")
+
+    asyncio.run(prepare())
+    shutil.copy(tmp_path / "metadata.db", tmp_path / "metadata.bak")
+    with blocking.open(config) as client, client.transaction() as txn:
+        client.producer("orders").send(b"two apples", txn=txn)
+    shutil.copy(tmp_path / "metadata.bak", tmp_path / "metadata.db")
+    run_page(HOW_TO / "restore.md", {}, shows_all=True)

@@ -1,0 +1,26 @@
+"""What a long command shows while it works."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from txnframework.cli._restore import QUIET_MS, progress
+
+
+def shown(*, terminal: bool, at_ms: int) -> str:
+    """Return what is written when something is told so long after the beginning."""
+    written, now_ms = io.StringIO(), 5
+    with progress(Console(file=written, force_terminal=terminal), lambda: now_ms) as tell:
+        tell("begun")
+        now_ms += at_ms
+        tell("looking at [orders]")
+    return written.getvalue()
+
+
+def test_progress_is_shown_to_people_who_wait() -> None:
+    """Not before two seconds have passed, and never into a file."""
+    assert "looking at [orders]" in shown(terminal=True, at_ms=QUIET_MS)
+    assert shown(terminal=True, at_ms=QUIET_MS - 1) == ""
+    assert shown(terminal=False, at_ms=QUIET_MS) == ""
