@@ -78,8 +78,8 @@ def test_closing_goes_on_past_what_fails(memory: Stores, monkeypatch: pytest.Mon
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(memory.open())
             await client.create_topic("orders")
-            await (await client.producer("orders")).send(b"new")
-            (segment,) = client.host._segments.values()
+            sent = await (await client.producer("orders")).send(b"new")
+            segment = await client.host.segment(sent.segment)
             monkeypatch.setattr(segment.buffer, "close", fails)
             closing = stack.pop_all()
         with pytest.raises(Unavailable, match="the disk"):

@@ -9,6 +9,7 @@ import pytest
 
 from txnframework import Client, State
 from txnframework.errors import (
+    Closed,
     LedgerNotFound,
     OutcomeUnknown,
     TopicInUse,
@@ -304,6 +305,28 @@ def test_replies_are_lost(memory: Stores) -> None:
             assert await client.host.ledgers.list_names("segment://", "", 10) == ()
 
     memory.run(work())
+
+
+def test_nothing_stays_open_of_a_deleted_topic(stores: Stores) -> None:
+    """What a process keeps open does not grow with the topics that it has seen come and go."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            await client.subscribe("orders", "billing")
+            layout = await client.layout("orders")
+            segment = str(layout.name_of(0))
+            opened = await client.host.segment(segment)
+            subscribed = await client.host.subscription(str(layout.topic), "billing", segment)
+            await client.delete_topic("orders", force=True)
+            with pytest.raises(Closed):
+                await opened.buffer.recover()
+            with pytest.raises(Closed):
+                await subscribed.pending_acks.recover()
+            with pytest.raises(LedgerNotFound):
+                await client.host.subscription(str(layout.topic), "billing", segment)
+
+    stores.run(work())
 
 
 def test_a_segment_that_is_only_missing_is_not_taken_for_deleted(memory: Stores) -> None:

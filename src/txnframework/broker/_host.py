@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 
-from txnframework.broker._agreement.election import Election
 from txnframework.broker._compaction.compacting import Compacting
-from txnframework.broker._coordinating.coordinators import ServedCoordinator
+from txnframework.broker._coordinating.coordinators import Coordinators
 from txnframework.broker._coordinating.deadlines import Deadlines
 from txnframework.broker._coordinating.families import coordinators_by_family
 from txnframework.broker._coordinating.participants import HostParticipants
 from txnframework.broker._coordinating.sessions import Sessions
-from txnframework.broker._coordinating.shares import CoordinatorShare
 from txnframework.broker._coordinating.sweeps import Sweeps
 from txnframework.broker._dispatch.dispatches import Dispatches, Place
 from txnframework.broker._dispatch.parts import DispatchParts
@@ -21,28 +18,27 @@ from txnframework.broker._inspecting.backlog import Backlog
 from txnframework.broker._inspecting.hanging import Hanging
 from txnframework.broker._serving.belonging import check_belonging
 from txnframework.broker._serving.domains import DomainPlugins, NoPlugins
+from txnframework.broker._serving.kept import KeptOpen
 from txnframework.broker._serving.opening import Opening, open_stores
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
 from txnframework.broker._tasks.background import Background
-from txnframework.broker._tasks.once import OpenedOnce
 from txnframework.broker._topics.topics import Topics
 from txnframework.broker._upkeep.rounds import Upkeep
 from txnframework.broker._upkeep.trimming import Trimming
 from txnframework.config import Config, DomainSection, redact_url
 from txnframework.environment import Environment, SystemEnvironment
-from txnframework.errors import Closed, LedgerNotFound, TransactionDomainMismatch
+from txnframework.errors import Closed, TransactionDomainMismatch
 from txnframework.interfaces import (
     ILedgerStore,
     IMetadataStore,
     ITransactionCoordinator,
 )
-from txnframework.model.ids import LOG_FAMILY, LOG_FAMILY_BIT, TxnID
+from txnframework.model.ids import TxnID
 from txnframework.model.layout import from_record
 from txnframework.model.names import TopicName
 from txnframework.model.records import TopicRecord
 from txnframework.model.transactions import Transaction
 from txnframework.plugin import (
-    CoordinatorContext,
     DispatcherContext,
     PluginRegistry,
     load_plugins,
@@ -97,22 +93,21 @@ class Host:
         self.metadata = metadata
         self.ledgers = ledgers
         self._opening = Opening(config, registry, environment, metadata, ledgers, self._coordinator)
+        self._kept = KeptOpen(self._opening, self._keep_up)
         self.topics = Topics(metadata, ledgers, self.segment, self._coordinator_of, self._let_go_of)
         self.participants = HostParticipants(self.segment, self.subscription, self.topics.deleting.is_deleted)
-        self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
-        self.sweeps = Sweeps(
-            lambda: self._coordinators.values(), environment, config.transactions, self.sessions.abort_orphans
+        self._coordinators = Coordinators(
+            config, registry, environment, metadata, ledgers, self.participants, lambda: self.sweeps.wake()
         )
-        self.dispatches = Dispatches(metadata, self._dispatch_parts, self._abort_orphans_soon, config.subscriptions)
+        self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
+        self.sweeps = Sweeps(self._coordinators.values, environment, config.transactions, self.sessions.abort_orphans)
+        self.dispatches = Dispatches(metadata, self._dispatch_parts, config.subscriptions)
         self.upkeep = Upkeep(metadata, environment, config, self._tend)
-        self.backlog = Backlog(metadata, self._visit, config.subscriptions.read_entries_max)
-        self.compacting = Compacting(metadata, ledgers, self._visit, self._coordinator_of, environment)
+        self.backlog = Backlog(metadata, self._kept.visit, config.subscriptions.read_entries_max)
+        self.compacting = Compacting(metadata, ledgers, self._kept.visit, self._coordinator_of, environment)
         self.hanging = Hanging(self.coordinators, self.sessions, environment)
-        self._trimming = Trimming(metadata, self._visit, environment)
+        self._trimming = Trimming(metadata, self._kept.visit, environment)
         self._deadlines = Deadlines(environment, config.transactions.timers_max, self._abort_overdue)
-        self._coordinators: OpenedOnce[ServedCoordinator] = OpenedOnce()
-        self._segments: OpenedOnce[OpenSegment] = OpenedOnce()
-        self._subscriptions: OpenedOnce[SegmentSubscription] = OpenedOnce()
         self._background = Background(SETTLING_AT_ONCE_MAX, SETTLING_WAITING_MAX)
         self._closing: asyncio.Task[None] | None = None
         self._closed = False
@@ -156,17 +151,12 @@ class Host:
         :raises LedgerNotFound: it is not there.
         """
         self._require_open()
-        opened = await self._segments.get(name, lambda: self._open_segment(name))
-        if opened.name_may_return and await _is_gone(opened):
-            # Deleted, perhaps by another process, which may have made another topic of this name since.
-            await self._let_go(opened)
-            return await self._segments.get(name, lambda: self._open_segment(name))
-        return opened
+        return await self._kept.segment(name)
 
     async def subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
         """Return a subscription on one segment; whether it exists is told by ``cursor.load``."""
         self._require_open()
-        return await self._subscriptions.get(f"{segment} {name}", lambda: self._open_subscription(topic, name, segment))
+        return await self._kept.subscription(topic, name, segment)
 
     def abort_in_time(self, begun: Transaction) -> None:
         """Abort a transaction that began here at its deadline, unless ``settle_soon`` hears before that it ended."""
@@ -176,17 +166,12 @@ class Host:
         """Make the outcome of a transaction that has ended take effect, in the background; sweeps do what is missed."""
 
         async def settle() -> None:
-            for coordinator in self._coordinators_of(txn_id):
+            for coordinator in self._coordinators.of(txn_id):
                 await coordinator.settle(txn_id)
 
         self._deadlines.cancel(txn_id)
         if self._closing is None:
             self._background.start(settle)
-
-    def _abort_orphans_soon(self) -> None:
-        """Look for transactions whose process is gone without waiting for the next sweep: they hold messages here."""
-        if self._sweeps_now():
-            self._background.start(self.sweeps.sweep)
 
     async def close(self) -> None:
         """
@@ -210,16 +195,8 @@ class Host:
     async def _close_opened(self) -> None:
         self._closed = True
         async with AsyncExitStack() as last_first:
-            # What was opened upon something else is closed before it, and what is being opened is waited for so, too.
-            subscriptions = await self._subscriptions.drain()
-            segments = await self._segments.drain()
-            for served in await self._coordinators.drain():
-                last_first.push_async_callback(served.close)
-            for segment in segments:
-                last_first.push_async_callback(segment.ledger.close)
-                last_first.push_async_callback(segment.buffer.close)
-            for subscription in subscriptions:
-                last_first.push_async_callback(subscription.pending_acks.close)
+            last_first.push_async_callback(self._coordinators.close)
+            await self._kept.close()
 
     def _sweeps_now(self) -> bool:
         """Return whether this host looks after transactions and topics in the background: not while it closes."""
@@ -229,7 +206,7 @@ class Host:
 
     async def _coordinator(self, name: str) -> ITransactionCoordinator:
         self._require_open()
-        served = await self._coordinators.get(name, lambda: self._open_coordinator(name))
+        served = await self._coordinators.get(name)
         if self._sweeps_now():
             served.election.start()
             self.sessions.start()
@@ -238,52 +215,14 @@ class Host:
             self._deadlines.start()
         return served.coordinator
 
-    async def _open_coordinator(self, name: str) -> ServedCoordinator:
-        provider = self.registry.coordinator(name)
-        options = self.registry.decode_options(provider, self.config.coordinators.get(name, {}))
-        bounds = self.config.transactions
-        first = LOG_FAMILY_BIT if LOG_FAMILY in provider.families else 0
-        ids = tuple(range(first, first + bounds.coordinators))
-        share = CoordinatorShare(self.metadata, self.environment, name, ids, bounds.sweep)
-        context = CoordinatorContext(
-            self.metadata, self.ledgers, self.participants, self.environment, options, bounds, share
-        )
-        coordinator = await self.registry.open(provider, context)
-        return ServedCoordinator(
-            coordinator, share, Election(self.metadata, self.environment, f"sweep {name}", self.sweeps.wake)
-        )
-
-    def _coordinators_of(self, txn_id: TxnID) -> list[ITransactionCoordinator]:
-        """Return what is open of the coordinators that may have begun a transaction."""
-        opened = [served.coordinator for served in self._coordinators.values()]
-        return [one for one in opened if one.family == txn_id.family]
-
     async def _abort_overdue(self, txn_id: TxnID) -> None:
-        for coordinator in self._coordinators_of(txn_id):
+        for coordinator in self._coordinators.of(txn_id):
             await self.sessions.abort(coordinator, txn_id)
 
-    async def _open_segment(self, name: str) -> OpenSegment:
-        opened = await self._opening.segment(name)
+    def _keep_up(self) -> None:
+        """Begin with the rounds over all topics: without transactions there is no coordinator to begin them with."""
         if self._sweeps_now():
-            self.upkeep.start()  # where there are no transactions there is no coordinator to begin it with
-        return opened
-
-    async def _open_subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
-        return await self._opening.subscription(topic, name, await self.segment(segment))
-
-    @asynccontextmanager
-    async def _visit(self, name: str) -> AsyncIterator[OpenSegment]:
-        """Give a segment that is open, or open it for as long as it is looked at."""
-        opened = self._segments.opened(name)
-        if opened is not None:
-            yield opened
-            return
-        visited = await self._open_segment(name)
-        try:
-            yield visited
-        finally:
-            await visited.buffer.close()
-            await visited.ledger.close()
+            self.upkeep.start()
 
     async def _coordinator_of(self, name: str) -> ITransactionCoordinator | None:
         """Return the coordinator of a topic's or segment's transactions; None: it is served without."""
@@ -293,18 +232,7 @@ class Host:
     async def _let_go_of(self, name: str, upto_ledger_id: int | None) -> None:
         """Close a segment that was deleted, and remove what was compacted of it, up to one ledger."""
         await self.compacting.forget(name, upto_ledger_id)
-        opened = self._segments.opened(name)
-        if opened is None:
-            self._segments.forget(name)  # it may be being opened
-        elif not opened.name_may_return or await _is_gone(opened):
-            await self._let_go(opened)
-
-    async def _let_go(self, opened: OpenSegment) -> None:
-        """Close what is open of a segment that was deleted, unless somebody else does; whoever waits there is told."""
-        if self._segments.opened(opened.name) is opened:
-            self._segments.forget(opened.name)
-            await opened.buffer.close()
-            await opened.ledger.close()
+        await self._kept.let_go_of(name)
 
     async def _tend(self, topic: TopicName, record: TopicRecord) -> None:
         """Do what a topic needs from time to time."""
@@ -333,12 +261,3 @@ class Host:
     def _require_open(self) -> None:
         if self._closed:
             raise Closed("the host was closed")
-
-
-async def _is_gone(opened: OpenSegment) -> bool:
-    """Return whether a segment was deleted, also where another one has its name now."""
-    try:
-        await opened.ledger.tail()
-    except LedgerNotFound:
-        return True
-    return False

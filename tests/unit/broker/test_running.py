@@ -22,7 +22,7 @@ def test_a_thing_is_opened_once() -> None:
     """Concurrent callers share it; a failure is forgotten; a caller that gives up does not spoil it for others."""
 
     async def run() -> None:
-        things: OpenedOnce[int] = OpenedOnce()
+        things: OpenedOnce[str, int] = OpenedOnce()
         gate = asyncio.Event()
         opened = 0
 
@@ -52,7 +52,7 @@ def test_what_is_being_opened_is_given_up() -> None:
     """Whoever waits for it is told that it was closed, who was cancelled by others is cancelled, what is open comes."""
 
     async def run() -> None:
-        things: OpenedOnce[int] = OpenedOnce()
+        things: OpenedOnce[str, int] = OpenedOnce()
 
         async def open_it() -> int:
             return 1

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 from txnframework.errors import Closed
 
+K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class OpenedOnce(Generic[V]):
+class OpenedOnce(Generic[K, V]):
     """
     Things by name, each opened on first use and kept until ``drain``.
 
@@ -20,10 +21,10 @@ class OpenedOnce(Generic[V]):
     """
 
     def __init__(self) -> None:
-        self._opening: dict[str, asyncio.Task[V]] = {}
+        self._opening: dict[K, asyncio.Task[V]] = {}
         self._given_up: frozenset[asyncio.Task[V]] = frozenset()
 
-    async def get(self, name: str, open_it: Callable[[], Awaitable[V]]) -> V:
+    async def get(self, name: K, open_it: Callable[[], Awaitable[V]]) -> V:
         """
         Return the thing called ``name``; ``open_it`` is called if nobody did before.
 
@@ -42,18 +43,22 @@ class OpenedOnce(Generic[V]):
                 raise Closed(f"{name} was closed while it was being opened") from error
             raise
 
-    def opened(self, name: str) -> V | None:
+    def opened(self, name: K) -> V | None:
         """Return the thing called ``name`` if it is open by now."""
         task = self._opening.get(name)
         if task is None or not task.done() or task.cancelled() or task.exception() is not None:
             return None
         return task.result()
 
+    def names(self) -> tuple[K, ...]:
+        """Return the names of everything that is open or being opened."""
+        return tuple(self._opening)
+
     def values(self) -> tuple[V, ...]:
         """Return everything that is open by now."""
         return tuple(value for name in self._opening if (value := self.opened(name)) is not None)
 
-    def forget(self, name: str) -> None:
+    def forget(self, name: K) -> None:
         """Open the thing called ``name`` anew when it is asked for next."""
         self._opening.pop(name, None)
 
@@ -71,7 +76,7 @@ class OpenedOnce(Generic[V]):
         results = await asyncio.gather(*tasks, return_exceptions=True)
         return tuple(result for result in reversed(results) if not isinstance(result, BaseException))
 
-    def _forget_failed(self, name: str, task: asyncio.Task[V]) -> None:
+    def _forget_failed(self, name: K, task: asyncio.Task[V]) -> None:
         # Looking at the exception also keeps asyncio from reporting it when every caller was cancelled.
         if (task.cancelled() or task.exception() is not None) and self._opening.get(name) is task:
             del self._opening[name]
