@@ -335,20 +335,3 @@ def test_two_clients_see_each_other(stores: Stores) -> None:
             await consumer.close()
 
     stores.run(work())
-
-
-def test_what_settles_while_a_client_closes_begins_no_sweeps(memory: Stores) -> None:
-    """Closing waits for settling, which may open segments and their coordinator; nothing goes on after it."""
-
-    async def work() -> None:
-        async with memory.open() as owner, memory.open() as other:
-            await owner.create_topic("orders")
-            async with owner.transaction(outlives_client=True) as txn, await owner.producer("orders") as producer:
-                await producer.send(b"1", txn=txn)
-                await other.commit(txn.id)
-                await other.host.close()
-                host = other.host
-                assert not any(one._work.started for one in (host.sweeps, host.upkeep, host._deadlines))
-            assert await memory.read(owner, "orders") == [b"1"]
-
-    memory.run(work())

@@ -136,6 +136,27 @@ def test_the_last_batches_of_a_pipeline_stay(stores: Stores) -> None:
     stores.run(work())
 
 
+def test_who_does_upkeep_by_hand_leaves_the_next_turn_to_others(memory: Stores) -> None:
+    """A process that lives on, and has no rounds of its own, does not keep the others from theirs."""
+
+    async def work() -> None:
+        rule = {"time_ms": 0, "ledger_age_ms": 1, "interval_ms": 10_000_000}
+        clock = memory.environment = VirtualEnvironment()
+        async with (
+            memory.open(retention=rule, transactions={"sweep": False}) as once,
+            memory.open(retention=rule) as other,
+        ):
+            await other.create_topic("orders")
+            await once.upkeep()
+            async with await other.producer("orders") as producer:
+                await producer.send(b"1")
+                await clock.advance(10)
+                await other.upkeep()
+            assert await memory.read(other, "orders") == []
+
+    memory.run(work())
+
+
 def test_a_backlog_that_is_too_old_is_lost_by_an_explicit_rule_only(memory: Stores) -> None:
     """The open ledger is closed when it is old, so that its messages go too; the namespace's own rule counts."""
 

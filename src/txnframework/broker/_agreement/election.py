@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from txnframework.broker._agreement.leases import until_free
+from txnframework.broker._tasks.ongoing import Ongoing
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
 from txnframework.interfaces import IMetadataStore
@@ -28,19 +28,16 @@ class Election:
         self._environment = environment
         self._name = name
         self._elected = elected
-        self._task: asyncio.Task[None] | None = None
+        self._work = Ongoing(self._run)
 
     def start(self) -> None:
         """Stand from now on; once is enough."""
-        if self._task is None:
-            self._task = asyncio.ensure_future(self._run())
+        self._work.start()
 
     async def stop(self) -> None:
         """Stand no more; the lease is free when the store is closed, if not before."""
         self.won = False
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._work.stop()
 
     async def _run(self) -> None:
         while True:

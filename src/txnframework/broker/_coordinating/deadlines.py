@@ -6,6 +6,7 @@ import asyncio
 import heapq
 from collections.abc import Awaitable, Callable
 
+from txnframework.broker._tasks.ongoing import Ongoing
 from txnframework.broker._tasks.waiting import first_of
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
@@ -31,7 +32,7 @@ class Deadlines:
         self._due_ms: dict[TxnID, int] = {}
         self._queue: list[tuple[int, TxnID]] = []
         self._sooner = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._work = Ongoing(self._run)
 
     def __len__(self) -> int:
         return len(self._due_ms)
@@ -53,15 +54,11 @@ class Deadlines:
 
     def start(self) -> None:
         """Begin; once is enough."""
-        if self._task is None:
-            self._task = asyncio.ensure_future(self._run())
+        self._work.start()
 
     async def stop(self) -> None:
         """Stop; an abort under way is given up, which is safe at any point."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._work.stop()
 
     async def _run(self) -> None:
         while True:

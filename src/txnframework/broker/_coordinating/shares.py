@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from zope.interface import implementer
 
 from txnframework.broker._agreement.leases import held_leases
+from txnframework.broker._tasks.ongoing import Ongoing
 from txnframework.broker._tasks.waiting import first_of
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
@@ -57,15 +58,14 @@ class CoordinatorShare:
         self._asked: set[int] = set()  # the reply was lost, perhaps: it may be held
         self._looked = asyncio.Event()
         self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._work = Ongoing(self._run)
         self._takes_part = takes_part
         self._is_stopped = False
 
     async def held(self) -> frozenset[int]:
         """Return the ids that this host holds now, taking part from the first call on."""
         if self._takes_part:
-            if self._task is None:
-                self._task = asyncio.ensure_future(self._run())
+            self._work.start()
             await self._looked.wait()
         return frozenset(self._held)
 
@@ -81,9 +81,7 @@ class CoordinatorShare:
     async def stop(self) -> None:
         """Take no part any more; what is held is free when the store is closed."""
         self._takes_part, self._is_stopped = False, True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._work.stop()
         self._tell()
 
     async def _run(self) -> None:

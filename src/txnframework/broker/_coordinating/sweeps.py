@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from txnframework.broker._coordinating.coordinators import ServedCoordinator
+from txnframework.broker._tasks.ongoing import Ongoing
 from txnframework.broker._tasks.waiting import first_of
 from txnframework.config import TransactionsSection
 from txnframework.environment import Environment
@@ -41,12 +42,11 @@ class Sweeps:
         self._orphans = orphans
         self._next_ms: int | None = None
         self._sooner = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._work = Ongoing(self._run)
 
     def start(self) -> None:
         """Begin; once is enough."""
-        if self._task is None:
-            self._task = asyncio.ensure_future(self._run())
+        self._work.start()
 
     def wake(self) -> None:
         """There may be something to do now."""
@@ -55,10 +55,7 @@ class Sweeps:
 
     async def stop(self) -> None:
         """Stop; a sweep under way is given up, which is safe at any point."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._work.stop()
 
     async def sweep(self) -> None:
         """Sweep once, elected or not."""

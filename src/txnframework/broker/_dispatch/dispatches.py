@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from txnframework.broker._dispatch.dispatching import SegmentDispatch
 from txnframework.broker._dispatch.parts import DispatchParts, Joining, Listener
 from txnframework.broker._dispatch.redeliveries import RememberedRedeliveries
 from txnframework.broker._serving.segments import dispatching_lease
+from txnframework.broker._tasks.turns import Turns
 from txnframework.config import SubscriptionsSection
 from txnframework.errors import Closed, Conflict, LeaseHeld, SubscriptionOwnedElsewhere, TxnFrameworkError
 from txnframework.interfaces import IMetadataStore
@@ -37,27 +37,20 @@ class Attached:
 
 
 class Dispatches:
-    """
-    Opens a dispatch, and takes its lease, for the first consumer; closes it after the last.
-
-    ``found_pending`` is called when one begins where open transactions hold messages: their process may be the one
-    that it takes over from, and gone.
-    """
+    """Opens a dispatch, and takes its lease, for the first consumer; closes it after the last."""
 
     def __init__(
         self,
         store: IMetadataStore,
         parts: Callable[[Place], Awaitable[DispatchParts]],
-        found_pending: Callable[[], None],
         bounds: SubscriptionsSection,
     ) -> None:
         self._store = store
         self._parts = parts
-        self._found_pending = found_pending
         self._remembered = RememberedRedeliveries(bounds.redelivery_counts_max)
         self._open: dict[tuple[str, str], SegmentDispatch] = {}
         # One change at a time for each of them: a consumer must not attach to what the last one is just closing.
-        self._changing: dict[tuple[str, str], asyncio.Lock] = {}
+        self._changing: Turns[tuple[str, str]] = Turns()
         self._closed = False
 
     async def attach(self, place: Place, joining: Joining, listener: Listener) -> Attached:
@@ -71,7 +64,7 @@ class Dispatches:
         :raises UnknownPlugin: no installed plugin knows the subscription type.
         """
         key = (place.segment, place.subscription)
-        async with self._changing.setdefault(key, asyncio.Lock()):
+        async with self._changing.turn(key):
             if self._closed:
                 raise Closed("the host was closed")
             dispatch = self._open.get(key)
@@ -95,7 +88,7 @@ class Dispatches:
     async def detach(self, attached: Attached, unseen: frozenset[Position]) -> None:
         """Take a consumer away; what it did not acknowledge goes to others, ``unseen`` as if never delivered."""
         key = (attached.place.segment, attached.place.subscription)
-        async with self._changing.setdefault(key, asyncio.Lock()):
+        async with self._changing.turn(key):
             try:
                 await attached.dispatch.detach(attached.consumer_id, unseen)
             finally:
@@ -106,7 +99,7 @@ class Dispatches:
         """Close every dispatch; consumers are told."""
         self._closed = True
         for key, dispatch in tuple(self._open.items()):
-            async with self._changing.setdefault(key, asyncio.Lock()):
+            async with self._changing.turn(key):
                 await self._close(key, dispatch)
 
     async def _begin(self, place: Place) -> SegmentDispatch:
@@ -126,8 +119,6 @@ class Dispatches:
             self._remembered.keep(key, earlier)
             await dispatch.close()
             raise
-        if dispatch.has_pending_acks:
-            self._found_pending()
         return dispatch
 
     async def _close(self, key: tuple[str, str], dispatch: SegmentDispatch) -> None:

@@ -93,11 +93,6 @@ class SegmentDispatch:
         await self._lease.release()
 
     @property
-    def has_pending_acks(self) -> bool:
-        """Whether open transactions held messages when the stores were looked at last."""
-        return bool(self._open_acks)
-
-    @property
     def redeliveries(self) -> Redeliveries:
         """How often what is not done was delivered, for the dispatch that comes after this one."""
         return Redeliveries(self.incarnation, self._deliveries.redeliveries())

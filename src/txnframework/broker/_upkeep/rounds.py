@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
+from txnframework.broker._tasks.ongoing import Ongoing
 from txnframework.broker._upkeep.retention import keeps_everything
 from txnframework.config import Config
 from txnframework.environment import Environment
 from txnframework.errors import LeaseHeld, TxnFrameworkError
-from txnframework.interfaces import IMetadataStore
+from txnframework.interfaces import ILease, IMetadataStore
 from txnframework.model import paths, records
 from txnframework.model.metadata import KeyRange, Record
 from txnframework.model.names import TOPIC_DOMAINS, TopicName
@@ -40,19 +42,16 @@ class Upkeep:
         self._lease = "upkeep" if all(map(keeps_everything, rules)) else "upkeep with trimming"
         self._tend = tend
         self._left: list[KeyRange] = []
-        self._task: asyncio.Task[None] | None = None
+        self._held: ILease | None = None
+        self._work = Ongoing(self._run)
 
     def start(self) -> None:
         """Begin; once is enough."""
-        if self._task is None:
-            self._task = asyncio.ensure_future(self._run())
+        self._work.start()
 
     async def stop(self) -> None:
         """Stop; a round under way is given up, which is safe at any point."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        await self._work.stop()
 
     async def round(self) -> None:
         """
@@ -62,8 +61,9 @@ class Upkeep:
         its own; any other exception is a defect, and the loop's exception handler is told.
         """
         try:
-            # Ends with the session: the process that has it does every round.
-            await self._store.acquire_lease(self._lease, self._store.session)
+            # Asked for again in each round, by whoever has it, too. An ``Election`` would come too late for a process
+            # that does its rounds by hand and is gone.
+            self._held = await self._store.acquire_lease(self._lease, self._store.session)
         except LeaseHeld:
             return
         self._left = self._left or [paths.topics_range(domain=domain) for domain in TOPIC_DOMAINS]
@@ -80,6 +80,11 @@ class Upkeep:
         await self.round()
         while self._left:
             await self.round()
+        if self._held is not None and not self._work.started:
+            # This process may live long and never do it again: others are to have their turn.
+            with suppress(TxnFrameworkError):  # otherwise it ends with the session
+                await self._held.release()
+            self._held = None
 
     async def _try(self, record: Record) -> int:
         """Tend one topic; return how many segments it has."""

@@ -1,0 +1,54 @@
+"""Turns: one at a time for each thing, in order, and nothing kept of things that nobody works on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from txnframework.broker._tasks.turns import Turns
+from txnframework.testing.clock import run_ready
+
+
+def test_one_at_a_time_for_each_thing() -> None:
+    """Who comes second to a thing waits for the first; other things do not; nothing is kept when all are through."""
+
+    async def run() -> None:
+        turns: Turns[str] = Turns()
+        order: list[str] = []
+        gates = {"a": asyncio.Event(), "b": asyncio.Event()}
+
+        async def work(key: str, name: str) -> None:
+            async with turns.turn(key):
+                order.append(f"{name} begins")
+                await gates[key].wait()
+                order.append(f"{name} ends")
+
+        tasks = [asyncio.ensure_future(work(key, name)) for key, name in zip("aaab", "1234", strict=True)]
+        await run_ready()
+        assert order == ["1 begins", "4 begins"]
+        tasks[1].cancel()  # who gives up waiting takes nobody's turn
+        gates["a"].set()
+        await asyncio.gather(tasks[0], tasks[2])
+        assert order == ["1 begins", "4 begins", "1 ends", "3 begins", "3 ends"]
+        assert len(turns) == 1
+        gates["b"].set()
+        await tasks[3]
+        assert not len(turns)
+
+    asyncio.run(run())
+
+
+def test_a_failure_ends_a_turn() -> None:
+    """What fails keeps nobody from the next turn, and leaves nothing behind."""
+
+    async def run() -> None:
+        turns: Turns[str] = Turns()
+        with pytest.raises(ValueError, match="mine"):
+            async with turns.turn("a"):
+                raise ValueError("mine")
+        assert not len(turns)
+        async with turns.turn("a"):
+            assert len(turns) == 1
+
+    asyncio.run(run())
