@@ -22,9 +22,13 @@ def test_stores_of_different_identities(registry: PluginRegistry) -> None:
         ledger = "memory://belonging-ledger"
         async with txnframework.open(_config("memory://belonging-one", ledger), registry=registry):
             pass
-        with pytest.raises(StoreMismatch):
+        with pytest.raises(StoreMismatch) as refused:
             async with txnframework.open(_config("memory://belonging-two", ledger), registry=registry):
                 pass
+        for named in ("belonging-two", "belonging-ledger"):
+            assert named in str(refused.value)
+        async with txnframework.open(_config("memory://belonging-one", ledger), registry=registry):
+            pass  # nothing was changed by that
 
     asyncio.run(work())
 

@@ -256,6 +256,26 @@ def test_a_damaged_entry_is_named_and_not_passed_over(cli: Any, tmp_path: Path, 
     assert "three" not in refused.out
 
 
+@pytest.mark.parametrize("reading", [(), ("--subscription", "billing")])
+def test_an_entry_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path, reading: tuple[str, ...]) -> None:
+    """It is named, with its format and what to do; nothing behind it is taken for the next, and nothing is lost."""
+    cli("topic", "create", "orders")
+    for message in ("one", "two"):
+        cli("topic", "produce", "orders", message)
+    put_version = (
+        "UPDATE entries SET data = CAST(substr(data, 1, 4) || x'{}' || substr(data, 7) AS BLOB) WHERE place = "
+        + str(1 << 32)
+    )
+    version = sqlite3.connect(tmp_path / "txn.db").execute("SELECT hex(substr(data, 5, 2)) FROM entries").fetchone()[0]
+    change(tmp_path / "txn.db", put_version.format("0700"))
+    refused = cli("topic", "consume", "orders", *reading)
+    segment = "segment://public/default/orders/0000-ffff-0"
+    one_sentence(refused, f"entry 1:0 of {segment}", "format version 7", "open it with the one that wrote it")
+    assert refused.out == ""
+    change(tmp_path / "txn.db", put_version.format(version))
+    assert cli("topic", "consume", "orders", *reading).out == "one\ntwo\n"
+
+
 def test_a_ledger_of_another_store_is_refused(cli: Any, tmp_path: Path) -> None:
     """Both are named, and neither is changed."""
     cli("topic", "create", "orders")

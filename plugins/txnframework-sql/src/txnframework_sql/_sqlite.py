@@ -123,13 +123,13 @@ class SqliteDatabase(Database):
     def begin_write(self) -> None:
         """Take the one write lock of the file, waiting for other processes as long as ``lock_timeout_ms``."""
         now = time.monotonic()
-        deadline = now + self._lock_timeout_s
+        deadline_s = now + self._lock_timeout_s
         if _sleep_until(lambda: self._turn.is_free() and self._succeeds("BEGIN IMMEDIATE"), now + _PATIENCE_S):
             return
         try:
             # Without the turn in time it is tried all the same: whoever has it may have been stopped.
-            _sleep_until(self._turn.take, min(deadline, time.monotonic() + _TURN_MAX_S))
-            self._when_unlocked("BEGIN IMMEDIATE", deadline)
+            _sleep_until(self._turn.take, min(deadline_s, time.monotonic() + _TURN_MAX_S))
+            self._when_unlocked("BEGIN IMMEDIATE", deadline_s)
         finally:
             self._turn.give()
 
@@ -183,10 +183,10 @@ class SqliteDatabase(Database):
         (value,) = self._driver.execute(text).fetchone()
         return value
 
-    def _when_unlocked(self, text: str, deadline: float | None = None) -> None:
+    def _when_unlocked(self, text: str, deadline_s: float | None = None) -> None:
         """Execute as soon as no other connection is in the way, or let the driver's error out after the timeout."""
-        until = time.monotonic() + self._lock_timeout_s if deadline is None else deadline
-        if not _sleep_until(lambda: self._succeeds(text), until):
+        until_s = time.monotonic() + self._lock_timeout_s if deadline_s is None else deadline_s
+        if not _sleep_until(lambda: self._succeeds(text), until_s):
             self._driver.execute(text).fetchall()
 
     def _succeeds(self, text: str) -> bool:
@@ -200,11 +200,11 @@ class SqliteDatabase(Database):
         return True
 
 
-def _sleep_until(is_done: Callable[[], bool], deadline: float) -> bool:
+def _sleep_until(is_done: Callable[[], bool], deadline_s: float) -> bool:
     """Ask again and again, at least once, until it is done; False: it was not by the deadline."""
     wait_s = _FIRST_WAIT_S
     while not is_done():
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline_s:
             return False
         time.sleep(wait_s)
         wait_s = min(wait_s * 2, _LONGEST_WAIT_S)

@@ -10,8 +10,9 @@ from txnframework.broker._serving.domains import DomainPlugins, NoPlugins, plugi
 from txnframework.broker._serving.plain_buffer import PlainBuffer
 from txnframework.broker._serving.plain_pending_acks import PlainPendingAcks
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
-from txnframework.config import Config, store_name
+from txnframework.config import Config, redact_url, store_name
 from txnframework.environment import Environment
+from txnframework.errors import StoreMismatch
 from txnframework.interfaces import (
     ILedgerStore,
     IManagedLedger,
@@ -127,6 +128,12 @@ async def open_stores(
     metadata = await _open_metadata(config, registry, environment)
     try:
         ledgers = await _open_ledgers(config, registry, environment, None if as_they_are else metadata.identity)
+    except StoreMismatch as error:
+        await metadata.close()
+        raise StoreMismatch(
+            f"{error.reason}; metadata.url is {redact_url(config.metadata.url)} and ledger.url is "
+            f"{redact_url(config.ledger.url)}: name the two that were made together"
+        ) from error
     except BaseException:
         await metadata.close()
         raise

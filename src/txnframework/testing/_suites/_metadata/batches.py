@@ -108,16 +108,16 @@ class BatchRules(MetadataStoreRules):
         async with self.data.open() as one, self.data.open() as two:
             writer, decider = atomic(one), atomic(two)
 
-            async def write(version: int, prefix: Key, delay: int) -> bool:
-                await turns(delay)
+            async def write(version: int, prefix: Key, turns_before: int) -> bool:
+                await turns(turns_before)
                 try:
                     await writer.apply(Batch((Check(header, version),), (PutSequential(prefix, b""),)))
                 except VersionMismatch:
                     return False
                 return True
 
-            async def decide(version: int, prefix: Key, delay: int) -> int:
-                await turns(delay)
+            async def decide(version: int, prefix: Key, turns_before: int) -> int:
+                await turns(turns_before)
                 await decider.put(Put(header, b"ended", version))
                 return len(await scan_all(decider, KeyRange(f"{prefix.path}/", f"{prefix.path}0", PARTITION)))
 
