@@ -1,0 +1,42 @@
+"""Opening a client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from txnframework.broker import open_host
+from txnframework.client._client import Client
+from txnframework.config import Config, check_config, load_config
+from txnframework.environment import Environment
+from txnframework.plugin import PluginRegistry, load_plugins
+
+ConfigSource = Config | Path | str | Mapping[str, object] | None
+
+
+@asynccontextmanager
+async def open(
+    config: ConfigSource = None,
+    *,
+    registry: PluginRegistry | None = None,
+    environment: Environment | None = None,
+) -> AsyncIterator[Client]:
+    """
+    Open a client: ``async with txnframework.open(...) as client``.
+
+    :param config: the path of a TOML file, a table as such a file holds, what ``load_config`` returned, or nothing
+        (one SQLite database in ``./txnframework-data``).
+    :param registry: the plugins to use; default: those that are installed.
+    :param environment: time and randomness; default: the real ones.
+    :raises ConfigurationError: the configuration does not fit what is installed.
+    :raises StoreMismatch: its two stores do not belong together.
+    """
+    loaded = config if isinstance(config, Config) else load_config(config)
+    plugins = registry or load_plugins()
+    check_config(loaded, plugins, str(config) if isinstance(config, Path | str) else None)
+    host = await open_host(loaded, plugins, environment)
+    try:
+        yield Client(host)
+    finally:
+        await host.close()

@@ -1,0 +1,91 @@
+"""Subscriptions as whole things: making, moving, measuring and giving them up, whoever consumes from them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from txnframework.broker import Lag, Start, ack_status
+from txnframework.client._calls import Calls, check_subscription
+from txnframework.client._messages import Message, MessageID, received
+from txnframework.client._seeking import sought
+from txnframework.errors import InvalidInput
+from txnframework.model.acks import AckStatus
+from txnframework.model.names import topic_of
+
+
+class SubscriptionCalls(Calls):
+    """What a client can be asked of subscriptions, without taking part in them."""
+
+    async def subscribe(self, topic: str, subscription: str, *, start: Start = "latest") -> None:
+        """
+        Make a subscription without joining it; one that is there stays as it is.
+
+        :param start: as for ``consumer``.
+        :raises TopicNotFound: there is no such topic.
+        """
+        named = self._topic(topic)
+        check_subscription(subscription, start)
+        await self._retrying.run(lambda: self.host.topics.subscribe(named, subscription, start))
+
+    async def unsubscribe(self, topic: str, subscription: str) -> None:
+        """
+        Give a subscription up, with everything that it acknowledged.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        """
+        named = self._topic(topic)
+        await self._retrying.run(lambda: self.host.topics.unsubscribe(named, subscription))
+
+    async def seek(self, topic: str, subscription: str, to: MessageID | int | Start) -> None:
+        """
+        Move a subscription, whoever consumes from it, as ``Consumer.seek`` does.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        :raises TopicNotFound: there is no such topic.
+        """
+        layout = await self.host.topics.finish_changes(self._topic(topic))
+        segments = tuple(str(layout.name_of(segment.id)) for segment in layout.in_order())
+        for segment, position in (await sought(self.host, (layout,), segments, to)).items():
+            if segment not in segments:
+                raise InvalidInput(f"{segment} is not a segment of {layout.topic}")
+            subscribed = await self.host.subscription(str(layout.topic), subscription, segment)
+            await self._retrying.run(partial(subscribed.cursor.seek, position))
+
+    async def lag(self, topic: str, subscription: str) -> Lag:
+        """
+        Return how many messages a subscription may read and has not acknowledged, by segment, without reading them.
+
+        Messages of open transactions are not counted; those of aborted ones may be, and ``exact`` is then False.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        :raises TopicNotFound: there is no such topic.
+        """
+        layout = await self.host.topics.layout(self._topic(topic))
+        return await self._retrying.run(lambda: self.host.backlog.lag(layout, subscription))
+
+    async def peek(self, topic: str, subscription: str, messages_max: int = 1) -> tuple[Message, ...]:
+        """
+        Return the first messages that a subscription has not acknowledged, without delivering them.
+
+        Segments come after those that they descend from, each in its order. What an open transaction has acknowledged
+        is shown, since it may come back; what one wrote, or an aborted one, is not.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        :raises TopicNotFound: there is no such topic.
+        """
+        if messages_max < 1:
+            raise InvalidInput(f"messages_max is {messages_max}, and has to be at least 1")
+        name = self._topic(topic)
+        layout = await self.host.topics.layout(name)
+        peeked = await self._retrying.run(lambda: self.host.backlog.peek(layout, subscription, messages_max))
+        return tuple(received(str(name), one.segment, one.held, 0, one.incarnation) for one in peeked)
+
+    async def ack_status(self, subscription: str, message: MessageID) -> AckStatus:
+        """
+        Return what became of a message for a subscription: done, held by which open transaction, or neither.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        """
+        topic = str(topic_of(message.segment))
+        subscribed = await self.host.subscription(topic, subscription, message.segment)
+        return await self._retrying.run(lambda: ack_status(subscribed, message.position))

@@ -1,0 +1,119 @@
+"""Transactions: making and joining them, and ending them by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from txnframework.broker import HangingTransaction
+from txnframework.client._calls import Calls
+from txnframework.client._transaction import JoinedTransaction, Transaction
+from txnframework.errors import InvalidInput
+from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
+from txnframework.model.transactions import Action, End, State
+
+
+class TransactionCalls(Calls):
+    """What a client can be asked of transactions."""
+
+    def transaction(
+        self, *, timeout_ms: int | None = None, principal: str = "", outlives_client: bool = False
+    ) -> Transaction:
+        """
+        Make a transaction; it begins on entering ``async with``.
+
+        :param timeout_ms: it is aborted after this, unless it ended before; default ``transactions.timeout_ms``.
+        :param principal: who alone may add to it and end it; default: whoever knows its id.
+        :param outlives_client: leave it open when this client is closed or its process dies, until its timeout, for
+            ``Client.commit`` or ``Client.abort`` by its id; otherwise it is aborted as soon as that is noticed.
+        """
+        bounds = self.host.config.transactions
+        timeout = bounds.timeout_ms if timeout_ms is None else timeout_ms
+        if not 1 <= timeout <= bounds.timeout_ms_max:
+            raise InvalidInput(f"a timeout of {timeout} ms is not between 1 and {bounds.timeout_ms_max}")
+        return Transaction(self.host, self._retrying, timeout, principal, outlives_client)
+
+    def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:
+        """
+        Take part in another process's transaction under a random branch; ending it is left to that process.
+
+        :param txn_id: its id, or ``str`` of it, as it travels between processes.
+        :param principal: the one that it was begun with; with another one sends and acknowledgments are refused.
+        """
+        joined = parse_txn_id(txn_id)
+        number = self.host.environment.random_bits(BRANCH_BITS) or 1
+        return JoinedTransaction(Branch(joined, number), principal)
+
+    async def outcome(self, txn_id: TxnID | str) -> State:
+        """
+        Return OPEN, COMMITTED or ABORTED.
+
+        :raises TransactionNotFound: it never began, or ended longer ago than outcomes are kept.
+        :raises TransactionDomainMismatch: no plugin of its family is installed, as for everything that takes an id.
+        """
+        asked = parse_txn_id(txn_id)
+        coordinator = await self.host.coordinator_for(asked)
+        return (await self._retrying.run(lambda: coordinator.describe(asked))).state
+
+    async def commit(
+        self, txn_id: TxnID | str, branches: Iterable[int] = (), *, principal: str = "", operator: bool = False
+    ) -> None:
+        """
+        Commit a transaction by its id, its branch 0 and ``branches`` counting: after a restart, or for an operator.
+
+        Only whoever knows that everything was confirmed may do so. Raises as ``Transaction.commit`` does.
+
+        :param operator: whoever owns it; for a tool that has asked who its user is.
+        :raises NotTransactionOwner: it belongs to another principal; nothing was changed.
+        """
+        await self._end(End(parse_txn_id(txn_id), Action.COMMIT, principal, frozenset({0, *branches}), operator))
+
+    async def abort(self, txn_id: TxnID | str, *, principal: str = "", operator: bool = False) -> None:
+        """Abort a transaction by its id; raises as ``Transaction.abort`` does, and takes who ends it as ``commit``."""
+        await self._end(End(parse_txn_id(txn_id), Action.ABORT, principal, operator=operator))
+
+    async def settle(self, txn_id: TxnID | str) -> int:
+        """
+        Make the outcome of a transaction that has ended take effect everywhere, instead of leaving it to the sweeps.
+
+        Returns how many operations are left: they could not be settled now, and the sweeps try them again.
+
+        :raises InvalidTransactionState: it is open.
+        :raises TransactionNotFound: it never began, or ended longer ago than outcomes are kept.
+        """
+        ended = parse_txn_id(txn_id)
+        coordinator = await self.host.coordinator_for(ended)
+        await self._retrying.run(lambda: coordinator.describe(ended))
+        return (await self._retrying.run(lambda: coordinator.settle(ended))).left
+
+    async def find_hanging(
+        self, age_ms_min: int = 60_000, *, after: HangingTransaction | None = None, transactions_max: int = 100
+    ) -> tuple[HangingTransaction, ...]:
+        """
+        Return transactions that somebody should look at: nothing is changed.
+
+        Those that have been open for so long, with whether the process that began them is alive; and those that ended
+        so long ago and have not taken effect everywhere, with where that is: nobody sweeps, or a participant cannot be
+        settled. Of each family the open ones first, the one that is due first at the top.
+
+        :param after: the last one of the page before; fewer than ``transactions_max`` are the last page.
+        """
+        if age_ms_min < 0 or transactions_max < 1:
+            raise InvalidInput("age_ms_min has to be at least 0, and transactions_max at least 1")
+        return await self._retrying.run(lambda: self.host.hanging.find(age_ms_min, after, transactions_max))
+
+    async def _end(self, end: End) -> None:
+        coordinator = await self.host.coordinator_for(end.txn_id)
+        await self._retrying.run(lambda: coordinator.end(end))
+        self.host.settle_soon(end.txn_id)
+
+
+def parse_txn_id(given: TxnID | str) -> TxnID:
+    """
+    Return the id that was given as such, or as the text that ``str`` makes of it.
+
+    :raises InvalidInput: it is not such a text.
+    """
+    try:
+        return TxnID.parse(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise InvalidInput(str(error)) from error
