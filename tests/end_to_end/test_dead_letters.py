@@ -11,7 +11,9 @@ import pytest
 from txnframework import AckState, Client, Consumer, DeadLetter, Message, Producer
 from txnframework.broker import Host
 from txnframework.client._dead_letters import DeadLetters
+from txnframework.client._outgoing import size_of
 from txnframework.errors import InvalidInput, OutcomeUnknown
+from txnframework.model.entries import EntryMessage
 from txnframework.model.names import TopicName
 from txnframework.testing.clock import run_ready
 
@@ -273,6 +275,31 @@ def test_an_unknown_outcome_is_not_moved_twice(memory: Stores, monkeypatch: pyte
     memory.run(work())
 
 
+def test_a_message_that_has_no_room_for_more_headers(memory: Stores) -> None:
+    """It is moved all the same, with as much of where it comes from as fits; the consumer goes on."""
+
+    async def work() -> None:
+        bytes_max = 2_000
+        async with memory.open(client={"message_bytes_max": bytes_max, "entry_bytes_max": bytes_max}) as client:
+            producer = await prepared(client)
+            empty = size_of(EntryMessage(None, b"", (), 0, 0))
+            rule = DeadLetter(redeliveries_max=0)
+            async with await client.consumer("orders", "billing", dead_letter=rule) as consumer:
+                for room in (0, 30, 120):
+                    await producer.send(b"x" * (bytes_max - empty - room))
+                    await consumer.nack(await consumer.receive(timeout_ms=10_000))
+                await _until_there(client, consumer, letters=3)
+                await producer.send(b"good")
+                assert await memory.receive(consumer, 1) == [b"good"]
+        async with memory.open() as client:
+            headers = [set(dict(letter.headers)) for letter in await letters(client)]
+            assert headers[0] == set()
+            assert headers[1] == {"dead-letter-position"}
+            assert {"dead-letter-segment", "dead-letter-position"} <= headers[2] < {"dead-letter-topic"} | headers[2]
+
+    memory.run(work())
+
+
 def test_rules_that_cannot_be(memory: Stores) -> None:
     """They are refused when the consumer is made, before anything is."""
 
@@ -302,15 +329,18 @@ async def _receive_while(consumer: Consumer, work: Awaitable[T]) -> T:
         await asyncio.gather(receiving, return_exceptions=True)
 
 
-async def _until_there(client: Client, consumer: Consumer, topic: str = LETTERS) -> None:
-    """Return when a letter stands in the dead-letter topic."""
+async def _until_there(client: Client, consumer: Consumer, topic: str = LETTERS, letters: int = 1) -> None:
+    """Return when so many letters stand in the dead-letter topic."""
     await client.create_topic(topic, exist_ok=True)
 
     async def first() -> list[bytes]:
+        found: list[bytes] = []
         async with await client.reader(topic, follow=True) as reader:
             async for message in reader:
-                return [message.value]
-        return []
+                found.append(message.value)
+                if len(found) == letters:
+                    break
+        return found
 
     await _receive_while(consumer, first())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,9 +11,11 @@ from txnframework import Client
 from txnframework.errors import (
     ConsumerBusy,
     LeaseLost,
+    OutcomeUnknown,
     SubscriptionOwnedElsewhere,
     TransactionConflict,
 )
+from txnframework.model import Expect, Key, Put
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 if TYPE_CHECKING:
@@ -170,5 +173,62 @@ def test_standing_by_reads_nothing(memory: Stores, monkeypatch: pytest.MonkeyPat
             await first.close()
             assert (await second.receive()).value == b"0"
             await second.close()
+
+    memory.run(work())
+
+
+def test_a_cumulative_acknowledgment_after_the_lease_covers_no_more_of_the_batch(memory: Stores) -> None:
+    """It ends at its own message, though the consumer stands by now; the rest of the entry is delivered."""
+
+    async def work() -> None:
+        memory.environment = VirtualEnvironment()
+        async with memory.open() as client, memory.open() as elsewhere:
+            await client.create_topic("orders")
+            await (await client.producer("orders")).send_many([b"0", b"1", b"2"])
+            first = await client.consumer("orders", "billing", start="earliest", stand_by=True)
+            received = await first.receive()
+            second = await elsewhere.consumer("orders", "billing", stand_by=True)
+            await end_session_of(client)
+            assert (await second.receive()).id == received.id
+            client.host.metadata.restore()  # type: ignore[attr-defined]
+            await memory.environment.advance(1_000)
+            await first.ack_cumulative(received)
+            await second.close()
+            assert await memory.receive(first, 2) == [b"1", b"2"]
+            await first.close()
+
+    memory.run(work())
+
+
+def test_a_lease_that_cannot_be_given_back_at_once_is_given_back_later(memory: Stores) -> None:
+    """The store is away while the last consumer closes; whoever stands by elsewhere gets its turn when it is back."""
+
+    async def work() -> None:
+        clock = memory.environment = VirtualEnvironment()
+        async with memory.open() as client, memory.open() as elsewhere:
+            await prepared(client)
+            first = await client.consumer("orders", "billing", start="earliest")
+            second = await elsewhere.consumer("orders", "billing", stand_by=True)
+            store: Any = client.host.metadata
+            store.cut()
+            with pytest.raises(OutcomeUnknown):
+                await store.put(Put(Key("/test"), b"", Expect.ANY))
+            await first.close()
+            store.restore()
+            receiving = asyncio.ensure_future(memory.receive(second, 3))
+            await clock.advance(1_000)
+            assert await receiving == [b"0", b"1", b"2"]
+            # One that is opened again is not closed by what was still to be given back.
+            await second.close()
+            first = await client.consumer("orders", "billing")
+            store.cut()
+            with pytest.raises(OutcomeUnknown):
+                await store.put(Put(Key("/test"), b"", Expect.ANY))
+            await first.close()
+            store.restore()
+            first = await client.consumer("orders", "billing")
+            await clock.advance(1_000)
+            assert await memory.receive(first, 3) == [b"0", b"1", b"2"]
+            await first.close()
 
     memory.run(work())

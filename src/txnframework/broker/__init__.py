@@ -13,7 +13,7 @@ from txnframework.broker._cursors.stored import StoredCursor
 from txnframework.broker._dispatch.deliveries import HeldMessage
 from txnframework.broker._dispatch.dispatches import Attached, Dispatches, Place
 from txnframework.broker._dispatch.dispatching import SegmentDispatch
-from txnframework.broker._dispatch.open_acks import acks_of
+from txnframework.broker._dispatch.open_acks import acks_of, cumulative_ack
 from txnframework.broker._dispatch.parts import Delivery, Joining, Listener
 from txnframework.broker._host import Host, open_host
 from txnframework.broker._inspecting.ack_status import ack_status
@@ -59,6 +59,7 @@ __all__ = [
     "Topics",
     "ack_status",
     "acks_of",
+    "cumulative_ack",
     "dispatching_lease",
     "first_of",
     "open_host",

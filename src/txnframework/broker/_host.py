@@ -101,7 +101,7 @@ class Host:
         )
         self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
         self.sweeps = Sweeps(self._coordinators.values, environment, config.transactions, self.sessions.abort_orphans)
-        self.dispatches = Dispatches(metadata, self._dispatch_parts, config.subscriptions)
+        self.dispatches = Dispatches(metadata, self._dispatch_parts, config.subscriptions, environment)
         self.upkeep = Upkeep(metadata, environment, config, self._tend)
         self.backlog = Backlog(metadata, self._kept.visit, config.subscriptions.read_entries_max)
         self.compacting = Compacting(metadata, ledgers, self._kept.visit, self._coordinator_of, environment)

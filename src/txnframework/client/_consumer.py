@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from txnframework.broker import Host, acks_of, first_of
+from txnframework.broker import Host, acks_of, cumulative_ack, first_of
 from txnframework.client._dead_letters import DeadLetters
 from txnframework.client._feed import Feed, Inbox, by_segment
 from txnframework.client._membership import Membership
@@ -223,7 +223,7 @@ class Consumer:
         if attached is not None:
             await attached.dispatch.ack_cumulative(sized, one.incarnation, holder, principal)
         else:
-            ack = Ack(one.id.position.entry, one.batch_size, cumulative=True)
+            ack = cumulative_ack(*sized)
             await self._ack_detached(one.id.segment, (ack,), one.incarnation, holder, principal)
 
     async def _finish_ancestor(self, feed: Feed, holder: Branch | None, principal: str) -> None:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from txnframework.broker import first_of
 from txnframework.client._messages import Message
+from txnframework.client._outgoing import size_of
 from txnframework.client._retrying import delay_ms
 from txnframework.errors import Closed, Conflict, InvalidInput, OutcomeUnknown, TransactionNotFound, Unavailable
+from txnframework.model.entries import EntryMessage
 from txnframework.model.names import SegmentName, TopicName, parse_name
 
 if TYPE_CHECKING:
@@ -33,7 +35,12 @@ class DeadLetter:
     Without a name that is ``<topic>-<subscription>-DLQ``, beside the topic that it was received from; it is made when
     it is needed and missing. The message keeps its key, value and headers, and gets headers that say where it comes
     from: ``dead-letter-topic``, ``dead-letter-segment``, ``dead-letter-position``, ``dead-letter-subscription`` and
-    ``dead-letter-deliveries``, how often it was delivered.
+    ``dead-letter-deliveries``, how often it was delivered. Of these, what would make it larger than
+    ``client.message_bytes_max`` is left out.
+
+    Deliveries are counted by the process that dispatches, in its memory: where another one takes over, or it is started
+    again, counting begins anew. So a message that kills whoever receives it never becomes a dead letter; limit that
+    where processes are started.
     """
 
     redeliveries_max: int
@@ -134,7 +141,7 @@ class DeadLetters:
     async def _move(self, message: Message) -> None:
         source = TopicName.parse(message.topic)
         target = self._rule.topic_for(source, self._consumer.subscription)
-        headers = {**message.headers, **self._origin(message)}
+        headers = self._headers(message)
         if not self._client.host.shares_transactions(str(source), str(target)):
             await self._send_then_ack(message, target, headers)
             return
@@ -157,11 +164,22 @@ class DeadLetters:
             self._producers[target] = await self._client.producer(str(target))
         return self._producers[target]
 
+    def _headers(self, message: Message) -> dict[str, bytes]:
+        """Return the message's headers with as many of where it comes from as fit: it must not stay for their sake."""
+        headers = dict(message.headers)
+        for name, content in self._origin(message).items():
+            added = {**headers, name: content}
+            letter = EntryMessage(message.key, message.value, tuple(added.items()), 0, 0)
+            if size_of(letter) <= self._client.host.config.client.message_bytes_max:
+                headers = added
+        return headers
+
     def _origin(self, message: Message) -> dict[str, bytes]:
+        """Return where a message comes from, what is needed most to find it first."""
         return {
-            TOPIC_HEADER: message.topic.encode(),
             SEGMENT_HEADER: message.id.segment.encode(),
             POSITION_HEADER: str(message.id.position).encode(),
             SUBSCRIPTION_HEADER: self._consumer.subscription.encode(),
             DELIVERIES_HEADER: b"%d" % message.redelivery_count,
+            TOPIC_HEADER: message.topic.encode(),
         }

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage
-from txnframework.broker._dispatch.open_acks import acks_of
+from txnframework.broker._dispatch.open_acks import acks_of, cumulative_ack
 from txnframework.broker._dispatch.plain_acks import PlainAcks
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError
 from txnframework.interfaces import IPendingAckStore
@@ -72,7 +72,7 @@ class Acknowledging:
     async def cumulative(self, message: Sized, incarnation: int, holder: Branch | None, principal: str) -> None:
         """Acknowledge a message and everything before it in the segment."""
         position, size = message
-        ack = Ack(position.entry if position.batch_index >= size - 1 else position, size, cumulative=True)
+        ack = cumulative_ack(position, size)
         begun = self._deliveries.begin_ack(self._deliveries.upto(position), holder, cumulative=True)
         if holder is None:
             await self._write(begun, incarnation, (ack,))

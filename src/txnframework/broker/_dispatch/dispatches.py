@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from txnframework.broker._dispatch.dispatching import SegmentDispatch
 from txnframework.broker._dispatch.parts import DispatchParts, Joining, Listener
 from txnframework.broker._dispatch.redeliveries import RememberedRedeliveries
 from txnframework.broker._serving.segments import dispatching_lease
+from txnframework.broker._tasks.guarded import GuardedTasks
 from txnframework.broker._tasks.turns import Turns
 from txnframework.config import SubscriptionsSection
-from txnframework.errors import Closed, Conflict, LeaseHeld, SubscriptionOwnedElsewhere, TxnFrameworkError
+from txnframework.environment import Environment
+from txnframework.errors import (
+    Closed,
+    Conflict,
+    LeaseHeld,
+    OutcomeUnknown,
+    SubscriptionOwnedElsewhere,
+    TxnFrameworkError,
+)
 from txnframework.interfaces import IMetadataStore
 from txnframework.model.positions import Position
 
@@ -44,7 +55,9 @@ class Dispatches:
         store: IMetadataStore,
         parts: Callable[[Place], Awaitable[DispatchParts]],
         bounds: SubscriptionsSection,
+        environment: Environment,
     ) -> None:
+        self._giving_back = GuardedTasks(environment, lambda _: None)
         self._store = store
         self._parts = parts
         self._remembered = RememberedRedeliveries(bounds.redelivery_counts_max)
@@ -101,29 +114,48 @@ class Dispatches:
         for key, dispatch in tuple(self._open.items()):
             async with self._changing.turn(key):
                 await self._close(key, dispatch)
+        await self._giving_back.stop()  # what they did not come to ends with the session
 
     async def _begin(self, place: Place) -> SegmentDispatch:
         parts = await self._parts(place)
+        key = (place.segment, place.subscription)
         try:
-            lease = await self._store.acquire_lease(
-                dispatching_lease(place.segment, place.subscription), self._store.session
-            )
+            lease = await self._store.acquire_lease(dispatching_lease(*key), self._store.session)
         except LeaseHeld as held:
             raise SubscriptionOwnedElsewhere(place.segment, place.subscription, held.holder) from held
-        key = (place.segment, place.subscription)
+        except (OutcomeUnknown, asyncio.CancelledError):
+            self._giving_back.start(partial(self._give_back, key))
+            raise
         earlier = self._remembered.take(key)
         dispatch = SegmentDispatch(parts, lease, earlier)
         try:
             await dispatch.start()
         except BaseException:
             self._remembered.keep(key, earlier)
-            await dispatch.close()
+            await self._end(key, dispatch)
             raise
         return dispatch
 
     async def _close(self, key: tuple[str, str], dispatch: SegmentDispatch) -> None:
         if self._open.get(key) is dispatch:
             del self._open[key]
-        with suppress(TxnFrameworkError):  # the lease ends with the session, if it could not be given back
-            await dispatch.close()
+        await self._end(key, dispatch)
         self._remembered.keep(key, dispatch.redeliveries)
+
+    async def _end(self, key: tuple[str, str], dispatch: SegmentDispatch) -> None:
+        try:
+            await dispatch.close()
+        except (TxnFrameworkError, asyncio.CancelledError) as error:
+            # Others would wait for the lease as long as this process lives.
+            self._giving_back.start(partial(self._give_back, key))
+            if not isinstance(error, TxnFrameworkError):
+                raise
+
+    async def _give_back(self, key: tuple[str, str]) -> None:
+        """Give a lease back that this process may hold, unless it dispatches with it again."""
+        async with self._changing.turn(key):
+            if key in self._open or self._closed:
+                return
+            with suppress(LeaseHeld):  # whoever has it already gets it again; otherwise it is somebody else's
+                lease = await self._store.acquire_lease(dispatching_lease(*key), self._store.session)
+                await lease.release()

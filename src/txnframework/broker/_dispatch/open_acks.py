@@ -57,3 +57,8 @@ def acks_of(positions: Iterable[tuple[Position, int]]) -> tuple[Ack, ...]:
         Ack(entry, sizes[entry], None if len(found) >= sizes[entry] else frozenset(found))
         for entry, found in sorted(indexes.items())
     )
+
+
+def cumulative_ack(position: Position, batch_size: int) -> Ack:
+    """Return the acknowledgment of a message and everything before it; of the whole entry if it is the batch's last."""
+    return Ack(position.entry if position.batch_index >= batch_size - 1 else position, batch_size, cumulative=True)
