@@ -16,6 +16,8 @@ from txnframework.testing import run_ready
 from txnframework_sql import LedgerOptions, MetadataOptions, SqlMetadataStore, open_ledger_store, open_metadata_store
 from txnframework_sql._sqlite import Location, SqliteDatabase
 
+PATIENCE_S = 10
+
 
 async def opened(url: str, options: MetadataOptions | None = None) -> SqlMetadataStore:
     """Open the records."""
@@ -74,6 +76,39 @@ def test_loops_in_several_threads(url: str) -> None:
         await store.close()
 
     asyncio.run(check())
+
+
+def test_a_loop_that_is_busy_holds_up_nobody_else(url: str) -> None:
+    """Watches are told without waiting for their loop: the database thread goes on, and the watch wakes later."""
+    armed, go_on = threading.Event(), threading.Event()
+    woken: list[str] = []
+
+    async def busy() -> None:
+        store = await opened(url)
+        watch = await store.watch(Key("/watched"))
+        armed.set()
+        go_on.wait(PATIENCE_S)  # on purpose: nothing else runs in this loop meanwhile
+        async with asyncio.timeout(PATIENCE_S):
+            await watch.changed()
+        woken.append("watched")
+        await store.close()
+
+    async def others() -> None:
+        store = await opened(url)
+        async with asyncio.timeout(PATIENCE_S):
+            await put(store, "/watched")
+            await put(store, "/else")
+            assert await store.get(Key("/else")) is not None
+        assert not go_on.is_set()
+        await store.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(busy(),))
+    thread.start()
+    assert armed.wait(PATIENCE_S)
+    asyncio.run(others())
+    go_on.set()
+    thread.join()
+    assert woken == ["watched"]
 
 
 def test_closing_answers_what_is_under_way(url: str) -> None:
