@@ -74,6 +74,57 @@ def test_segments_split_and_merge(cli: Any) -> None:
     assert "0000-ffff" in cli("topic", "describe", "orders").out
 
 
+def test_topics_of_both_domains(cli: Any) -> None:
+    """Each is listed with its domain, and described with what serves it: a persistent one has one segment for ever."""
+    name = "persistent://public/default/audit"
+    for topic in ("orders", name):
+        assert cli("topic", "create", topic).status == 0
+    listed = json.loads(cli("topic", "list", "--output", "json").out)
+    assert [(one["topic"], one["domain"]) for one in listed] == [
+        (name, "persistent"),
+        ("topic://public/default/orders", "topic"),
+    ]
+    (only,) = json.loads(cli("topic", "list", "public/default", "--domain", "persistent", "--output", "json").out)
+    assert (only["topic"], only["segments"]) == (name, 1)
+    assert cli("topic", "produce", name, "one", "two").status == 0
+    described = json.loads(cli("topic", "describe", name, "--output", "json").out)
+    assert described["served"].startswith("without transactions: coordinator 'log'")
+    (segment,) = described["segments"]
+    assert (segment["range"], segment["messages"], segment["readable"]) == ("0000-ffff", 2, segment["last"])
+    one_sentence(cli("topic", "split", name, "0"), "only topic:// topics are split")
+    assert "coordinator metadata" in cli("topic", "describe", "orders").out
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ('[retention]\ntime_ms = "3 days"', "retention.time_ms: expected an integer, found '3 days'"),
+        ("[retention]\nbytes = -2", "retention.bytes: expected an integer >= -1, found -2"),
+        ('[domains.segment]\ncoordinator = "metdata"', "no coordinator named 'metdata' is installed"),
+        (
+            '[domains.persistent]\ncoordinator = "metadata"',
+            "domains.persistent.buffer: no transaction buffer named 'marker' is installed",
+        ),
+        ("[dispatchers.shard]", "did you mean 'shared'?"),
+    ],
+)
+def test_a_configuration_that_is_wrong(cli: Any, tmp_path: Path, written: str, said: str) -> None:
+    """What, where and what is allowed, in one sentence, status 2; also of what 'init' wrote and somebody changed."""
+    (tmp_path / "mine.toml").write_text(written)
+    refused = cli("check", "mine.toml")
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    assert said in refused.err
+
+
+def test_what_init_writes_is_right(cli: Any) -> None:
+    """It names the options of the installed plugins, and changes nothing."""
+    assert cli("init", "mine.toml").status == 0
+    text = Path("mine.toml").read_text(encoding="utf-8")
+    for told in ("[retention]", "# [coordinators.metadata]", "# timers_max = ", "# lock_timeout_ms = 10_000"):
+        assert told in text
+    assert cli("check", "mine.toml").status == 0
+
+
 def test_a_subscription_is_moved_by_hand(cli: Any) -> None:
     """To either end, to a message, to a time: what comes next is peeked at, counted and then received."""
     cli("topic", "create", "orders")

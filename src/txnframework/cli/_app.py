@@ -8,7 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from txnframework.cli._boundary import run_within
-from txnframework.cli._commands import check, init, plugins, upkeep
+from txnframework.cli._commands import check, plugins, upkeep
+from txnframework.cli._init import init
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._restore import restore
 from txnframework.cli._subscription import subscription
@@ -21,10 +22,12 @@ PROGRAM = "txnframework"
 HELP = """\
 Transactional messaging: atomic produce and acknowledge over many topics.
 
-Which stores and plugins are used is said by one TOML file. 'txnframework init' writes one to start from,
-'txnframework check' says whether it is right, 'txnframework plugins' shows what is installed.
+Where data is, and which plugins are used, stands in one TOML file: --config FILE, or the one that the environment
+variable TXNFRAMEWORK_CONFIG names, or ./txnframework.toml. Without one, everything is in ./txnframework-data.
+'txnframework init' writes a file to start from, 'txnframework check' says whether it is right, 'txnframework plugins'
+shows what is installed.
 """
-EPILOG = "Exit status: 0 done, 1 a check did not hold, 2 something that was typed is wrong."
+EPILOG = "Exit status: 0 done, 1 a check did not hold or the state forbids it, 2 something that was typed is wrong."
 
 
 def load_tolerantly(extra: Sequence[object] = ()) -> Loaded:

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import click
 
-from txnframework.broker import NoPlugins, plugins_of
 from txnframework.cli._boundary import STATUS_FAILED, report
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._opening import CONFIG_FILE, config_option, with_client
 from txnframework.cli._output import output_option, print_json, print_table
-from txnframework.config import Config, check_config, load_config, redact_url, render_config
+from txnframework.cli._served import served
+from txnframework.config import check_config, load_config, redact_url
 from txnframework.errors import ConfigurationError
-from txnframework.plugin import PluginRegistry, Role
 
 
 @click.command()
@@ -64,6 +63,8 @@ def check(loaded: Loaded, file: Path) -> None:
     Reads FILE (default: txnframework.toml) and compares it with the installed plugins; opens no store. Exit status
     2 if something is wrong; standard error says what, where and what is allowed.
     """
+    if not file.exists():
+        raise ConfigurationError("", "is not there; 'txnframework init' writes one", str(file))
     config = load_config(file)
     if loaded.errors:
         raise loaded.errors[0]  # a program that opens this configuration would stop at it too
@@ -72,46 +73,7 @@ def check(loaded: Loaded, file: Path) -> None:
     click.echo(f"  metadata    {redact_url(config.metadata.url)}")
     click.echo(f"  ledger      {redact_url(config.ledger.url)}")
     for domain in ("segment", "persistent"):
-        click.echo(f"  {domain:<11} {_served(config, domain, loaded.registry)}")
-
-
-def _served(config: Config, domain: str, registry: PluginRegistry) -> str:
-    """Say by which plugins a domain is served, or which ones it lacks."""
-    named = config.domain("", domain)
-    plugins = plugins_of(named, registry)
-    if isinstance(plugins, NoPlugins):
-        return f"without transactions: {plugins.reason}"
-    return f"coordinator {named.coordinator}, buffer {named.buffer}, pending acks {named.pending_ack}"
-
-
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path), default=CONFIG_FILE)
-@click.option("--force", is_flag=True, help="Overwrite FILE if it is there.")
-@click.pass_obj
-def init(loaded: Loaded, file: Path, force: bool) -> None:
-    """
-    Write a commented configuration file.
-
-    Writes FILE (default: txnframework.toml) with every setting, its meaning and its default. As written, it
-    changes nothing: take the '#' from what you want to change.
-    """
-    registry = loaded.registry
-    installed: dict[str, tuple[str, ...]] = {
-        "metadata.url": registry.names(Role.METADATA_STORE),
-        "ledger.url": registry.names(Role.LEDGER_STORE),
-    }
-    for domain in ("segment", "persistent"):
-        installed[f"domains.{domain}.coordinator"] = registry.names(Role.COORDINATOR)
-        installed[f"domains.{domain}.buffer"] = registry.names(Role.BUFFER)
-        installed[f"domains.{domain}.pending_ack"] = registry.names(Role.PENDING_ACK_STORE)
-    try:
-        with file.open("w" if force else "x", encoding="utf-8") as written:
-            written.write(render_config(installed))
-    except FileExistsError as exc:
-        raise ConfigurationError("", "is there already; --force overwrites it", str(file)) from exc
-    except OSError as exc:
-        raise ConfigurationError("", f"cannot be written: {exc.strerror or exc}", str(file)) from exc
-    click.echo(f"Wrote {file}. 'txnframework check {file}' says whether it is right after your changes.")
+        click.echo(f"  {domain:<11} {served(config.domain('', domain), loaded.registry)}")
 
 
 @click.command()

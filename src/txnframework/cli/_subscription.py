@@ -54,7 +54,11 @@ def list_subscriptions(loaded: Loaded, topic: str, config: Path | None, output: 
 @config_option
 @click.pass_obj
 def create(loaded: Loaded, topic: str, name: str, start: Start, config: Path | None) -> None:
-    """Make subscription NAME of TOPIC; one that is there stays as it is."""
+    """
+    Make subscription NAME of TOPIC.
+
+    One that is there stays as it is.
+    """
     with_client(loaded, config, lambda client: client.subscribe(topic, name, start=start))
     click.echo(f"Subscription {name} of {topic} is there.")
 
@@ -62,11 +66,15 @@ def create(loaded: Loaded, topic: str, name: str, start: Start, config: Path | N
 @subscription.command()
 @click.argument("topic")
 @click.argument("name")
-@click.confirmation_option(prompt="What it acknowledged is forgotten with it. Go on?")
+@click.confirmation_option(prompt="What it acknowledged is forgotten with it. Go on?", help="Do it without asking.")
 @config_option
 @click.pass_obj
 def delete(loaded: Loaded, topic: str, name: str, config: Path | None) -> None:
-    """Give subscription NAME of TOPIC up, with all that it acknowledged."""
+    """
+    Give subscription NAME of TOPIC up.
+
+    All that it acknowledged is forgotten.
+    """
     with_client(loaded, config, lambda client: client.unsubscribe(topic, name))
     click.echo(f"Subscription {name} of {topic} is gone.")
 
@@ -128,7 +136,11 @@ def seek(loaded: Loaded, topic: str, name: str, to: str, config: Path | None) ->
 @output_option
 @click.pass_obj
 def peek(loaded: Loaded, topic: str, name: str, count: int, config: Path | None, output: str) -> None:
-    """Print what subscription NAME of TOPIC has before it, without delivering it."""
+    """
+    Print what is delivered next.
+
+    The first messages that subscription NAME of TOPIC has not acknowledged, without delivering them.
+    """
     for message in with_client(loaded, config, lambda client: client.peek(topic, name, count)):
         print_message(message, output)
 

@@ -11,9 +11,11 @@ from txnframework.cli._loaded import Loaded
 from txnframework.cli._messages import consume, produce
 from txnframework.cli._opening import config_option, with_client
 from txnframework.cli._output import output_option, print_facts, print_json, print_records
+from txnframework.cli._served import served
 from txnframework.client import Client
 from txnframework.errors import InvalidInput
 from txnframework.model.layout import Layout, Segment
+from txnframework.model.names import TOPIC_DOMAINS
 from txnframework.model.positions import EARLIEST, EntryRange
 
 ALL_MESSAGES = 2**62
@@ -24,28 +26,33 @@ def topic() -> None:
     """
     Make, change and look at topics; send to them and read them.
 
-    A name without a domain is a scalable topic: 'orders' means topic://public/default/orders.
+    A name without a domain is a scalable topic: 'orders' means topic://public/default/orders, which can be split. A
+    persistent:// topic has one segment, for ever.
     """
 
 
 @topic.command("list")
 @click.argument("namespace", required=False)
+@click.option("--domain", type=click.Choice(TOPIC_DOMAINS), help="Only those of topic://, or of persistent://.")
 @config_option
 @output_option
 @click.pass_obj
-def list_topics(loaded: Loaded, namespace: str | None, config: Path | None, output: str) -> None:
-    """List all topics, or those of NAMESPACE (written as tenant/namespace)."""
+def list_topics(loaded: Loaded, namespace: str | None, domain: str | None, config: Path | None, output: str) -> None:
+    """
+    List topics.
+
+    All of them, or those of NAMESPACE (written as tenant/namespace).
+    """
     tenant, _, name = (namespace or "").partition("/")
     if namespace is not None and not (tenant and name and "/" not in name):
         raise InvalidInput(f"{namespace!r} is not a namespace: write tenant/namespace, such as public/default")
 
     async def work(client: Client) -> list[dict[str, object]]:
         found = []
-        for one in await client.topics.list(tenant or None, name or None):
+        for one in await client.topics.list(tenant or None, name or None, domain):
             layout = await client.topics.layout(one)
-            found.append(
-                {"topic": str(one), "segments": len(layout.active()), "subscriptions": len(layout.subscriptions)}
-            )
+            counts = {"segments": len(layout.active()), "subscriptions": len(layout.subscriptions)}
+            found.append({"topic": str(one), "domain": one.domain, **counts})
         return found
 
     topics = with_client(loaded, config, work)
@@ -105,20 +112,28 @@ def describe(loaded: Loaded, topic: str, config: Path | None, output: str) -> No
     """
     Show the segments of TOPIC and how far each may be read.
 
-    READABLE is the last position that is decided; what stands between it and LAST was written by transactions that
-    are still open.
+    SERVED says which plugins serve its transactions, or why it works without. READABLE is the last position that is
+    decided; what stands between it and LAST was written by transactions that are still open.
     """
 
-    async def work(client: Client) -> tuple[Layout, list[dict[str, object]]]:
+    async def work(client: Client) -> tuple[Layout, str, list[dict[str, object]]]:
         layout = await client.layout(topic)
-        return layout, [await _described(client, layout, segment) for segment in layout.in_order()]
+        name = layout.topic
+        by = client.host.config.domain(f"{name.tenant}/{name.namespace}", name.domain)
+        return (
+            layout,
+            served(by, loaded.registry),
+            [await _described(client, layout, segment) for segment in layout.in_order()],
+        )
 
-    layout, segments = with_client(loaded, config, work)
+    layout, by, segments = with_client(loaded, config, work)
     subscriptions = list(layout.subscriptions)
     if output == "json":
         print_json(
             {
                 "topic": str(layout.topic),
+                "domain": layout.topic.domain,
+                "served": by,
                 "epoch": layout.epoch,
                 "subscriptions": subscriptions,
                 "segments": segments,
@@ -128,6 +143,7 @@ def describe(loaded: Loaded, topic: str, config: Path | None, output: str) -> No
     print_facts(
         {
             "topic": layout.topic,
+            "served": by,
             "epoch": layout.epoch,
             "subscriptions": ", ".join(subscriptions) or "none",
         }
@@ -156,7 +172,7 @@ async def _described(client: Client, layout: Layout, segment: Segment) -> dict[s
 @topic.command()
 @click.argument("topic")
 @click.option("--force", is_flag=True, help="Also if it has subscriptions, or open transactions took part in it.")
-@click.confirmation_option(prompt="Its messages and subscriptions go for ever. Go on?")
+@click.confirmation_option(prompt="Its messages and subscriptions go for ever. Go on?", help="Do it without asking.")
 @config_option
 @click.pass_obj
 def delete(loaded: Loaded, topic: str, force: bool, config: Path | None) -> None:

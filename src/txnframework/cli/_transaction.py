@@ -35,7 +35,11 @@ def transaction() -> None:
 @output_option
 @click.pass_obj
 def list_transactions(loaded: Loaded, age_ms: int, limit: int, config: Path | None, output: str) -> None:
-    """List open transactions of every family, the one that is due first at the top."""
+    """
+    List open transactions.
+
+    Those of every family, the one that is due first at the top.
+    """
 
     async def work(client: Client) -> list[dict[str, Any]]:
         now_ms = client.host.environment.now_ms()
@@ -61,11 +65,11 @@ def list_transactions(loaded: Loaded, age_ms: int, limit: int, config: Path | No
 @click.pass_obj
 def describe(loaded: Loaded, transaction_id: str, config: Path | None, output: str) -> None:
     """
-    Show a transaction in full, with what each of its branches wrote and acknowledged, and where.
+    Show a transaction in full.
 
-    Branch 0 is that of the process that ends it, every other one that of another writer; of a committed transaction,
-    COUNTS says whether the branch does. What has taken effect is not shown any more. A transaction that ended is known
-    for a while only (transactions.retention_ms).
+    With what each of its branches wrote and acknowledged, and where. Branch 0 is that of the process that ends it,
+    every other one that of another writer; of a committed transaction, COUNTS says whether the branch does. What has
+    taken effect is not shown any more. One that ended is known for a while only (transactions.retention_ms).
     """
 
     async def work(client: Client) -> dict[str, Any]:
@@ -109,10 +113,10 @@ def abort(loaded: Loaded, transaction_id: str, config: Path | None) -> None:
 @click.pass_context
 def settle(ctx: click.Context, loaded: Loaded, transaction_id: str, config: Path | None) -> None:
     """
-    Make the outcome of a transaction that has ended take effect everywhere, now.
+    Make an outcome take effect now.
 
-    Clients do that by themselves. Where one of its participants cannot be settled, standard error says why, and the
-    exit status is 1.
+    Of a transaction that has ended, everywhere. Clients do that by themselves. Where one of its participants cannot be
+    settled, standard error says why, and the exit status is 1.
     """
     left = with_client(loaded, config, lambda client: client.settle(transaction_id))
     if left:

@@ -17,29 +17,42 @@ _HEAD = (
 )
 
 
-def render_config(installed: Mapping[str, Iterable[str]] | None = None) -> str:
+Options = Mapping[str, Mapping[str, type[msgspec.Struct]]]
+"""By the place of a table of options (``coordinators``, ``metadata.options``), what each installed plugin takes."""
+
+
+def render_config(installed: Mapping[str, Iterable[str]] | None = None, options: Options | None = None) -> str:
     """
     Return the default configuration as a commented TOML file that says nothing but the defaults.
 
     :param installed: the names that can be used at a path (``metadata.url``, ``domains.segment.buffer``), to
         be named in its comment.
+    :param options: what the installed plugins can be told.
     """
     lines = [*_comment(_HEAD), ""]
-    lines.extend(_table(Config(), "", installed or {}))
+    lines.extend(_table(Config(), "", installed or {}, options or {}))
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _table(section: msgspec.Struct, path: str, installed: Mapping[str, Iterable[str]]) -> Iterator[str]:
+def _table(
+    section: msgspec.Struct, path: str, installed: Mapping[str, Iterable[str]], options: Options
+) -> Iterator[str]:
     for field in msgspec.structs.fields(section):
         place = f"{path}.{field.encode_name}" if path else field.encode_name
         value = getattr(section, field.name)
         description, sample = _described(field.type)
         if isinstance(value, msgspec.Struct):
-            yield from _subtable(value, place, installed)
+            yield from _subtable(value, place, installed, options)
         elif isinstance(value, dict):
             yield from _comment(description)
-            yield from (f"# {line}" for line in (sample or f"[{place}{'' if path else '.NAME'}]").splitlines())
-            yield ""
+            known = options.get(place, {})
+            if not known:
+                yield from (f"# {line}" for line in (sample or f"[{place}{'' if path else '.NAME'}]").splitlines())
+                yield ""
+            for name, kind in known.items():
+                yield f"# [{place}]  # of {name}" if path else f"# [{place}.{name}]"
+                yield ""
+                yield from _options(kind)
         else:
             yield from _comment(description)
             names = sorted(installed.get(place, ()))
@@ -49,13 +62,24 @@ def _table(section: msgspec.Struct, path: str, installed: Mapping[str, Iterable[
             yield ""
 
 
-def _subtable(section: msgspec.Struct, place: str, installed: Mapping[str, Iterable[str]]) -> Iterator[str]:
+def _options(kind: type[msgspec.Struct]) -> Iterator[str]:
+    """What one plugin can be told; what has no default is left open."""
+    for field in msgspec.structs.fields(kind):
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        yield from _comment(_described(field.type)[0])
+        yield f"# {field.encode_name} = {'' if default in (None, msgspec.NODEFAULT) else _written(default)}".rstrip()
+        yield ""
+
+
+def _subtable(
+    section: msgspec.Struct, place: str, installed: Mapping[str, Iterable[str]], options: Options
+) -> Iterator[str]:
     """A header only where values follow directly: an empty table would say nothing."""
     values = [getattr(section, field.name) for field in msgspec.structs.fields(section)]
     if not all(isinstance(value, msgspec.Struct) for value in values):
         yield from _comment((type(section).__doc__ or "").strip().replace("``", ""))
         yield f"[{place}]"
-    yield from _table(section, place, installed)
+    yield from _table(section, place, installed, options)
 
 
 def _described(annotation: Any) -> tuple[str, str]:
@@ -75,4 +99,6 @@ def _written(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return f"{value:_}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_written, value))}]"
     return f'"{value}"'

@@ -185,7 +185,7 @@ def test_check_places_what_is_wrong(invoke: Any, tmp_path: Path) -> None:
     result = invoke("check", str(tmp_path / "none.toml"))
     assert (result.status, result.err) == (
         2,
-        f"Error: {tmp_path / 'none.toml'}: cannot be read: No such file or directory\n",
+        f"Error: {tmp_path / 'none.toml'}: is not there; 'txnframework init' writes one\n",
     )
 
 

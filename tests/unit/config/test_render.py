@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from typing import Annotated
 
 import msgspec
 
@@ -53,3 +54,20 @@ def test_installed_names_are_told() -> None:
     text = render_config({"metadata.url": ["b", "a"]})
     assert "# Installed: a, b.\n# url = " in text
     assert text.count("Installed") == 1
+
+
+def test_options_of_installed_plugins_are_told() -> None:
+    """With the table where they are written, their meaning and default; without the '#' they mean what they did."""
+
+    class Options(msgspec.Struct):
+        records_max: Annotated[int, msgspec.Meta(description="How many.")] = 5_000
+        directory: str | None = None
+        names: list[str] = []
+
+    text = render_config(None, {"buffers": {"mine": Options}, "metadata.options": {"store": Options}})
+    shown = "\n\n# How many.\n# records_max = 5_000\n\n# directory =\n\n# names = []\n"
+    assert "# [buffers.mine]" + shown in text
+    assert "# [metadata.options]  # of store" + shown in text
+    assert load_config(tomllib.loads(text)) == load_config()
+    taken = uncommented(text).replace("# [buffers.mine]", "[buffers.mine]")
+    assert tomllib.loads(taken)["buffers"]["mine"]["records_max"] == 5_000
