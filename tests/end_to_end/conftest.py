@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import io
 import os
+import sys
 from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from itertools import count
@@ -19,6 +20,8 @@ import txnframework.cli
 from txnframework import Client, Consumer
 from txnframework.environment import Environment
 from txnframework.plugin import PluginRegistry, load_plugins
+
+sys.path.insert(0, str(Path(__file__).parent))  # for what several of these tests have in common
 
 PATIENCE_S = 30
 SOON_MS = 10_000

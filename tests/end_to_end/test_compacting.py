@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from dying import Dies, Dying
 
 from txnframework import Client, Compactor, DecidedMessage, LatestByKey
 from txnframework.errors import (
@@ -248,32 +249,6 @@ def test_deleting_takes_it_along(stores: Stores) -> None:
     stores.run(work())
 
 
-class _Dies(Exception):
-    """The process is gone."""
-
-
-class Dying:
-    """Wraps a store: lets so many changes pass, then each one fails, with or without being applied."""
-
-    def __init__(self, store: Any, budget: list[int], applied: bool) -> None:
-        self._store, self._budget, self._applied = store, budget, applied
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if name not in ("put", "delete", "create"):
-            return found
-
-        async def change(*args: Any) -> Any:
-            if self._budget[0] > 0:
-                self._budget[0] -= 1
-                return await found(*args)
-            if self._applied:
-                await found(*args)
-            raise _Dies
-
-        return change
-
-
 @pytest.mark.parametrize("applied", [True, False])
 def test_a_crash_at_any_step(memory: Stores, applied: bool) -> None:
     """Readers find what was there before or what came of it, never a gap; the next attempt leaves one ledger."""
@@ -293,7 +268,7 @@ def test_a_crash_at_any_step(memory: Stores, applied: bool) -> None:
                 died = False
                 try:
                     await client.compact("prices")
-                except _Dies:
+                except Dies:
                     died = True
                 assert (await compacted(other))[-1] == b"%d" % (steps + 1)
                 await other.compact("prices")

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from dying import Dies, Dying
 
 from txnframework import Client, State
 from txnframework.errors import (
@@ -188,34 +189,6 @@ def test_a_namespace(stores: Stores) -> None:
     stores.run(work())
 
 
-class _Dies(Exception):
-    """The process is gone."""
-
-
-class _Counting:
-    """Wraps a store: lets so many changes pass, then each one fails, with or without being applied."""
-
-    def __init__(self, store: Any, budget: list[int], applied: bool) -> None:
-        self._store = store
-        self._budget = budget
-        self._applied = applied
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if name not in ("put", "delete"):
-            return found
-
-        async def change(*args: Any) -> Any:
-            if self._budget[0] > 0:
-                self._budget[0] -= 1
-                return await found(*args)
-            if self._applied:
-                await found(*args)
-            raise _Dies
-
-        return change
-
-
 @pytest.mark.parametrize("applied", [True, False])
 @pytest.mark.parametrize("finisher", ["upkeep", "create", "delete"])
 def test_a_crash_at_any_step_leaves_a_deletion_that_any_process_finishes(
@@ -233,14 +206,14 @@ def test_a_crash_at_any_step_leaves_a_deletion_that_any_process_finishes(
             deleting: Any = client.topics.deleting
             budget = [steps]
             coordinator: Any = await client.host.coordinator()
-            store = _Counting(client.host.metadata, budget, applied)
+            store = Dying(client.host.metadata, budget, applied)
             for part in (deleting, deleting._layouts, deleting._subscribing, coordinator._sweeps):
                 part._store = store
-            deleting._ledgers = _Counting(client.host.ledgers, budget, applied)
+            deleting._ledgers = Dying(client.host.ledgers, budget, applied)
             died = False
             try:
                 await client.delete_topic(topic, force=True)
-            except _Dies:
+            except Dies:
                 died = True
             if died and steps == 0 and not applied:
                 assert topic in [found.name for found in await other.topics.list()]

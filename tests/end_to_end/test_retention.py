@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from dying import Dies, Dying
 
 from txnframework import Client
 from txnframework.errors import Unavailable
@@ -330,13 +331,13 @@ def test_a_process_that_dies_while_it_trims(memory: Stores, applied: bool) -> No
             await consumer.close()
             opened: Any = await client.host.segment(sent.segment)
             budget = [steps]
-            opened.buffer._trimming._ledger = _Dying(opened.ledger, budget, applied)
-            opened.buffer._trimming._store = _Dying(client.host.metadata, budget, applied)
+            opened.buffer._trimming._ledger = Dying(opened.ledger, budget, applied)
+            opened.buffer._trimming._store = Dying(client.host.metadata, budget, applied)
             died = False
             for _ in range(2):
                 try:
                     await client.host.upkeep.round()
-                except _Dies:
+                except Dies:
                     died = True
                 assert await memory.read(other, topic) in ([b"1", b"2"], [b"2"])
                 await clock.advance(1_000)
@@ -359,29 +360,3 @@ def test_a_process_that_dies_while_it_trims(memory: Stores, applied: bool) -> No
         assert steps > 2
 
     memory.run(work())
-
-
-class _Dies(Exception):
-    """The process is gone."""
-
-
-class _Dying:
-    """Wraps a store or ledger: lets so many changes pass, then each one fails, with or without being applied."""
-
-    def __init__(self, wrapped: Any, budget: list[int], applied: bool) -> None:
-        self._wrapped, self._budget, self._applied = wrapped, budget, applied
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._wrapped, name)
-        if name not in ("put", "delete", "trim"):
-            return found
-
-        async def change(*args: Any) -> Any:
-            if self._budget[0] > 0:
-                self._budget[0] -= 1
-                return await found(*args)
-            if self._applied:
-                await found(*args)
-            raise _Dies
-
-        return change

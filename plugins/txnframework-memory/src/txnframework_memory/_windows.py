@@ -1,0 +1,65 @@
+"""What a row knows of a producer: where its last sequences stand."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from dataclasses import dataclass, field, replace
+
+from txnframework.model import Appended, Branch, Position, ProducerSequence
+
+DEDUPLICATION_WINDOW = 10_000
+"""How many sequences of one producer in one row are remembered at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Where a sequence stands."""
+
+    position: Position
+    branch: Branch | None
+    sequence: ProducerSequence
+
+    def appended(self) -> Appended:
+        """Return what a ledger reports of it."""
+        return Appended(self.position, True, self.branch, self.sequence)
+
+
+@dataclass(slots=True)
+class Window:
+    """The copies of one producer's last sequences, by first sequence; no two of them overlap."""
+
+    copies: list[Copy] = field(default_factory=list)
+    sequences: int = 0
+
+    def overlapping(self, first: int, last: int) -> list[Copy]:
+        """Return the copies that hold any of these sequences, in order."""
+        at = bisect_right(self.copies, first, key=lambda copy: copy.sequence.first)
+        if at and self.copies[at - 1].sequence.last >= first:
+            at -= 1
+        return self.copies[at : bisect_right(self.copies, last, key=lambda copy: copy.sequence.first)]
+
+    def remove(self, copy: Copy) -> None:
+        """Forget a copy that no longer counts."""
+        self.copies.remove(copy)
+        self.sequences -= _size(copy)
+
+    def settle(self, upto_ledger_id: int, aborted: frozenset[Branch]) -> None:
+        """Forget what was aborted up to a ledger; what else stands there counts, whatever its branch."""
+        kept = [
+            replace(copy, branch=None) if copy.branch and copy.position.ledger_id <= upto_ledger_id else copy
+            for copy in self.copies
+            if copy.branch not in aborted or copy.position.ledger_id > upto_ledger_id
+        ]
+        self.copies = kept
+        self.sequences = sum(map(_size, kept))
+
+    def add(self, copy: Copy) -> None:
+        """Remember a copy, and forget the oldest ones while enough others are left."""
+        insort(self.copies, copy, key=lambda other: other.sequence.first)
+        self.sequences += _size(copy)
+        while self.sequences - _size(self.copies[0]) >= DEDUPLICATION_WINDOW:
+            self.remove(self.copies[0])
+
+
+def _size(copy: Copy) -> int:
+    return copy.sequence.last - copy.sequence.first + 1
