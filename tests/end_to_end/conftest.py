@@ -43,6 +43,7 @@ collect_ignore = (
         "test_processes.py",
         "test_restoring.py",
         "test_restoring_by_command.py",
+        "test_transaction_commands.py",
     ]
 )
 _names = count()

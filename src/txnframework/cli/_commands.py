@@ -83,8 +83,9 @@ def upkeep(loaded: Loaded, config: Path | None) -> None:
     """
     Do once what clients do in the background.
 
-    Trims what no subscription needs any more, as far as [retention] says so, collects what is left of trimmed
-    messages, and finishes deletions. For systems whose programs live for a moment only.
+    Aborts transactions that are overdue or whose process is gone, makes take effect what has ended, trims what no
+    subscription needs any more, as far as [retention] says so, collects what is left of trimmed messages, and finishes
+    deletions. A bounded number at a time. For systems whose programs live for a moment only.
     """
     with_client(loaded, config, lambda client: client.upkeep())
     click.echo("Done.")

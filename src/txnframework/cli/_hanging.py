@@ -100,7 +100,7 @@ def explain(one: HangingTransaction, now_ms: int, skew_ms: int) -> tuple[str, st
     if now_ms > txn.deadline_ms + skew_ms:
         return (
             "its timeout is over, and no process has aborted it",
-            f"run a client that sweeps (transactions.sweep), or: {abort}",
+            f"'txnframework upkeep', or any client that sweeps (transactions.sweep), aborts it; or: {abort}",
         )
     due = f"it times out in {duration_of(max(0, txn.deadline_ms - now_ms))}"
     if one.owner_lives is None:
@@ -109,7 +109,7 @@ def explain(one: HangingTransaction, now_ms: int, skew_ms: int) -> tuple[str, st
         return "open, and the process that began it is alive", f"look at that process; {due}; or: {abort}"
     return (
         "open, and the process that began it is gone",
-        f"run a client that sweeps (transactions.sweep), which aborts it at once; or: {abort}",
+        f"'txnframework upkeep', or any client that sweeps (transactions.sweep), aborts it; or: {abort}",
     )
 
 

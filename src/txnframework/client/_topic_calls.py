@@ -29,11 +29,14 @@ class TopicCalls(Calls):
 
     async def upkeep(self) -> None:
         """
-        Trim, collect abort records and finish deletions now, of all topics, unless another process is doing so.
+        Do now what clients do in the background, for programs that do not live for so long.
 
-        Clients do it in the background, some of it every ``retention.interval_ms``. This is for programs that do not
-        live for so long.
+        A sweep over a bounded number of transactions of each family: those that are overdue, or whose process is gone,
+        are aborted, what has ended takes effect, what is done is forgotten. Then trimming, collecting abort records and
+        finishing deletions, of all topics, unless another process is doing so.
         """
+        await self.host.coordinators()  # what is open is swept
+        await self.host.sweeps.sweep()
         await self.host.upkeep.all_topics()
 
     async def delete_topic(self, topic: str, *, force: bool = False) -> None:

@@ -18,9 +18,9 @@ PLACES = frozenset({Participant("segment://a/b/c/0000-ffff-0"), Participant("seg
     [
         (State.OPEN, 5_000, True, "that began it is alive", "times out in 5 s"),
         (State.OPEN, 5_000, None, "does not have to be alive", "ask its owner"),
-        (State.OPEN, 5_000, False, "that began it is gone", "run a client that sweeps"),
+        (State.OPEN, 5_000, False, "that began it is gone", "'txnframework upkeep', or any client that sweeps"),
         (State.OPEN, -SKEW_MS, True, "that began it is alive", "times out in 0 ms"),
-        (State.OPEN, -SKEW_MS - 1, True, "its timeout is over", "run a client that sweeps"),
+        (State.OPEN, -SKEW_MS - 1, True, "its timeout is over", "'txnframework upkeep', or any client that sweeps"),
         (State.COMMITTED, 5_000, None, "2 operations have not taken effect at segment:", "transaction settle"),
         (State.ABORTED, 5_000, None, "0000-ffff-0, billing of segment:", "transaction settle"),
     ],
