@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable
@@ -16,13 +17,14 @@ from txnframework.broker import Restored, RestoreReport, RestoreRequest, restore
 from txnframework.broker._restoring.reconciling import Reconciling
 from txnframework.config import load_config
 from txnframework.errors import InvalidInput, StoreMismatch, TransactionNotFound, Unavailable, VersionMismatch
-from txnframework.model import Action, End, Key
+from txnframework.model import Action, End, Key, paths
 from txnframework.testing.clock import VirtualEnvironment
 
 if TYPE_CHECKING:
     from conftest import Stores
 
 RETENTION_MS = 60_000
+SESSION_TTL_MS = 12_000
 TRANSACTIONS = {"retention_ms": RETENTION_MS, "max_clock_skew_ms": 0}
 Scene = Callable[[Client], Awaitable[Any]]
 
@@ -64,6 +66,11 @@ class Pair:
             return await scene(client)
 
     async def restore(self, request: RestoreRequest, **urls: str) -> RestoreReport:
+        """Restore, not so soon that the sessions of when the backup was taken seem to live."""
+        await self.clock.advance(SESSION_TTL_MS)
+        return await self.restore_now(request, **urls)
+
+    async def restore_now(self, request: RestoreRequest, **urls: str) -> RestoreReport:
         config = load_config(self.config(**urls))
         return await restore(config, request, self.registry, self.clock)
 
@@ -105,6 +112,12 @@ async def read(client: Client) -> list[bytes]:
     """Return all that may be read."""
     async with await client.reader("orders") as reader:
         return [message.value async for message in reader]
+
+
+async def abort_records(client: Client) -> tuple[Any, ...]:
+    """Return what says which branches are aborted."""
+    name = str((await client.layout("orders")).name_of(0))
+    return (await client.host.metadata.scan(paths.abort_records_range(name), 10)).records
 
 
 async def collected(client: Client, pair: Pair) -> None:
@@ -331,5 +344,153 @@ def test_nobody_else_may_change_what_is_restored(pair: Pair, monkeypatch: pytest
         monkeypatch.undo()
         await pair.restore(RestoreRequest(Restored.LEDGER))
         assert await pair.play(read) == [b"one"]
+
+    pair.run(work())
+
+
+def test_what_was_trimmed_and_returns_is_not_taken_for_committed(pair: Pair) -> None:
+    """Its abort records were collected with it, so an older ledger store shows nothing of it, aborted or not."""
+
+    async def before(client: Client) -> None:
+        await client.create_topic("orders")
+        segment = await client.host.segment(str((await client.layout("orders")).name_of(0)))
+        await sent(client, b"aborted", commit=False)
+        await (await client.producer("orders")).send(b"plain")
+        await sent(client, b"committed")
+        await segment.ledger.roll()
+        await sent(client, b"kept")
+        await client.host.sweeps.sweep()
+        pair.back_up("ledger")
+        await segment.ledger.roll()
+        await sent(client, b"lost")
+        below = (await segment.ledger.ledgers(-1, 10))[1].ledger_id
+        await segment.buffer.trim(below)
+        await collected(client, pair)
+        await pair.clock.advance(2 * 3_600_000)
+        await segment.buffer.trim(below)
+        assert not await abort_records(client)
+
+    async def work() -> None:
+        await pair.play(before)
+        pair.put_back("ledger")
+        await pair.restore(RestoreRequest(Restored.LEDGER))
+        assert await pair.play(read) == [b"plain", b"kept"]
+        await pair.play(lambda client: sent(client, b"new"))
+        assert await pair.play(read) == [b"plain", b"kept", b"new"]
+        await pair.play(lambda client: collected(client, pair))
+        await pair.restore(RestoreRequest(Restored.LEDGER))
+        assert await pair.play(read) == [b"plain", b"kept", b"new"]
+
+    pair.run(work())
+
+
+def test_a_backup_is_not_gone_back_to_twice(pair: Pair) -> None:
+    """
+    Repeated when it is done, the command would abort what was committed since and has been forgotten.
+
+    It tells from its own record, and from what the metadata store knows.
+    """
+
+    async def before(client: Client) -> int:
+        await client.create_topic("orders")
+        taken_ms = pair.back_up("metadata")
+        await pair.clock.advance(10)
+        await sent(client, b"lost")
+        return taken_ms
+
+    async def since(client: Client) -> None:
+        await sent(client, b"committed and forgotten")
+        await collected(client, pair)
+
+    async def work() -> None:
+        taken_ms = await pair.play(before)
+        pair.put_back("metadata")
+        request = RestoreRequest(Restored.METADATA, taken_ms)
+        await pair.restore(request)
+        await pair.play(since)
+        for later in (request, RestoreRequest(Restored.METADATA, taken_ms, dry_run=True)):
+            with pytest.raises(InvalidInput, match="restored after"):
+                await pair.restore(later)
+        assert await pair.play(read) == [b"committed and forgotten"]
+
+    pair.run(work())
+
+
+def test_a_time_that_the_metadata_store_contradicts_is_refused(pair: Pair) -> None:
+    """It knows of a transaction that ended long after the backup is said to have been taken."""
+
+    async def work() -> None:
+        start_ms = pair.clock.now_ms()
+        await pair.play(lambda client: client.create_topic("orders"))
+        await pair.clock.advance(RETENTION_MS)
+        await pair.play(lambda client: sent(client, b"kept"))
+        with pytest.raises(InvalidInput, match="ended after"):
+            await pair.restore(RestoreRequest(Restored.METADATA, start_ms))
+        assert await pair.play(read) == [b"kept"]
+
+    pair.run(work())
+
+
+def test_two_that_belong_together_are_not_forced(pair: Pair) -> None:
+    """It would abort whatever was sent in a transaction, for nothing."""
+
+    async def work() -> None:
+        await pair.play(lambda client: client.create_topic("orders"))
+        await pair.play(lambda client: sent(client, b"kept"))
+        with pytest.raises(InvalidInput, match="made together"):
+            await pair.restore(RestoreRequest(Restored.LEDGER, forced=True))
+        assert await pair.play(read) == [b"kept"]
+
+    pair.run(work())
+
+
+def test_an_interrupted_restore_is_repeated_as_it_was(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it was to abort must not be finished by one that takes it for committed."""
+
+    class Stopped(Exception):
+        """The command was killed."""
+
+    async def stop(*_: Any) -> None:
+        raise Stopped
+
+    async def filled(client: Client) -> None:
+        await client.create_topic("orders")
+        await sent(client, b"of nobody knows which transaction")
+
+    async def work() -> None:
+        other = f"sqlite:///{pair.directory}/other.db"
+        await pair.play(filled)
+        await pair.play(filled, metadata=other, ledger=f"sqlite:///{pair.directory}/others-ledger.db")
+        monkeypatch.setattr(Reconciling, "_write", stop)
+        with pytest.raises(Stopped):
+            await pair.restore(RestoreRequest(Restored.LEDGER, forced=True), metadata=other)
+        monkeypatch.undo()
+        for request in (RestoreRequest(Restored.LEDGER), RestoreRequest(Restored.METADATA, 1, forced=True)):
+            with pytest.raises(InvalidInput, match="ledger store was the older one, forced"):
+                await pair.restore(request, metadata=other)
+        await pair.restore(RestoreRequest(Restored.LEDGER, forced=True), metadata=other)
+        assert await pair.play(read, metadata=other) == []
+
+    pair.run(work())
+
+
+def test_nobody_restores_what_somebody_has_open(pair: Pair) -> None:
+    """What a process commits while its entries are judged would be confirmed and aborted; nor do two at once."""
+
+    async def work() -> None:
+        await pair.play(lambda client: client.create_topic("orders"))
+        request = RestoreRequest(Restored.LEDGER)
+
+        async def beside(client: Client) -> None:
+            await sent(client, b"kept")
+            with pytest.raises(Unavailable, match="stop it"):
+                await pair.restore_now(request)
+            await sent(client, b"kept too")
+
+        await pair.play(beside)
+        done = await asyncio.gather(*(pair.restore_now(request) for _ in range(2)), return_exceptions=True)
+        assert sum(isinstance(one, RestoreReport) for one in done) == 1
+        assert sum(isinstance(one, Unavailable) for one in done) == 1
+        assert await pair.play(read) == [b"kept", b"kept too"]
 
     pair.run(work())

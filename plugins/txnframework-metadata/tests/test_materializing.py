@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from metadata_world import OTHER_SEGMENT, World, branch_of, step, waiting
+from metadata_world import OTHER_SEGMENT, SEGMENT, Process, World, branch_of, step, waiting
 
 from txnframework.config import TransactionsSection
 from txnframework.errors import Unavailable
 from txnframework.model import Position, Swept
-from txnframework.model.paths import abort_record_of
+from txnframework.model.paths import abort_record_of, trimmed_key
+from txnframework.model.records import TrimmedRecord, decode
 
 WRITE_ABORT = step("put", "/txn-aborted/")
 
@@ -139,6 +140,38 @@ def test_nothing_is_trimmed_that_an_open_transaction_may_still_commit() -> None:
     asyncio.run(main())
 
 
+async def trimmed(process: Process) -> TrimmedRecord | None:
+    """Return what is kept of trimming: how far abort records were collected, and since when others wait."""
+    found = await process.wire.inner.get(trimmed_key(SEGMENT))
+    return None if found is None else decode(TrimmedRecord, found)
+
+
+def test_how_far_abort_records_were_collected_is_known_before_they_go() -> None:
+    """Two that collect them at the same time, and one that dies in the middle, leave it no lower than that."""
+
+    async def main() -> None:
+        world = World(transactions=TransactionsSection(abort_retention_ms=0, max_clock_skew_ms=0))
+        one, other = await world.process(), await world.process()
+        txn = await one.begin()
+        await one.send("a", branch_of(txn))
+        await one.abort(txn)
+        await one.coordinator.settle(txn.txn_id)
+        await (await one.ledger()).roll()
+        await (await one.buffer()).trim(2)
+        stop = one.wire.stop(step("delete", "/txn-aborted/"))
+        trimming = await waiting((await one.buffer()).trim(2))
+        assert stop.reached.is_set()
+        assert await trimmed(other) == TrimmedRecord(ledger=2, at_ms=world.environment.now_ms(), collected=2)
+        assert await (await other.buffer()).trim(2) == Swept(1, 0, None)
+        stop.go.set()
+        await trimming
+        assert await trimmed(other) == TrimmedRecord(ledger=0, at_ms=0, collected=2)
+        await one.coordinator.forget_segment(SEGMENT, 10)
+        assert await trimmed(other) is None
+
+    asyncio.run(main())
+
+
 def test_an_abort_record_outlives_its_ledger_by_the_retention() -> None:
     """
     Entries that were fetched before the ledger was trimmed are still judged by it; the process that trimmed may die.
@@ -164,7 +197,7 @@ def test_an_abort_record_outlives_its_ledger_by_the_retention() -> None:
         buffer = await (await world.process()).buffer()
         assert await buffer.trim(2) == Swept(1, 0, None)
         assert [abort_record_of(path)[1] for path in world.paths("/txn-aborted/")] == [2]
-        assert world.paths("/txn-trimmed/") == []
+        assert await trimmed(process) == TrimmedRecord(ledger=0, at_ms=0, collected=2)
         assert await process.values(Position(2, -1)) == []
         assert (await buffer.plan(Position(2, -1), Position(2, 0))).aborted
 
@@ -193,7 +226,11 @@ def test_a_ledger_that_goes_later_keeps_its_abort_records_for_as_long() -> None:
         assert [abort_record_of(path)[1] for path in world.paths("/txn-aborted/")] == [2]
         await world.environment.advance(1_000)
         assert await buffer.trim(3) == Swept(1, 0, None)
-        assert world.paths("/txn-") == []
+        assert world.paths("/txn-aborted/") == []
+        assert await trimmed(process) == TrimmedRecord(ledger=0, at_ms=0, collected=3)
+        steps = len(process.wire.steps)
+        assert await buffer.trim(3) == Swept(0, 0, None)
+        assert not [name for name, _ in process.wire.steps[steps:] if name in ("put", "delete", "apply")]
 
     asyncio.run(main())
 

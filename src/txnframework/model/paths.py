@@ -263,8 +263,12 @@ def lease_key(name: str) -> Key:
 
 
 def leases_range(prefix: str) -> KeyRange:
-    """Return the range of the leases whose names begin with ``prefix``; a lease's record stands while it is held."""
-    path = f"{_LEASE}/{escape(prefix)}"
+    """
+    Return the range of the leases whose names begin with ``prefix``, without one: of all.
+
+    A lease's record stands while it is held.
+    """
+    path = f"{_LEASE}/{escape(prefix) if prefix else ''}"
     return KeyRange(path, f"{path}{_LAST}")
 
 

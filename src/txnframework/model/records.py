@@ -128,10 +128,16 @@ class AbortRecord(Document):
 
 
 class TrimmedRecord(Document):
-    """Every ledger of the segment below ``ledger`` was gone at ``at_ms``; from then on its abort records are kept."""
+    """
+    Every ledger of the segment below ``ledger`` was gone at ``at_ms``; from then on its abort records are kept.
+
+    ``collected``: below this ledger none are kept any more. Were these ledgers to return from a backup, an entry that
+    nobody knows of would not be a committed one. With ``ledger`` 0, nothing waits.
+    """
 
     ledger: int
     at_ms: int
+    collected: int = 0
 
 
 class CommittedBatchDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -262,10 +268,17 @@ class IdBlock(Document):
 
 
 class RestoreRecord(Document):
-    """A restore: the pair that it found is to have the identity ``to``; finished when the metadata store has it."""
+    """
+    A restore: the pair that it found is to have the identity ``to``; finished when the metadata store has it.
+
+    ``restored`` and ``forced`` are what the operator said, ``at_ms`` when.
+    """
 
     ledgers: str
     to: str
+    restored: str = ""
+    forced: bool = False
+    at_ms: int = 0
 
 
 class StoreIdentity(Document):

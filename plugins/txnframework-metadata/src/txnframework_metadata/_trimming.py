@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from txnframework.config import TransactionsSection
 from txnframework.environment import Environment
+from txnframework.errors import VersionMismatch
 from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.ids import Branch
-from txnframework.model.metadata import Expect, Put
+from txnframework.model.metadata import Expect, Expected, Put
 from txnframework.model.paths import abort_records_range, trimmed_key
 from txnframework.model.records import TrimmedRecord, decode, encode
 from txnframework.model.transactions import Swept
@@ -19,9 +22,9 @@ class Trimming:
     before its ledger went still finds out that it is aborted.
 
     One record tells since when which ledgers are gone, so that any process can go on, however short each one lives.
-    What it says is true whoever wrote it, so writers need not compare. It is written when abort records begin to wait,
-    and again when they are collected: a ledger that goes while others wait begins to count once those are done, and its
-    records stay for up to twice the time.
+    It is written when abort records begin to wait, and again when they are collected: a ledger that goes while others
+    wait begins to count once those are done, and its records stay for up to twice the time. It stays, and says up to
+    where they were collected.
     """
 
     def __init__(
@@ -51,26 +54,34 @@ class Trimming:
         first = await self._ledger.trim(below_ledger_id, aborted)
         # The time is taken after the ledgers went, never before.
         now_ms = self._environment.now_ms()
-        return await self._collect(first, now_ms), first
+        try:
+            return await self._collect(first, now_ms), first
+        except VersionMismatch:
+            return Swept(0, 1, now_ms), first  # another process is collecting them
 
     async def _collect(self, first: int, now_ms: int) -> Swept:
         """Delete a page of abort records whose time has come; note since when others wait."""
-        record = await self._store.get(self._key)
-        noted = None if record is None else decode(TrimmedRecord, record)
+        found = await self._store.get(self._key)
+        noted = TrimmedRecord(ledger=0, at_ms=0) if found is None else decode(TrimmedRecord, found)
+        version: Expected = Expect.ABSENT if found is None else found.version
         done = 0
-        if noted is not None:
+        if noted.ledger:
             due_ms = noted.at_ms + self._kept_ms
             if due_ms > now_ms:
                 return Swept(0, 0, due_ms)
-            done, more = await self._delete_below(min(first, noted.ledger))
+            below = min(first, noted.ledger)
+            if below > noted.collected:
+                # Before they go, or nobody would know that they went.
+                noted = replace(noted, collected=below)
+                version = await self._store.put(Put(self._key, encode(noted), version))
+            done, more = await self._delete_below(below)
             if more:
                 return Swept(done, 1, now_ms)
-        if await self._any_below(first):
-            await self._store.put(Put(self._key, encode(TrimmedRecord(ledger=first, at_ms=now_ms)), Expect.ANY))
-            return Swept(done, 0, now_ms + self._kept_ms)
-        if noted is not None:
-            await self._store.delete(self._key, Expect.ANY)
-        return Swept(done, 0)
+        waiting = await self._any_below(first)
+        if waiting or noted.ledger:
+            since = replace(noted, ledger=first, at_ms=now_ms) if waiting else replace(noted, ledger=0, at_ms=0)
+            await self._store.put(Put(self._key, encode(since), version))
+        return Swept(done, 0, now_ms + self._kept_ms if waiting else None)
 
     async def _any_below(self, ledger_id: int) -> bool:
         page = await self._store.scan(abort_records_range(self._segment, 0, ledger_id), 1)

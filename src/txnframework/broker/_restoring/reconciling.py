@@ -20,9 +20,10 @@ from txnframework.model.cursor import Cursor, from_record, to_record
 from txnframework.model.entry_view import EntryView
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION, WRITES_BY_SEGMENT
+from txnframework.model.ledger import Tail
 from txnframework.model.metadata import Expect, IndexRange, KeyRange, Put, Record
 from txnframework.model.names import PERSISTENT, TOPIC
-from txnframework.model.positions import EntryRange, Limit, Position
+from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework.model.transactions import Action, End, OpenQuery, State
 
 IDS_SKIPPED = 1_000_000
@@ -180,6 +181,8 @@ class Reconciling:
                 # Its entries would stand behind the end: there are none.
                 self._counts.intents_dropped += 1
                 await self._drop(record)
+        if not name.startswith(PERSISTENT):
+            await self._decide_returned(name, ledger, tail)
         if self._undecided is not None and not name.startswith(PERSISTENT):
             after = await ledger.find_time(self._undecided.after_ms)
             await self._decide(name, ledger, self._undecided, EntryRange(after, tail.last_confirmed))
@@ -210,6 +213,24 @@ class Reconciling:
         moved = replace(clamped, incarnation=cursor.incarnation + 1)
         put = Put(record.key, records.encode(to_record(moved)), record.version)
         await self._write(partial(self._store.put, put))
+
+    async def _decide_returned(self, name: str, ledger: IManagedLedger, tail: Tail) -> None:
+        """
+        Decide what was trimmed, and stands here again: its abort records were collected, so nobody knows of it.
+
+        What was committed of it is aborted too. It had been given up, and nothing tells the two apart.
+        """
+        record = await self._store.get(paths.trimmed_key(name))
+        trimmed = None if record is None else records.decode(records.TrimmedRecord, record)
+        if record is None or trimmed is None or not (trimmed.collected or trimmed.ledger):
+            return
+        returned = EntryRange(EARLIEST, min(Position(trimmed.collected, -1), tail.last_confirmed))
+        await self._decide(name, ledger, Undecided(0, headers_tell=True), returned)
+        if max(trimmed.collected, trimmed.ledger) > tail.open_ledger_id:
+            # The numbers of ledgers beyond come again, for others.
+            until = min(trimmed.collected, tail.open_ledger_id), min(trimmed.ledger, tail.open_ledger_id)
+            kept = records.TrimmedRecord(collected=until[0], ledger=until[1], at_ms=trimmed.at_ms)
+            await self._write(partial(self._store.put, Put(record.key, records.encode(kept), record.version)))
 
     async def _decide(self, name: str, ledger: IManagedLedger, undecided: Undecided, entries: EntryRange) -> None:
         """Record as aborted the branches of these entries of which nothing says that they are committed."""

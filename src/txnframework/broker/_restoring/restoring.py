@@ -8,19 +8,24 @@ from enum import Enum
 
 import msgspec
 
+from txnframework.broker._agreement.cas import version_of
+from txnframework.broker._agreement.leases import held_leases
 from txnframework.broker._host import Host
 from txnframework.broker._restoring.reconciling import Counts, Reconciling, Undecided
 from txnframework.broker._serving.opening import open_stores
 from txnframework.config import Config, redact_url
 from txnframework.environment import Environment, SystemEnvironment
-from txnframework.errors import InvalidInput, StoreMismatch
+from txnframework.errors import InvalidInput, LeaseHeld, StoreMismatch, Unavailable
 from txnframework.interfaces import ILedgerStore, IMetadataStore, IRestorable
-from txnframework.model import records
-from txnframework.model.metadata import Expect, Put
+from txnframework.model import index_keys, records
+from txnframework.model.indexes import TXN_BY_FINAL_STATE
+from txnframework.model.metadata import IndexRange, Put
 from txnframework.model.paths import restore_key
+from txnframework.model.transactions import State
 from txnframework.plugin import PluginRegistry, load_plugins
 
 IDENTITY_BITS = 64
+LEASE = "restore"
 
 Progress = Callable[[str], None]
 """Is told, in a sentence each, what is being done."""
@@ -88,10 +93,13 @@ async def restore(
       transactional entry of the ledgers is undecidable.
 
     Repeating it is safe, and finishes what was interrupted: the ledger store takes the new identity first and the
-    metadata store last, so opening the pair is refused in between.
+    metadata store last, so opening the pair is refused in between. It is repeated as it was begun.
 
     :raises StoreMismatch: their identities differ, and nothing says that they ever belonged together.
-    :raises InvalidInput: a store cannot take a new identity, or it was not said when the backup was taken.
+    :raises InvalidInput: a store cannot take a new identity, it was not said when the backup was taken, or what was
+        said is not so: the metadata store knows of what happened after that, was restored since, or belongs to the
+        ledgers that it was to be forced upon; nothing was changed.
+    :raises Unavailable: somebody else has the stores open, or had when the backup was taken, a moment ago.
     """
     if request.restored is Restored.METADATA and request.taken_ms is None and not request.forced:
         raise InvalidInput("say when the backup of the metadata store was taken: entries from after it are aborted")
@@ -108,12 +116,24 @@ async def restore(
 
 async def _restore(host: Host, request: RestoreRequest, progress: Progress) -> RestoreReport:
     metadata, ledgers = host.metadata, host.ledgers
+    for store in (metadata, ledgers):
+        _restorable(store)
+    if not request.dry_run:
+        await _require_alone(metadata)
     before = (metadata.identity, ledgers.identity)
-    to = await _identity_to_take(host, request)
+    found = await metadata.get(restore_key())
+    begun = None if found is None else records.decode(records.RestoreRecord, found)
+    to = await _identity_to_take(host, request, begun)
     if not request.dry_run:
         # From the second of these on opening is refused; until then the pair is as it was.
-        record = records.RestoreRecord(ledgers=before[1], to=to)
-        await metadata.put(Put(restore_key(), records.encode(record), Expect.ANY))
+        record = records.RestoreRecord(
+            ledgers=before[1],
+            to=to,
+            restored=request.restored.value,
+            forced=request.forced,
+            at_ms=host.environment.now_ms(),
+        )
+        await metadata.put(Put(restore_key(), records.encode(record), version_of(found)))
         await _restorable(ledgers).take_identity(to)
     counts = await Reconciling(host, _undecided(host, request), request.dry_run, progress).run()
     if not request.dry_run:
@@ -122,22 +142,68 @@ async def _restore(host: Host, request: RestoreRequest, progress: Progress) -> R
     return RestoreReport(*before, to, counts)
 
 
-async def _identity_to_take(host: Host, request: RestoreRequest) -> str:
+async def _require_alone(metadata: IMetadataStore) -> None:
+    """
+    Keep others from restoring, and refuse while a lease shows that somebody has the stores open.
+
+    What a process commits while its entries are being judged would be confirmed to it, and aborted here.
+    """
+    try:
+        await metadata.acquire_lease(LEASE, metadata.session)
+    except LeaseHeld as held:
+        raise Unavailable("these stores are being restored by another process already; wait for its end") from held
+    others = [name for name in await held_leases(metadata, "") if name != LEASE]
+    if others:
+        raise Unavailable(
+            f"another process has these stores open: it holds the lease {others[0]!r}; stop it, and repeat this once"
+            " the sessions of those that were killed, or that were alive when the backup was taken, have expired"
+        )
+
+
+async def _identity_to_take(host: Host, request: RestoreRequest, begun: records.RestoreRecord | None) -> str:
     """Return the identity that both take: that of a restore which was interrupted, or else a new one."""
     metadata, ledgers = host.metadata, host.ledgers
-    for store in (metadata, ledgers):
-        _restorable(store)
-    found = await metadata.get(restore_key())
-    begun = None if found is None else records.decode(records.RestoreRecord, found)
     # A restored metadata store may hold the record of a restore of long ago; that one is about other identities.
     if begun is not None and begun.to != metadata.identity and ledgers.identity in (begun.ledgers, begun.to):
+        if begun.restored and (begun.restored, begun.forced) != (request.restored.value, request.forced):
+            forced = ", forced" if begun.forced else ""
+            raise InvalidInput(
+                f"a restore of these stores was interrupted, for which the {begun.restored} store was the older one"
+                f"{forced}; repeat it as it was: what it decided and what another one would decide do not fit together"
+            )
         return begun.to
-    if metadata.identity != ledgers.identity and not request.forced:
-        raise StoreMismatch(
-            f"{redact_url(host.config.metadata.url)} is {metadata.identity!r}, but {redact_url(host.config.ledger.url)}"
-            f" belongs to {ledgers.identity!r}: restoring is for two that were made together"
-        )
+    if metadata.identity != ledgers.identity:
+        if not request.forced:
+            raise StoreMismatch(
+                f"{redact_url(host.config.metadata.url)} is {metadata.identity!r}, but"
+                f" {redact_url(host.config.ledger.url)} belongs to {ledgers.identity!r}: restoring is for two that were"
+                " made together"
+            )
+    elif request.forced:
+        raise InvalidInput("these two stores were made together; to force them would abort whatever was committed")
+    else:
+        await _require_older(host, request, begun)
     return f"restored-{host.environment.random_bits(IDENTITY_BITS):016x}"
+
+
+async def _require_older(host: Host, request: RestoreRequest, begun: records.RestoreRecord | None) -> None:
+    """
+    Refuse a time of the backup that the metadata store itself contradicts, since it knows of what happened later.
+
+    Whatever was committed after that time, and has been forgotten since, would be aborted.
+    """
+    if request.restored is not Restored.METADATA or request.taken_ms is None:
+        return
+    if begun is not None and begun.to == host.metadata.identity and begun.at_ms >= request.taken_ms:
+        raise InvalidInput("these stores were restored after that backup was taken; nothing is left to finish")
+    later_ms = request.taken_ms + host.config.transactions.retention_ms // 2
+    for state in (State.COMMITTED, State.ABORTED):
+        whole = index_keys.prefix_range(TXN_BY_FINAL_STATE, state.value)
+        later = IndexRange(whole.index, index_keys.encode(state.value, later_ms), whole.stop)
+        if (await host.metadata.scan_index(later, 1)).records:
+            raise InvalidInput(
+                "the metadata store knows of transactions that ended after that backup was taken: it is another one"
+            )
 
 
 def _restorable(store: IMetadataStore | ILedgerStore) -> IRestorable:
