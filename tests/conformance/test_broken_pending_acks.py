@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,21 +13,36 @@ import pytest
 
 from txnframework.errors import Closed, OutcomeUnknown, TransactionConflict, TransactionNotFound, Unavailable
 from txnframework.interfaces import IAtomicBatchStore, IPendingAckStore
-from txnframework.model import Ack, AckRequest, Expect, PendingAcks, State, Transaction
+from txnframework.model import Ack, AckRequest, Branch, Expect, PendingAcks, State, Transaction
 from txnframework.model.cursor import Cursor
 from txnframework.model.paths import operations_prefix
 from txnframework.model.records import AckOperation
 from txnframework.plugin import Provider, SubscriptionContext
 from txnframework.testing import PendingAckSuite, WorldHarness
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
+from txnframework_metadata._ack_groups import AckGroups, Answers
 from txnframework_metadata._ack_records import AckRecords
+from txnframework_metadata._ack_writing import Change, Draft
+from txnframework_metadata._confirmed_acks import ConfirmedAcks
 from txnframework_metadata._operations import forget, read_header
 from txnframework_metadata._overlap import Verdict
 from txnframework_metadata._pending_ack import MetadataPendingAcks
 from txnframework_metadata._views import Header, StoredOperation, acks_of
 from txnframework_metadata.plugin import txnframework_buffers, txnframework_coordinators
 
-Doubles = tuple[Verdict, list[StoredOperation]]
+Verdicts = tuple[list[Verdict], list[StoredOperation]]
+
+
+class Misjudges(MetadataPendingAcks):
+    """Looks as it should, and then comes to another verdict."""
+
+    async def _look(self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]) -> Verdicts:
+        verdicts, doubles = await super()._look(requests, stored)
+        misjudged = [await self.verdict(one, found) for one, found in zip(requests, verdicts, strict=True)]
+        return misjudged, doubles
+
+    async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
+        raise NotImplementedError
 
 
 # -- adding -------------------------------------------------------------------------------------------
@@ -50,30 +66,26 @@ class AppliesAtOnce(MetadataPendingAcks):
 class LooksAtNothing(MetadataPendingAcks):
     """Records whatever is asked for."""
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
-        return Verdict(), []
+    async def _look(self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]) -> Verdicts:
+        return [Verdict()] * len(requests), []
 
 
 class LooksFirst(MetadataPendingAcks):
     """Looks, then puts."""
 
-    async def add(self, request: AckRequest) -> None:
-        verdict, _ = await self._look(request, [])
-        if verdict.conflict:
-            raise TransactionConflict(request.branch.txn_id, verdict.conflict, verdict.other)
-        await LooksAtNothing.add(_as(self, LooksAtNothing), request)
+    async def _record(self, requests: list[AckRequest]) -> Answers:
+        self.__dict__["found"] = await super()._look(requests, [])
+        return await super()._record(requests)
 
-
-def _as(store: MetadataPendingAcks, kind: type[MetadataPendingAcks]) -> Any:
-    other = object.__new__(kind)
-    other.__dict__ = store.__dict__
-    return other
+    async def _look(self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]) -> Verdicts:
+        found: Verdicts = self.__dict__["found"]
+        return found
 
 
 class LooksAtTheCursorFirst(MetadataPendingAcks):
     """Reads the cursor before the operations."""
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+    async def _look(self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]) -> Verdicts:
         cursor = await self._cursor.load()
 
         class Before:
@@ -82,37 +94,33 @@ class LooksAtTheCursorFirst(MetadataPendingAcks):
 
         inner, self._cursor = self._cursor, Before()  # type: ignore[assignment]
         try:
-            return await super()._look(request, stored)
+            return await super()._look(requests, stored)
         finally:
             self._cursor = inner
 
 
-class SeesNoCursor(MetadataPendingAcks):
+class SeesNoCursor(Misjudges):
     """Looks at what is pending only."""
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
-        verdict, doubles = await super()._look(request, stored)
-        return (verdict if verdict.other or "earlier" in verdict.conflict or verdict.repeated else Verdict()), doubles
+    async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
+        return verdict if verdict.other or "earlier" in verdict.conflict or verdict.repeated else Verdict()
 
 
-class SeesNoCommitted(MetadataPendingAcks):
+class SeesNoCommitted(Misjudges):
     """Takes what has ended for gone."""
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
-        verdict, doubles = await super()._look(request, stored)
-        if verdict.conflict and not verdict.other and (await self._cursor.load()).deleted == ():
-            return Verdict(), doubles
-        return verdict, doubles
+    async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
+        unseen = verdict.conflict and not verdict.other and (await self._cursor.load()).deleted == ()
+        return Verdict() if unseen else verdict
 
 
 class LeavesItsRecord(MetadataPendingAcks):
     """Refuses, and leaves what it put."""
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
-        found = await super()._look(request, stored)
-        if isinstance(stored, list):
-            stored[:] = stored if not found[0].conflict else []
-        return found
+    async def _take_back(
+        self, header: Header, changes: Sequence[Change], kept: Collection[int]
+    ) -> list[StoredOperation]:
+        return [change.now for change in changes]
 
 
 class NamesNobody(MetadataPendingAcks):
@@ -125,22 +133,20 @@ class NamesNobody(MetadataPendingAcks):
             raise TransactionConflict(error.txn_id, error.reason) from error
 
 
-class RefusesToRepeat(MetadataPendingAcks):
+class RefusesToRepeat(Misjudges):
     """Takes a repetition for a conflict."""
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
-        verdict, doubles = await super()._look(request, stored)
-        return (Verdict("it is held") if verdict.repeated else verdict), doubles
+    async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
+        return Verdict("it is held") if verdict.repeated else verdict
 
 
-class RepeatsForGood(MetadataPendingAcks):
+class RepeatsForGood(Misjudges):
     """Applies what is repeated, whatever becomes of the transaction."""
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
-        verdict, doubles = await super()._look(request, stored)
+    async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         if verdict.repeated:
             await self._cursor.apply(request.incarnation, request.acks, None)
-        return verdict, doubles
+        return verdict
 
 
 class AddsToAnything(MetadataPendingAcks):
@@ -197,8 +203,8 @@ class MixesSubscriptions(MetadataPendingAcks):
 class KeepsTheFirstRecord(MetadataPendingAcks):
     """Records as much as fits one record."""
 
-    def _documents(self, request: AckRequest) -> list[AckOperation]:
-        return super()._documents(request)[:1]
+    def _drafts(self, requests: Sequence[AckRequest]) -> list[Draft]:
+        return super()._drafts(requests)[:1]
 
 
 # -- kinds --------------------------------------------------------------------------------------------
@@ -212,13 +218,12 @@ class KnowsNoIndexes(MetadataPendingAcks):
         await super().add(replace(request, acks=whole))
 
 
-class KnowsOnlyEqualIndexes(MetadataPendingAcks):
+class KnowsOnlyEqualIndexes(Misjudges):
     """Takes two parts of an entry for different, unless they are the same."""
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
-        verdict, doubles = await super()._look(request, stored)
+    async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         partial = all(ack.batch_indexes is not None for ack in request.acks)
-        return (Verdict() if verdict.conflict and partial else verdict), doubles
+        return Verdict() if verdict.conflict and partial else verdict
 
 
 class ForgetsTheLastIndex(MetadataPendingAcks):
@@ -244,21 +249,19 @@ class IgnoresIndexesInPositions(MetadataPendingAcks):
         await super().add(replace(request, acks=acks))
 
 
-class MovesBack(MetadataPendingAcks):
+class MovesBack(Misjudges):
     """Takes a lower cumulative acknowledgment."""
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
-        verdict, doubles = await super()._look(request, stored)
-        return (Verdict() if "behind an earlier one" in verdict.conflict else verdict), doubles
+    async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
+        return Verdict() if "behind an earlier one" in verdict.conflict else verdict
 
 
-class ComparesLikeWithLike(MetadataPendingAcks):
+class ComparesLikeWithLike(Misjudges):
     """Compares cumulative acknowledgments with single ones never."""
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
-        verdict, doubles = await super()._look(request, stored)
+    async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         mixed = verdict.other is not None and not await self._same_kind(request, verdict)
-        return (Verdict() if mixed else verdict), doubles
+        return Verdict() if mixed else verdict
 
     async def _same_kind(self, request: AckRequest, verdict: Verdict) -> bool:
         kinds = {ack.cumulative for ack in request.acks}
@@ -267,26 +270,24 @@ class ComparesLikeWithLike(MetadataPendingAcks):
         return any(isinstance(one, AckOperation) and one.cumulative in kinds for one in documents)
 
 
-class SharesCumulatives(MetadataPendingAcks):
+class SharesCumulatives(Misjudges):
     """Lets two transactions hold cumulative acknowledgments."""
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
-        verdict, doubles = await super()._look(request, stored)
+    async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         both = verdict.other is not None and all(ack.cumulative for ack in request.acks)
-        return (Verdict() if both else verdict), doubles
+        return Verdict() if both else verdict
 
 
-class StopsAtDoneOnes(MetadataPendingAcks):
+class StopsAtDoneOnes(Misjudges):
     """Refuses a cumulative acknowledgment over anything that is done."""
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
-        verdict, doubles = await super()._look(request, stored)
+    async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
         for txn_id in await self._standing.by_txn():
             header = await read_header(self._store, txn_id)
             ended = header is not None and header.transaction.state is State.COMMITTED
             if ended and request.acks[0].cumulative:
-                return Verdict("something is done below it"), doubles
-        return verdict, doubles
+                return Verdict("something is done below it")
+        return verdict
 
 
 class AppliesOneKind(MetadataPendingAcks):
@@ -419,12 +420,12 @@ class BelievesHeaders(MetadataPendingAcks):
 class ForgetsWhatTimedOut(MetadataPendingAcks):
     """Takes for held whatever has a record."""
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
+    async def _look(self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]) -> Verdicts:
         mine = {one.record.key.path for one in stored}
         for operations in (await self._standing.by_txn()).values():
             if any(one.record.key.path not in mine for one in operations):
-                return Verdict("something is there"), []
-        return await super()._look(request, stored)
+                return [Verdict("something is there")] * len(requests), []
+        return await super()._look(requests, stored)
 
 
 # -- between two steps --------------------------------------------------------------------------------
@@ -443,13 +444,10 @@ class CallsUnknownRefused(MetadataPendingAcks):
 class KeepsWhatFailed(MetadataPendingAcks):
     """Calls it refused, and leaves what it put."""
 
-    async def _look(self, request: AckRequest, stored: Sequence[StoredOperation]) -> Doubles:
-        try:
-            return await super()._look(request, stored)
-        except Unavailable:
-            assert isinstance(stored, list)
-            stored.clear()
-            raise
+    async def _take_back(
+        self, header: Header, changes: Sequence[Change], kept: Collection[int]
+    ) -> list[StoredOperation]:
+        return await super()._take_back(header, changes, kept) if isinstance(kept, set) else []
 
 
 class RepeatsInVain(MetadataPendingAcks):
@@ -480,11 +478,104 @@ class HoldsByItself(MetadataPendingAcks):
                 await self._store.delete(key, Expect.ANY)
 
 
+# -- growing ------------------------------------------------------------------------------------------
+
+
+class PutsARecordEach(MetadataPendingAcks):
+    """Has a record for each call."""
+
+    def __init__(self, context: SubscriptionContext) -> None:
+        super().__init__(context)
+        self._groups = AckGroups(self._record, 0)
+
+    def _drafts(self, requests: Sequence[AckRequest]) -> list[Draft]:
+        return [replace(one, before=None) for one in super()._drafts(requests)]
+
+
+class Overwrites(MetadataPendingAcks):
+    """Writes into the record that is there, and not what was in it."""
+
+    def _drafts(self, requests: Sequence[AckRequest]) -> list[Draft]:
+        planned = super()._drafts(requests)
+        return [one if one.before is None else replace(one, before=_with(one.before, acks=[])) for one in planned]
+
+
+class MixesBranches(MetadataPendingAcks):
+    """Writes into the record of whichever branch."""
+
+    def __init__(self, context: SubscriptionContext) -> None:
+        super().__init__(context)
+
+        class OfAll(ConfirmedAcks):
+            def take_growing(self, branch: Branch, incarnation: int, cumulative: bool) -> StoredOperation | None:
+                return super().take_growing(replace(branch, number=0), incarnation, cumulative)
+
+            def note(self, operation: StoredOperation, *, may_grow: bool) -> None:
+                super().note(_with(operation, branch=0), may_grow=may_grow)
+
+        self._confirmed = OfAll(100, admitted_is_confirmed=False)
+
+
+class FailsTogether(MetadataPendingAcks):
+    """Refuses all that comes at the same time for the conflict of one."""
+
+    async def _look(self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]) -> Verdicts:
+        verdicts, doubles = await super()._look(requests, stored)
+        worst = next((one for one in verdicts if one.conflict), None)
+        return (verdicts if worst is None else [worst] * len(verdicts)), doubles
+
+
+class StopsForOne(MetadataPendingAcks):
+    """Stops all that is under way when one caller is cancelled."""
+
+    async def add(self, request: AckRequest) -> None:
+        try:
+            await super().add(request)
+        except asyncio.CancelledError:
+            await self._groups.close()
+            raise
+
+
+class SettlesWhatItRead(MetadataPendingAcks):
+    """Recovers with what it read before it asked whether the transaction is over."""
+
+    async def recover(self) -> PendingAcks:
+        for txn_id, operations in (await self._standing.by_txn()).items():
+            header = await read_header(self._store, txn_id)
+            if header is not None and header.transaction.state is not State.OPEN:
+                await self._settle_operations(header.transaction, operations)
+        return await super().recover()
+
+
+class ForgetsWhatItDidNotRead(SettlesWhatItRead):
+    """Deletes records whatever has become of them since."""
+
+    async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
+        await super()._settle_operations(ended, operations)
+        for one in operations:
+            await self._store.delete(one.record.key, Expect.ANY)
+
+
+class RefusesWhatTookEffect(MetadataPendingAcks):
+    """Does not ask whether it could still withdraw."""
+
+    async def _take_back(
+        self, header: Header, changes: Sequence[Change], kept: Collection[int]
+    ) -> list[StoredOperation]:
+        with contextlib.suppress(OutcomeUnknown):
+            return await super()._take_back(header, changes, kept)
+        return []
+
+
+# -- without atomic batches ---------------------------------------------------------------------------
+
+
 class AdmitsAtOnce(MetadataPendingAcks):
     """Lets a record count before the header was read again."""
 
-    def _documents(self, request: AckRequest) -> list[AckOperation]:
-        return [msgspec.structs.replace(one, admitted=True) for one in super()._documents(request)]
+    def _drafts(self, requests: Sequence[AckRequest]) -> list[Draft]:
+        planned = super()._drafts(requests)
+        return [replace(one, blank=msgspec.structs.replace(one.blank, admitted=True)) for one in planned]
 
 
 class AdmitsNothing(MetadataPendingAcks):
@@ -551,6 +642,17 @@ CASES: list[tuple[type[MetadataPendingAcks], str]] = [
     (KeepsWhatFailed, "test_refused_step_fails_the_add"),
     (CallsUnknownRefused, "test_cut_off_while_adding"),
     (IgnoresIncarnations, "test_seek_meanwhile"),
+    (PutsARecordEach, "test_records_do_not_grow_with_calls"),
+    (Overwrites, "test_records_do_not_grow_with_calls"),
+    (MixesBranches, "test_branches_grow_apart"),
+    (Overwrites, "test_parts_of_entries_in_turns"),
+    (FailsTogether, "test_each_its_own_conflict"),
+    (StopsForOne, "test_one_cancelled_of_many"),
+    (Overwrites, "test_more_with_a_lost_reply"),
+    (Overwrites, "test_killed_while_adding_more"),
+    (ForgetsWhatItDidNotRead, "test_more_while_others_recover"),
+    (SettlesWhatItRead, "test_refused_while_others_recover"),
+    (RefusesWhatTookEffect, "test_refused_is_not_recorded"),
 ]
 
 STEP_BY_STEP: list[tuple[type[MetadataPendingAcks], str]] = [

@@ -12,7 +12,7 @@ from txnframework.model.acks import AckState
 from txnframework.model.cursor import Cursor, state_of, unite
 from txnframework.model.records import TransactionHeader, encode
 from txnframework_metadata._aborted import AbortedBranches
-from txnframework_metadata._overlap import Surroundings, Verdict, judge, overlap
+from txnframework_metadata._overlap import AckIndex, Surroundings, Verdict, judge, overlap
 from txnframework_metadata._views import header_of
 from txnframework_metadata._visibility import Intent, seen, undecided
 
@@ -39,7 +39,7 @@ def around(
     cursor: Cursor = START,
     unsure: tuple[Ack, ...] = (),
 ) -> Surroundings:
-    return Surroundings(own, unsure, tuple((T2, ack) for ack in pending), committed, cursor)
+    return Surroundings((AckIndex(own),), (AckIndex(unsure),), ((T2, AckIndex(pending)),), committed, cursor)
 
 
 # -- overlaps -----------------------------------------------------------------------------------------

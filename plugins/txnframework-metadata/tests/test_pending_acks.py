@@ -32,6 +32,7 @@ from txnframework.model import (
     EARLIEST,
     Ack,
     AckRequest,
+    Batch,
     Begin,
     Branch,
     Position,
@@ -47,6 +48,11 @@ BOTH = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "recheck"
 LOOK = step("scan_index", "acks-by-segment-subscription")
 ADMIT = step("put", "/txn-op/")
 FIRST, SECOND, THIRD = Position(1, 0), Position(1, 1), Position(1, 2)
+
+
+def withdrawal(name: str, argument: object) -> bool:
+    """Match the step that takes a record back."""
+    return name == "delete" or (isinstance(argument, Batch) and bool(argument.deletes))
 
 
 def applied(world: World) -> list[Position]:
@@ -191,7 +197,7 @@ def test_repeating_an_ack_in_its_branch_succeeds(atomic: bool) -> None:
         assert world.operations() == 1
         await world.cursor().apply(1, (Ack(FIRST),), None)
         await process.acknowledge(txn, Ack(FIRST), Ack(THIRD))
-        assert world.operations() == 2
+        assert world.operations() == (1 if atomic else 2)
 
     asyncio.run(main())
 
@@ -316,7 +322,7 @@ def test_a_failed_look_withdraws_the_ack_or_says_that_it_cannot_tell(atomic: boo
             await process.acknowledge(txn, Ack(FIRST))
         assert world.operations() == 0
         process.wire.refuse(LOOK)
-        process.wire.refuse(step("delete", "/txn-op/"))
+        process.wire.refuse(withdrawal)
         with pytest.raises(OutcomeUnknown):
             await process.acknowledge(txn, Ack(FIRST))
         assert world.operations() == 1
@@ -587,7 +593,7 @@ def test_an_ack_that_was_never_confirmed_is_judged_again_when_it_is_repeated() -
         process, other = await world.process(), await world.process()
         txn, rival = await process.begin(), await other.begin()
         await other.acknowledge(rival, Ack(FIRST))
-        process.wire.refuse(step("delete", "/txn-op/"))
+        process.wire.refuse(withdrawal)
         for _ in range(3):
             with pytest.raises(OutcomeUnknown):
                 await process.acknowledge(txn, Ack(FIRST))
@@ -657,7 +663,111 @@ def test_confirmed_records_are_remembered_in_a_bounded_number() -> None:
         process = await world.process()
         txn = await process.begin()
         for position in (FIRST, SECOND, FIRST, SECOND):
-            await process.acknowledge(txn, Ack(position))
+            await process.acknowledge(txn, Ack(position), branch=position.entry_id)
         assert world.operations() == 2
+
+    asyncio.run(main())
+
+
+# -- records that grow --------------------------------------------------------------------------------
+
+
+def test_later_acks_go_into_the_record_that_is_there() -> None:
+    """Up to its bound; a full one gets a successor; of cumulative ones only the furthest is kept."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.begin()
+        for at in range(7):
+            await process.acknowledge(txn, Ack(Position(2, at)))
+        assert world.operations() == 3
+        for at in range(7):
+            await process.acknowledge(txn, Ack(Position(1, at), cumulative=True))
+        assert world.operations() == 4
+        await process.commit(txn)
+        await process.coordinator.settle(txn.txn_id)
+        assert set(applied(world)) == {Position(1, 6), *(Position(2, at) for at in range(7))}
+
+    asyncio.run(main())
+
+
+def test_a_message_of_a_batch_each_time_costs_one_position() -> None:
+    """Parts of one entry are joined, and come apart again when the last one is refused."""
+
+    async def main() -> None:
+        world = World()
+        process, other = await world.process(), await world.process()
+        txn, rival = await process.begin(), await other.begin()
+        await other.acknowledge(rival, Ack(FIRST, 9, frozenset({8})))
+        for index in range(8):
+            await process.acknowledge(txn, Ack(FIRST, 9, frozenset({index})))
+        with pytest.raises(TransactionConflict):
+            await process.acknowledge(txn, Ack(FIRST, 9))
+        assert world.operations() == 2
+        await process.acknowledge(txn, Ack(FIRST, 9, frozenset(range(8))))
+        await process.commit(txn)
+        await process.coordinator.settle(txn.txn_id)
+        assert (await world.cursor().load()).partial == {FIRST: frozenset(range(8))}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("applied_first", [True, False])
+def test_growing_with_a_lost_reply_is_read_back(applied_first: bool) -> None:
+    """The record tells by itself whether it grew; if not, it is tried again."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.begin()
+        await process.acknowledge(txn, Ack(FIRST))
+        (process.wire.lose_reply if applied_first else process.wire.drop)(PUT_OPERATION)
+        await process.acknowledge(txn, Ack(SECOND))
+        await process.acknowledge(txn, Ack(THIRD))
+        assert world.operations() == 1
+        await process.commit(txn)
+        await process.coordinator.settle(txn.txn_id)
+        assert applied(world) == [FIRST, SECOND, THIRD]
+
+    asyncio.run(main())
+
+
+def test_what_a_withdrawal_left_in_doubt_grows_no_more() -> None:
+    """What was confirmed before may be repeated; what comes later has a record of its own."""
+
+    async def main() -> None:
+        world = World()
+        process, other = await world.process(), await world.process()
+        txn, rival = await process.begin(), await other.begin()
+        await process.acknowledge(txn, Ack(FIRST))
+        await other.acknowledge(rival, Ack(SECOND))
+        stop = process.wire.stop(LOOK)
+        adding = await waiting(process.acknowledge(txn, Ack(SECOND)))
+        assert stop.reached.is_set()
+        process.wire.refuse(PUT_OPERATION)
+        stop.go.set()
+        with pytest.raises(OutcomeUnknown):
+            await adding
+        await process.acknowledge(txn, Ack(FIRST))
+        await process.acknowledge(txn, Ack(THIRD))
+        assert world.operations() == 3
+        with pytest.raises(OutcomeUnknown):
+            await process.acknowledge(txn, Ack(SECOND))
+
+    asyncio.run(main())
+
+
+def test_acks_at_the_same_time_cost_one_write() -> None:
+    """And one look: what waits while a group is under way goes with the next one."""
+
+    async def main() -> None:
+        world = World()
+        world.pending_ack_options = PendingAckOptions()
+        process = await world.process()
+        txn = await process.begin()
+        process.wire.steps.clear()
+        await asyncio.gather(*(process.acknowledge(txn, Ack(Position(1, at))) for at in range(50)))
+        assert [name for name, _ in process.wire.steps] == ["get", "apply", "scan_index"]
 
     asyncio.run(main())

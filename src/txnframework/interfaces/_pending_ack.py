@@ -58,11 +58,17 @@ class IPendingAckStore(Interface):
         """
         Record that the acks take effect if the branch's commit counts; repeating the same in the same branch succeeds.
 
+        In however many calls they come: where the store is an IAtomicBatchStore, what one process acknowledges in a
+        branch costs a record for single acks and one for cumulative ones, and another only when one is full, which is a
+        bound that configuration names. Calls that come at the same time may be recorded together; each is told of its
+        own conflict.
+
         :raises TransactionConflict: the transaction has ended, or another one's acks overlap, or the cursor has
-            passed, or it has another incarnation; nothing is recorded.
+            passed, or it has another incarnation; nothing is recorded, and nothing of it takes effect.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing is recorded.
         :raises TransactionDomainMismatch: the transaction is of another family; nothing is recorded.
-        :raises OutcomeUnknown: as for a cancelled call, it may be recorded; give the branch up, or repeat it.
+        :raises OutcomeUnknown: as for a cancelled call, it may be recorded; also when somebody committed the
+            transaction before the call was over, so that it may have taken effect. Give the branch up, or repeat it.
         """
 
     async def settle(ended: Transaction) -> None:

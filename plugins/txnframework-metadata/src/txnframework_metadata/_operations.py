@@ -40,7 +40,7 @@ from txnframework_metadata._views import (
     operation_of,
 )
 
-_STEPS_TOGETHER_MAX = 100
+STEPS_TOGETHER_MAX = 100
 """Steps of one atomic batch; stores bound the size of a request."""
 
 
@@ -219,8 +219,8 @@ async def forget(store: IMetadataStore, operations: Sequence[StoredOperation]) -
     An operation that changed since it was read stays: another process may have admitted it in the meantime, and its
     caller was told that it counts.
     """
-    for at in range(0, len(operations), _STEPS_TOGETHER_MAX):
-        some = operations[at : at + _STEPS_TOGETHER_MAX]
+    for at in range(0, len(operations), STEPS_TOGETHER_MAX):
+        some = operations[at : at + STEPS_TOGETHER_MAX]
         if IAtomicBatchStore.providedBy(store) and len(some) > 1:
             deletes = tuple(Delete(operation.record.key, operation.record.version) for operation in some)
             try:

@@ -76,7 +76,12 @@ class PendingAckOptions(Options, frozen=True, kw_only=True):
     """Options of the pending-ack store."""
 
     acks_per_record_max: Annotated[
-        int, Meta(ge=1, description="How many acknowledged positions one record holds at most.")
+        int,
+        Meta(
+            ge=1,
+            description="How many acknowledged positions one record holds at most, and how many of those that come at"
+            " the same time are written together.",
+        ),
     ] = 1_000
     confirmed_records_max: Annotated[
         int,

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from txnframework.model.acks import Ack, AckState
 from txnframework.model.cursor import Cursor, state_of, unite
 from txnframework.model.ids import TxnID
 from txnframework.model.positions import Position
+
+
+class AckIndex:
+    """Acknowledgments found by entry: looking one up costs the same, however many of them there are."""
+
+    def __init__(self, acks: Iterable[Ack]) -> None:
+        self.cumulative: list[Ack] = []
+        self._single: dict[Position, list[Ack]] = {}
+        for ack in acks:
+            if ack.cumulative:
+                self.cumulative.append(ack)
+            else:
+                self._single.setdefault(ack.position.entry, []).append(ack)
+
+    def near(self, ack: Ack) -> Iterator[Ack]:
+        """Return those that may have a message in common with ``ack``."""
+        yield from self.cumulative
+        if not ack.cumulative:
+            yield from self._single.get(ack.position.entry, ())
+            return
+        for some in self._single.values():
+            yield from some
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +43,9 @@ class Surroundings:
     those of others that count and have not reached the cursor.
     """
 
-    own: tuple[Ack, ...]
-    unsure: tuple[Ack, ...]
-    pending: tuple[tuple[TxnID, Ack], ...]
+    own: tuple[AckIndex, ...]
+    unsure: tuple[AckIndex, ...]
+    pending: tuple[tuple[TxnID, AckIndex], ...]
     committed: tuple[Ack, ...]
     cursor: Cursor
 
@@ -48,21 +70,61 @@ def judge(acks: Sequence[Ack], around: Surroundings) -> Verdict:
     Only what was confirmed may be repeated without another look: a record whose caller was never told may stand beside
     a confirmed one of another transaction.
     """
-    lower = next((ack for ack in acks if _is_below_own(ack, (*around.own, *around.unsure))), None)
+    furthest = [held for index in (*around.own, *around.unsure) for held in index.cumulative]
+    lower = next((ack for ack in acks if ack.cumulative and _is_below(ack, furthest)), None)
     if lower is not None:
         return Verdict(f"a cumulative acknowledgment at {lower.position} is behind an earlier one of this transaction")
     new = [ack for ack in acks if not _is_repeated(ack, around.own)]
     if not new:
         return Verdict(repeated=True)
-    unsure = any(overlap(ack, held) for ack in new for held in around.unsure)
+    unsure = any(overlap(ack, held) for ack in new for index in around.unsure for held in index.near(ack))
     deleted = unite(around.cursor, around.committed)
     for ack in new:
         if _is_deleted(ack, deleted):
             return Verdict(f"{ack.position} is acknowledged already", unsure=unsure)
-        for txn_id, held in around.pending:
-            if overlap(ack, held):
+        for txn_id, index in around.pending:
+            if any(overlap(ack, held) for held in index.near(ack)):
                 return Verdict(f"{ack.position} is acknowledged in {txn_id}, which is open", txn_id, unsure=unsure)
     return Verdict()
+
+
+def judge_in_turn(requests: Iterable[Sequence[Ack]], around: Surroundings) -> list[Verdict]:
+    """Return what ``judge`` says of each request of one branch, those before it that may be acknowledged included."""
+    verdicts: list[Verdict] = []
+    own: list[Ack] = []
+    for acks in requests:
+        verdict = judge(acks, replace(around, own=(*around.own, AckIndex(own))) if own else around)
+        verdicts.append(verdict)
+        if not verdict.conflict:
+            own += acks
+    return verdicts
+
+
+def joined(acks: Iterable[Ack]) -> list[Ack]:
+    """
+    Return acknowledgments of one kind as a record holds them: one for each entry, the furthest of cumulative ones.
+
+    What they do together stays the same.
+    """
+    found: dict[Position, Ack] = {}
+    furthest: list[Ack] = []
+    for ack in acks:
+        entry = ack.position.entry
+        if ack.cumulative:
+            furthest = [ack if not furthest else max(furthest[0], ack, key=_place)]
+        elif entry in found:
+            found[entry] = _both(found[entry], ack)
+        else:
+            found[entry] = ack
+    return [*found.values(), *furthest]
+
+
+def _both(one: Ack, other: Ack) -> Ack:
+    """Return the acknowledgment of what two of one entry name."""
+    mine, theirs = _indexes(one), _indexes(other)
+    if mine is None or theirs is None:
+        return one if mine is None else other
+    return Ack(one.position.entry, one.batch_size, mine | theirs)
 
 
 def overlap(one: Ack, other: Ack) -> bool:
@@ -107,25 +169,25 @@ def _reaches(cumulative: Ack, single: Ack) -> bool:
     return reached is None or indexes is None or bool(reached & indexes)
 
 
-def _is_below_own(ack: Ack, own: Iterable[Ack]) -> bool:
+def _is_below(ack: Ack, cumulative: Iterable[Ack]) -> bool:
     """Whether a cumulative ack would move back."""
-    return ack.cumulative and any(held.cumulative and _place(ack) < _place(held) for held in own)
+    return any(_place(ack) < _place(held) for held in cumulative)
 
 
-def _is_repeated(ack: Ack, own: Sequence[Ack]) -> bool:
+def _is_repeated(ack: Ack, own: Sequence[AckIndex]) -> bool:
     """Whether the same branch acknowledged all of this before."""
     if ack.cumulative:
-        return any(held.cumulative and _place(held) == _place(ack) for held in own)
+        return any(_place(held) == _place(ack) for index in own for held in index.cumulative)
     wanted = _indexes(ack)
     missing = set(range(ack.batch_size)) if wanted is None else set(wanted)
-    for held in own:
+    for held in (held for index in own for held in index.near(ack)):
         if held.cumulative:
             if held.position.entry > ack.position.entry:
                 return True
             if held.position.entry == ack.position.entry:
                 reached = _up_to(held)
                 missing -= missing if reached is None else reached
-        elif held.position.entry == ack.position.entry:
+        else:
             indexes = _indexes(held)
             missing -= missing if indexes is None else indexes
     return not missing

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-import msgspec
 from zope.interface import implementer
 
 from txnframework.errors import (
@@ -15,38 +13,28 @@ from txnframework.errors import (
     NotFound,
     OutcomeUnknown,
     TransactionConflict,
-    TxnFrameworkError,
     Unavailable,
-    VersionMismatch,
 )
 from txnframework.interfaces import IAtomicBatchStore, IPendingAckStore
 from txnframework.model.acks import Ack, AckRequest, PendingAck, PendingAcks
 from txnframework.model.ids import Branch, TxnID
-from txnframework.model.metadata import Put
-from txnframework.model.records import AckOperation, encode
+from txnframework.model.records import AckOperation
 from txnframework.model.transactions import State, Transaction
 from txnframework.plugin import SubscriptionContext, options_as
+from txnframework_metadata._ack_groups import AckGroups, Answers
 from txnframework_metadata._ack_records import AckRecords
-from txnframework_metadata._confirmed import ConfirmedAcks
+from txnframework_metadata._ack_writing import Change, Draft, admit, drafts, put_drafts, take_back
+from txnframework_metadata._confirmed_acks import ConfirmedAcks
 from txnframework_metadata._operations import (
     forget,
-    put_operations,
     read_header,
     require_family,
     require_open,
     scan_operations,
-    withdraw,
 )
 from txnframework_metadata._options import PendingAckOptions
-from txnframework_metadata._overlap import Surroundings, Verdict, judge
-from txnframework_metadata._views import (
-    StoredOperation,
-    ack_document,
-    operation_indexes,
-    operation_of,
-    processed_document,
-    processed_of,
-)
+from txnframework_metadata._overlap import AckIndex, Surroundings, Verdict, judge_in_turn
+from txnframework_metadata._views import Header, StoredOperation, processed_document, processed_of
 
 
 @implementer(IPendingAckStore)
@@ -55,7 +43,8 @@ class MetadataPendingAcks:
     Acknowledgments are operation records; conflicts are found by *put, then look*.
 
     Of two processes that acknowledge one message at the same time each sees the other's record, because both put before
-    they look. Within one process one request goes after the other, so that exactly one of two wins.
+    they look. Within one process one group of requests of one branch goes after the other, so that exactly one of two
+    transactions wins. What a branch acknowledges later goes into the record that it has (see ``_ack_writing``).
     """
 
     def __init__(self, context: SubscriptionContext) -> None:
@@ -64,12 +53,11 @@ class MetadataPendingAcks:
         self._store = context.store
         self._cursor = context.cursor
         self._options = options_as(context.options, PendingAckOptions)
-        self._confirmed = ConfirmedAcks(
-            self._options.confirmed_records_max,
-            admitted_is_confirmed=not IAtomicBatchStore.providedBy(context.store),
-        )
+        self._atomic = IAtomicBatchStore.providedBy(context.store)
+        self._confirmed = ConfirmedAcks(self._options.confirmed_records_max, admitted_is_confirmed=not self._atomic)
         self._standing = AckRecords(context.store, self.segment, self.subscription, self._options.page_records)
-        self._adding = asyncio.Lock()
+        # Without atomic batches a record is admitted or not as a whole: one request in each.
+        self._groups = AckGroups(self._record, self._options.acks_per_record_max if self._atomic else 0)
         self._closed = False
 
     async def recover(self) -> PendingAcks:
@@ -88,7 +76,8 @@ class MetadataPendingAcks:
                 else:
                     ended[txn_id] = header.transaction.state
                     unfinished = True
-                    await self._settle_operations(header.transaction, operations)
+                    # Read anew: what was read before the header may have been withdrawn while it was open.
+                    await self.settle(header.transaction)
             if not unfinished:
                 return PendingAcks(opened, ended)
             # Looked at again: on a store without atomic batches a record may have been admitted while it was settled.
@@ -98,36 +87,8 @@ class MetadataPendingAcks:
         """Record that the acks take effect if the branch's commit counts."""
         self._require_open()
         require_family(request.branch.txn_id, self.segment)
-        if not request.acks:
-            return
-        async with self._adding:
-            header = await require_open(self._store, request.branch.txn_id, request.principal)
-            documents = self._documents(request)
-            stored = await put_operations(self._store, header, documents, self._options.page_records)
-            reason = f"an acknowledgment in {request.branch.txn_id} failed and may still be recorded"
-            verdict: Verdict | None = None
-            try:
-                verdict, doubles = await self._look(request, stored)
-                if verdict.conflict:
-                    raise TransactionConflict(request.branch.txn_id, verdict.conflict, verdict.other)
-                if not verdict.repeated:
-                    await self._admit(stored)
-            except (Conflict, NotFound, Unavailable, Closed) as error:
-                # It stands and nobody is going to be told that it does: an unknown outcome unless it can be undone.
-                try:
-                    await withdraw(self._store, stored)
-                except TxnFrameworkError as undone:
-                    raise OutcomeUnknown(f"{reason}: {error}") from undone
-                if verdict is not None and verdict.unsure:
-                    # An earlier record of it stands, and it may be one that was confirmed: it is not to be touched.
-                    raise OutcomeUnknown(f"{reason}: {error}") from error
-                raise
-            if verdict.repeated:
-                doubles = stored
-            else:
-                self._confirmed.note(stored)
-            with contextlib.suppress(Unavailable, OutcomeUnknown):
-                await withdraw(self._store, doubles)
+        if request.acks:
+            await self._groups.add(request)
 
     async def settle(self, ended: Transaction) -> None:
         """Make an outcome take effect here: the cursor first, then the operations are forgotten."""
@@ -146,103 +107,153 @@ class MetadataPendingAcks:
         raise Unavailable(f"acknowledgments of {ended.txn_id} keep changing on {self.subscription} of {self.segment}")
 
     async def close(self) -> None:
-        """Stop; may be repeated."""
+        """Stop; what is under way ends as OutcomeUnknown; may be repeated."""
         self._closed = True
+        await self._groups.close()
 
     # -- adding ---------------------------------------------------------------------------------------
 
-    def _documents(self, request: AckRequest) -> list[AckOperation]:
-        """Return the records of a request: cumulative and individual acks apart, a bounded number in each."""
-        # Without atomic batches the record is visible before the header was read again; until then it must not count.
-        admitted = IAtomicBatchStore.providedBy(self._store)
-        documents = []
+    async def _record(self, requests: list[AckRequest]) -> Answers:
+        """Record a group of one branch; each request is told what became of it."""
+        first = requests[0]
+        header = await require_open(self._store, first.branch.txn_id, first.principal)
+        changes: list[Change] = []
+        verdicts: list[Verdict] = []
+        try:
+            await put_drafts(self._store, header, self._drafts(requests), self._options.page_records, changes)
+            verdicts, doubles = await self._look(requests, [change.now for change in changes])
+            if any(not verdict.conflict and not verdict.repeated for verdict in verdicts):
+                await self._admit([change.now for change in changes])
+        except (Conflict, NotFound, Unavailable, Closed) as error:
+            # It stands and nobody is going to be told that it does: an unknown outcome unless it can be undone.
+            for operation in await self._take_back(header, changes, ()):
+                self._note(operation)
+            if any(verdict.unsure for verdict in verdicts):
+                # An earlier record of it stands, and it may be one that was confirmed: it is not to be touched.
+                raise OutcomeUnknown(_failed(first, str(error))) from error
+            raise
+        return await self._answer(requests, header, changes, verdicts, doubles)
+
+    async def _answer(
+        self,
+        requests: Sequence[AckRequest],
+        header: Header,
+        changes: Sequence[Change],
+        verdicts: Sequence[Verdict],
+        doubles: Sequence[StoredOperation],
+    ) -> Answers:
+        """Withdraw what is in conflict, or stands in another record; nothing else of the group is touched by that."""
+        kept = {number for number, verdict in enumerate(verdicts) if not verdict.conflict and not verdict.repeated}
+        unknown: OutcomeUnknown | None = None
+        try:
+            for operation in await self._take_back(header, changes, kept):
+                self._note(operation)
+        except OutcomeUnknown as error:
+            unknown = error
+            for operation in filter(None, (change.confirmed(kept) for change in changes)):
+                self._confirmed.note_part(operation)
+        if kept:
+            with contextlib.suppress(Unavailable, OutcomeUnknown):
+                await forget(self._store, doubles)
+        answers: list[Exception | None] = []
+        for request, verdict in zip(requests, verdicts, strict=True):
+            if not verdict.conflict:
+                answers.append(None)
+            elif verdict.unsure or unknown is not None:
+                answers.append(OutcomeUnknown(_failed(request, str(unknown or verdict.conflict))))
+            else:
+                answers.append(TransactionConflict(request.branch.txn_id, verdict.conflict, verdict.other))
+        return answers
+
+    def _note(self, operation: StoredOperation) -> None:
+        """A record is confirmed as it stands."""
+        document = operation.document
+        self._confirmed.note(operation, may_grow=isinstance(document, AckOperation) and document.processed is None)
+
+    def _drafts(self, requests: Sequence[AckRequest]) -> list[Draft]:
+        """Return the records of a group: cumulative and individual acks apart, a bounded number in each."""
+        first = requests[0]
+        found = []
         for cumulative in (False, True):
-            acks = [ack for ack in request.acks if ack.cumulative is cumulative]
-            for start in range(0, len(acks), self._options.acks_per_record_max):
-                some = acks[start : start + self._options.acks_per_record_max]
-                documents.append(
-                    AckOperation(
-                        branch=request.branch.number,
-                        segment=self.segment,
-                        subscription=self.subscription,
-                        incarnation=request.incarnation,
-                        acks=[ack_document(ack) for ack in some],
-                        cumulative=cumulative,
-                        admitted=admitted,
-                        processed=processed_document(request.processed),
-                    )
-                )
-        return documents
+            parts = [
+                (number, ack)
+                for number, request in enumerate(requests)
+                for ack in request.acks
+                if ack.cumulative is cumulative
+            ]
+            if not parts:
+                continue
+            blank = AckOperation(
+                branch=first.branch.number,
+                segment=self.segment,
+                subscription=self.subscription,
+                incarnation=first.incarnation,
+                acks=[],
+                cumulative=cumulative,
+                # Without atomic batches it is visible before the header was read again; until then it must not count.
+                admitted=self._atomic,
+                processed=processed_document(first.processed),
+            )
+            growing = (
+                self._confirmed.take_growing(first.branch, first.incarnation, cumulative)
+                if first.processed is None
+                else None
+            )
+            found += drafts(blank, parts, growing, self._options.acks_per_record_max)
+        return found
 
     async def _look(
-        self, request: AckRequest, stored: Sequence[StoredOperation]
-    ) -> tuple[Verdict, list[StoredOperation]]:
+        self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]
+    ) -> tuple[list[Verdict], list[StoredOperation]]:
         """
-        Judge a request whose records stand: the others' operations, their headers, the cursor last.
+        Judge requests of one branch whose records stand: the others' operations, their headers, the cursor last.
 
         An operation whose header is gone by then was settled, and the cursor that is read after that shows it. Returned
         besides: earlier records of the branch that say the same, and are not needed once this one is confirmed.
         """
+        branch, incarnation = requests[0].branch, requests[0].incarnation
         just_put = {operation.record.key.path for operation in stored}
         doubles: list[StoredOperation] = []
-        own: list[Ack] = []
-        unsure: list[Ack] = []
-        pending: list[tuple[TxnID, Ack]] = []
+        own: list[AckIndex] = []
+        unsure: list[AckIndex] = []
+        pending: list[tuple[TxnID, AckIndex]] = []
         committed: list[Ack] = []
         for txn_id, operations in (await self._standing.by_txn()).items():
-            same = txn_id == request.branch.txn_id
+            same = txn_id == branch.txn_id
             header = None if same else await read_header(self._store, txn_id)
             for operation in operations:
                 document = operation.document
-                if not isinstance(document, AckOperation) or document.incarnation != request.incarnation:
+                if not isinstance(document, AckOperation) or document.incarnation != incarnation:
                     continue
                 if same:
-                    if document.branch != request.branch.number or operation.record.key.path in just_put:
+                    if document.branch != branch.number:
                         continue
-                    if self._confirmed.holds(operation):
-                        own += operation.acks
-                    elif document.admitted:
-                        unsure += operation.acks
-                        doubles += [operation] if _is_replaced(operation, stored) else []
+                    confirmed = self._confirmed.of(operation)
+                    own += [] if confirmed is None else [confirmed]
+                    put_now = operation.record.key.path in just_put
+                    if not put_now and document.admitted and self._confirmed.in_doubt(operation):
+                        unsure.append(operation.acks_by_entry)
+                        doubles += [operation] if confirmed is None and _is_replaced(operation, stored) else []
                 elif header is not None and header.transaction.state is State.OPEN:
-                    pending += ((txn_id, ack) for ack in operation.acks)
+                    pending.append((txn_id, operation.acks_by_entry))
                 elif header is not None and header.transaction.counts(document.branch):
                     committed += operation.acks
         cursor = await self._cursor.load()
-        if cursor.incarnation != request.incarnation:
-            return Verdict("the subscription was moved or made again since the messages were received"), []
+        if cursor.incarnation != incarnation:
+            moved = Verdict("the subscription was moved or made again since the messages were received")
+            return [moved] * len(requests), []
         around = Surroundings(tuple(own), tuple(unsure), tuple(pending), tuple(committed), cursor)
-        return judge(request.acks, around), doubles
+        return judge_in_turn([request.acks for request in requests], around), doubles
+
+    async def _take_back(
+        self, header: Header, changes: Sequence[Change], kept: Collection[int]
+    ) -> list[StoredOperation]:
+        """Withdraw what a group put, but for the requests in ``kept``."""
+        return await take_back(self._store, header, changes, kept)
 
     async def _admit(self, stored: Sequence[StoredOperation]) -> None:
         """Let records count that were put before the header was looked at again."""
-        for operation in stored:
-            document = operation.document
-            if isinstance(document, AckOperation) and not document.admitted:
-                await self._admit_one(operation, document)
-
-    async def _admit_one(self, operation: StoredOperation, document: AckOperation) -> None:
-        """Admit one record by compare-and-set, so that it cannot be deleted as not admitted at the same time."""
-        key = operation.record.key
-        admitted = msgspec.structs.replace(document, admitted=True)
-        unknown = False
-        for _ in range(self._options.attempts_max):
-            record = await self._store.get(key)
-            if record is None:
-                if unknown:
-                    raise OutcomeUnknown(f"an acknowledgment in {operation.txn_id} may have taken effect")
-                raise TransactionConflict(operation.txn_id, "it ended while the acknowledgment was recorded")
-            if operation_of(record).document == admitted:
-                return
-            try:
-                await self._store.put(Put(key, encode(admitted), record.version, operation_indexes(admitted)))
-            except VersionMismatch:
-                continue
-            except OutcomeUnknown:
-                unknown = True
-                continue
-            return
-        raise OutcomeUnknown(f"an acknowledgment in {operation.txn_id} may have taken effect")
+        await admit(self._store, stored, self._options.attempts_max)
 
     # -- settling -------------------------------------------------------------------------------------
 
@@ -280,6 +291,10 @@ def _is_replaced(earlier: StoredOperation, stored: Sequence[StoredOperation]) ->
     """
     path = earlier.record.key.path
     return any(put.document == earlier.document and put.record.key.path > path for put in stored)
+
+
+def _failed(request: AckRequest, why: str) -> str:
+    return f"an acknowledgment in {request.branch.txn_id} failed and may still be recorded: {why}"
 
 
 def _pending(operations: Sequence[StoredOperation]) -> tuple[PendingAck, ...]:

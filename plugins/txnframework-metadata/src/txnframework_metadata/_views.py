@@ -30,6 +30,7 @@ from txnframework.model.records import (
     decode_operation,
 )
 from txnframework.model.transactions import Part, Participant, State, Transaction
+from txnframework_metadata._overlap import AckIndex
 
 FAMILY = "metadata"
 
@@ -55,6 +56,11 @@ class StoredOperation:
     def acks(self) -> tuple[Ack, ...]:
         """The acknowledgments in it, parsed once."""
         return acks_of(self.document) if isinstance(self.document, AckOperation) else ()
+
+    @cached_property
+    def acks_by_entry(self) -> AckIndex:
+        """The same, to be looked up."""
+        return AckIndex(self.acks)
 
     @property
     def branch(self) -> Branch:

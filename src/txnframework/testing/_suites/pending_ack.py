@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from txnframework.testing._suites._pending_ack.adding import AddRules
+from txnframework.testing._suites._pending_ack.growing import GrowRules
 from txnframework.testing._suites._pending_ack.kinds import BatchIndexRules, CumulativeRules
 from txnframework.testing._suites._pending_ack.races import AddRaceRules
 from txnframework.testing._suites._pending_ack.settling import RecoverRules, SettleRules
 from txnframework.testing.world import WorldHarness
 
 
-class PendingAckSuite(AddRaceRules, RecoverRules, SettleRules, CumulativeRules, BatchIndexRules, AddRules):
+class PendingAckSuite(GrowRules, AddRaceRules, RecoverRules, SettleRules, CumulativeRules, BatchIndexRules, AddRules):
     """Every rule of a pending-ack store: subclass as ``TestX(PendingAckSuite)``; the harness is a ``WorldHarness``."""
 
     harness: ClassVar[type[WorldHarness]]

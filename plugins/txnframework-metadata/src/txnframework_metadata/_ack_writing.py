@@ -1,0 +1,278 @@
+"""
+Writing acknowledgment records: new ones, and more into those that a branch has.
+
+Why *put, then look* holds for a record that grows. Growing is a compare-and-set of the record in one atomic batch with
+the check that the header is OPEN, and the look begins after it. So of two transactions that acknowledge one message the
+one whose put came last sees the other's, whether that stands in a new record or in one that grew: the record keeps its
+key and its index entry, and no scan can miss it. Three rules besides:
+
+* Only the process that put a record lets it grow, and only from a version of which it confirmed everything. So what
+  stood before is known, and taking a part back is writing the rest.
+* A part is taken back on the condition that the header is still OPEN. A record whose transaction has ended therefore
+  never changes, and whoever is told that nothing was recorded is told the truth.
+* Settling reads the records *after* it saw that the transaction has ended, and deletes them as they were read.
+  Something read before that may be a part that was taken back since, or lack one that came.
+
+The crash windows: a reply that is lost is resolved by reading the record, whose version and value tell; a transaction
+that ends between put and look is met by the check when a part is to be taken back, and by the cursor in the look; a
+process that dies after its put leaves a part that nobody confirmed, which counts if the branch is listed and goes with
+the transaction. Without atomic batches no record grows: it would count before its header was read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from txnframework.errors import (
+    Closed,
+    Conflict,
+    NotFound,
+    OutcomeUnknown,
+    TransactionConflict,
+    TxnFrameworkError,
+    Unavailable,
+    VersionMismatch,
+)
+from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
+from txnframework.model.acks import Ack
+from txnframework.model.metadata import Batch, Check, Delete, Put
+from txnframework.model.paths import header_key
+from txnframework.model.records import AckOperation, encode
+from txnframework.model.transactions import State
+from txnframework_metadata._operations import (
+    STEPS_TOGETHER_MAX,
+    put_operations,
+    read_header,
+    require_open,
+    withdraw,
+)
+from txnframework_metadata._overlap import joined
+from txnframework_metadata._views import Header, StoredOperation, ack_document, operation_indexes, operation_of
+
+Part = tuple[int, Ack]
+"""An acknowledgment, and the number of the request in its group that it belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is to stand in one record: that of ``before``, which grows, or a new one; ``blank`` is one without acks."""
+
+    blank: AckOperation
+    parts: tuple[Part, ...]
+    before: StoredOperation | None = None
+
+    def holding(self, requests: Collection[int]) -> AckOperation | None:
+        """Return the record with the parts of these requests only; None: nothing is left of it."""
+        some = [ack for number, ack in self.parts if number in requests]
+        if self.before is None:
+            return _holding(self.blank, joined(some)) if some else None
+        if not some and isinstance(self.before.document, AckOperation):
+            return self.before.document
+        return _holding(self.blank, joined([*self.before.acks, *some]))
+
+    @property
+    def whole(self) -> AckOperation:
+        """The record with all parts."""
+        acks = [ack for _, ack in self.parts]
+        return _holding(self.blank, joined(acks if self.before is None else [*self.before.acks, *acks]))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A draft that was put: ``now`` is the record since then."""
+
+    draft: Draft
+    now: StoredOperation
+
+    def confirmed(self, requests: Collection[int]) -> StoredOperation | None:
+        """Return what of the record is confirmed when nobody knows whether the rest was withdrawn; None: nothing."""
+        document = self.draft.holding(requests)
+        return None if document is None else replace(self.now, document=document)
+
+
+def drafts(blank: AckOperation, parts: Iterable[Part], growing: StoredOperation | None, acks_max: int) -> list[Draft]:
+    """Divide parts of one kind: into the record that grows as far as it has room, the rest into new ones."""
+    found: list[Draft] = []
+    before, some = growing, list[Part]()
+    entries = {ack.position.entry for ack in growing.acks} if growing is not None else set()
+    for number, ack in parts:
+        entry = ack.position.entry
+        if entry not in entries and len(entries) >= acks_max:
+            if some:
+                found.append(Draft(blank, tuple(some), before))
+            before, some, entries = None, [], set()
+        some.append((number, ack))
+        entries.add(entry)
+    if some:
+        found.append(Draft(blank, tuple(some), before))
+    return found
+
+
+async def put_drafts(
+    store: IMetadataStore, header: Header, planned: Sequence[Draft], page_records: int, changes: list[Change]
+) -> None:
+    """
+    Let every draft stand, on the condition that the header is OPEN; what stands is in ``changes``, also after an error.
+
+    :raises TransactionConflict: the transaction has ended.
+    :raises OutcomeUnknown: some that are not in ``changes`` may stand.
+    """
+    new: list[Draft] = []
+    for draft in planned:
+        now = None if draft.before is None else await _grow(store, header, draft.before, draft.whole)
+        if now is None:
+            new.append(Draft(draft.blank, draft.parts))
+        else:
+            changes.append(Change(draft, now))
+    if new:
+        stored = await put_operations(store, header, [draft.whole for draft in new], page_records)
+        changes += [Change(draft, now) for draft, now in zip(new, stored, strict=True)]
+
+
+async def _grow(
+    store: IMetadataStore, header: Header, before: StoredOperation, document: AckOperation
+) -> StoredOperation | None:
+    """Write more into a record; None if it is not there any more as it was, and nothing was written."""
+    txn_id, key = before.txn_id, before.record.key
+    put = Put(key, encode(document), before.record.version, operation_indexes(document))
+    batch = Batch((Check(header_key(txn_id), header.version),), (put,))
+    assert IAtomicBatchStore.providedBy(store)
+    unknown: OutcomeUnknown | None = None
+    for _ in range(2):
+        try:
+            (written,) = await store.apply(batch)
+        except OutcomeUnknown as error:
+            unknown = error
+        except VersionMismatch:
+            if unknown is None:
+                # It has ended; or another process of the branch repeated all that stood here, and removed this one.
+                await require_open(store, txn_id)
+                return None
+        else:
+            return operation_of(written)
+        # Nobody else writes into it, so it tells by itself; gone, it was settled, with this or without.
+        try:
+            found = await store.get(key)
+        except (Unavailable, Closed) as error:
+            raise OutcomeUnknown(f"{unknown}; then {error}") from unknown
+        if found is None:
+            break
+        if found.version != before.record.version:
+            return operation_of(found)
+    raise OutcomeUnknown(f"an acknowledgment in {txn_id} may be recorded") from unknown
+
+
+async def take_back(
+    store: IMetadataStore, header: Header, changes: Sequence[Change], kept: Collection[int]
+) -> list[StoredOperation]:
+    """
+    Withdraw the parts of all requests but those in ``kept``; return the records that stand then.
+
+    :raises OutcomeUnknown: they may stand, or have taken effect.
+    """
+    if not IAtomicBatchStore.providedBy(store):
+        if kept:
+            return [change.now for change in changes]
+        # Not admitted, so without effect whatever becomes of the transaction.
+        try:
+            await withdraw(store, [change.now for change in changes])
+        except TxnFrameworkError as error:
+            raise OutcomeUnknown(f"it could not be withdrawn: {error}") from error
+        return []
+    left: list[StoredOperation] = []
+    steps: list[Put | Delete] = []
+    for change in changes:
+        record, document = change.now.record, change.draft.holding(kept)
+        if document is None:
+            steps.append(Delete(record.key, record.version))
+        elif document != change.now.document:
+            steps.append(Put(record.key, encode(document), record.version, operation_indexes(document)))
+        else:
+            left.append(change.now)
+    check = Check(header_key(header.transaction.txn_id), header.version)
+    for start in range(0, len(steps), STEPS_TOGETHER_MAX):
+        some = steps[start : start + STEPS_TOGETHER_MAX]
+        puts = tuple(one for one in some if isinstance(one, Put))
+        try:
+            written = await store.apply(Batch((check,), puts, tuple(one for one in some if isinstance(one, Delete))))
+        except VersionMismatch as error:
+            await _require_without_effect(store, header, changes, error)
+            return []
+        except TxnFrameworkError as error:
+            raise OutcomeUnknown(f"it could not be withdrawn: {error}") from error
+        left += [operation_of(record) for record in written]
+    return left
+
+
+async def _require_without_effect(
+    store: IMetadataStore, header: Header, changes: Sequence[Change], error: VersionMismatch
+) -> None:
+    """
+    Raise OutcomeUnknown unless the transaction ended without this branch, and what stands has no effect.
+
+    Committed with it, what was put took effect, or will: it cannot be withdrawn, and was not looked at to the end.
+    """
+    txn_id = header.transaction.txn_id
+    try:
+        now = await read_header(store, txn_id)
+    except TxnFrameworkError as again:
+        raise OutcomeUnknown(f"an acknowledgment in {txn_id} may have taken effect: {again}") from again
+    ended = None if now is None or now.transaction.state is State.OPEN else now.transaction
+    if ended is None or any(ended.counts(change.now.document.branch) for change in changes):
+        raise OutcomeUnknown(f"{txn_id} ended while it was acknowledged in, which may have taken effect") from error
+
+
+# -- without atomic batches ---------------------------------------------------------------------------
+
+
+async def admit(store: IMetadataStore, stored: Sequence[StoredOperation], attempts_max: int) -> None:
+    """
+    Let records count that were put before the header was looked at again.
+
+    :raises TransactionConflict: the transaction has ended, and none of them counts.
+    :raises OutcomeUnknown: some may count.
+    """
+    admitted = False
+    for operation in stored:
+        document = operation.document
+        if isinstance(document, AckOperation) and not document.admitted:
+            try:
+                await _admit_one(store, operation, document, attempts_max)
+            except (Conflict, NotFound, Unavailable, Closed) as error:
+                if admitted:
+                    raise OutcomeUnknown(f"some of an acknowledgment may have taken effect: {error}") from error
+                raise
+            admitted = True
+
+
+async def _admit_one(
+    store: IMetadataStore, operation: StoredOperation, document: AckOperation, attempts_max: int
+) -> None:
+    """Admit one record by compare-and-set, so that it cannot be deleted as not admitted at the same time."""
+    key = operation.record.key
+    admitted = msgspec.structs.replace(document, admitted=True)
+    unknown = False
+    for _ in range(attempts_max):
+        record = await store.get(key)
+        if record is None:
+            if unknown:
+                raise OutcomeUnknown(f"an acknowledgment in {operation.txn_id} may have taken effect")
+            raise TransactionConflict(operation.txn_id, "it ended while the acknowledgment was recorded")
+        if operation_of(record).document == admitted:
+            return
+        try:
+            await store.put(Put(key, encode(admitted), record.version, operation_indexes(admitted)))
+        except VersionMismatch:
+            continue
+        except OutcomeUnknown:
+            unknown = True
+            continue
+        return
+    raise OutcomeUnknown(f"an acknowledgment in {operation.txn_id} may have taken effect")
+
+
+def _holding(blank: AckOperation, acks: Sequence[Ack]) -> AckOperation:
+    return msgspec.structs.replace(blank, acks=[ack_document(ack) for ack in acks])
