@@ -76,10 +76,5 @@ class Watches(Generic[C]):
             if any(map(watch.concerns, told)):
                 watch.wake()
 
-    def end_all(self) -> None:
-        """Close every watch."""
-        for watch in tuple(self._armed):
-            watch.end()
-
     def __len__(self) -> int:
         return len(self._armed)

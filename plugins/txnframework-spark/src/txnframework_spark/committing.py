@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from txnframework.broker import Host
 from txnframework.errors import (
@@ -35,10 +34,8 @@ from txnframework_spark.judging import AcknowledgedRange, Verdict, judge, judge_
 from txnframework_spark.options import SinkOptions
 from txnframework_spark.pause import ACKS_PUT, COMMITTED, Pauses
 from txnframework_spark.registration import Reading, load_subscription, readings_of
+from txnframework_spark.staged import Staged
 from txnframework_spark.tasks import BatchFacts
-
-if TYPE_CHECKING:
-    from txnframework_spark.sink import Staged
 
 
 async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Staged | None], batch: int) -> None:

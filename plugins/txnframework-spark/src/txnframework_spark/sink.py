@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
+from txnframework.model.ids import BRANCH_BITS, Branch
 from txnframework_spark import process
 from txnframework_spark.applications import begin
 from txnframework_spark.arrow import check_sink_columns
 from txnframework_spark.committing import abort_staged, commit_staged
 from txnframework_spark.options import SinkOptions
 from txnframework_spark.pause import MID_WRITE, Pauses
+from txnframework_spark.staged import Staged
 from txnframework_spark.staging import BranchWriter
 from txnframework_spark.tasks import current_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-@dataclass(frozen=True)
-class Staged(WriterCommitMessage):
-    """What one successful task attempt wrote: all of it is durable under ``branch`` of ``txn`` and counts if listed."""
-
-    application: str
-    query: str
-    run: str
-    batch: int
-    txn: str
-    branch: int
-    partition: int
-    attempt: int
-    rows: int
-
-    @property
-    def txn_id(self) -> TxnID:
-        """The transaction, as an id."""
-        return TxnID.parse(self.txn)
 
 
 class TransactionalWriter(DataSourceStreamArrowWriter):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,14 +23,6 @@ from txnframework_spark.options import topic_of
 
 _REROUTES_MAX: Final = 64
 """How many splits and merges of one topic one write may meet; more means that something is wrong with the layout."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Entries:
-    """Entries for one segment, and which rows they hold."""
-
-    segment_id: int
-    appends: tuple[Append, ...]
 
 
 class BranchWriter:

@@ -35,7 +35,7 @@ from txnframework_spark.offsets import Offset, from_json
 from txnframework_spark.options import SinkOptions, SourceOptions
 from txnframework_spark.planner import InputPlanner
 from txnframework_spark.registration import register
-from txnframework_spark.sink import Staged
+from txnframework_spark.staged import Staged
 from txnframework_spark.staging import BranchWriter
 from txnframework_spark.tasks import BatchFacts
 

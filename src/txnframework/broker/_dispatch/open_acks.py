@@ -23,9 +23,6 @@ class OpenAcks:
             else:
                 self._single.update((position, one) for position in _positions_of(one.ack))
 
-    def __bool__(self) -> bool:
-        return bool(self._single or self._cumulative)
-
     def holder(self, position: Position) -> PendingAck | None:
         """Return the acknowledgment that covers a message, if there is one."""
         found = self._single.get(position) or self._single.get(position.entry)

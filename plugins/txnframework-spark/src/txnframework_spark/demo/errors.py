@@ -56,12 +56,3 @@ class PipelineFailed(DemoFailed):
         self.status = status
         self.log = log
         super().__init__(f"the pipeline failed with exit status {status}: {last_words} (its log is {log})")
-
-
-class PointMissed(DemoFailed):
-    """The pipeline did not stop at ``point`` in ``batch``, or something else was true there than should be."""
-
-    def __init__(self, point: str, batch: int, reason: str) -> None:
-        self.point = point
-        self.batch = batch
-        super().__init__(f"the pipeline was to be stopped at {point} in batch {batch}, but {reason}")
