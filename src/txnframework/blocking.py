@@ -378,7 +378,7 @@ class Client:
         self._loop.run(self._client.compact(topic, compactor, order=order))
 
     def upkeep(self) -> None:
-        """Trim, collect abort records and finish deletions now."""
+        """Do now what clients do in the background: sweep, trim, finish deletions."""
         self._loop.run(self._client.upkeep())
 
     def delete_topic(self, topic: str, *, force: bool = False) -> None:

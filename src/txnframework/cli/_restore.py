@@ -85,6 +85,9 @@ def restore(
     if output == "json" and not (dry_run or yes):
         raise InvalidInput("with --output json nothing is asked: add --dry-run or --yes")
     settings = settings_of(loaded, config)
+    if settings.metadata.url == settings.ledger.url:
+        both = redact_url(settings.metadata.url)
+        raise InvalidInput(f"{both} holds both stores: put back as a whole, it is a pair, and can be opened as it is")
     taken_ms = None if taken is None else time_ms_of(taken)
 
     def run(without_a_change: bool) -> RestoreReport:
