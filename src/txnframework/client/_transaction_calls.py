@@ -96,6 +96,7 @@ class TransactionCalls(Calls):
         settled. Of each family the open ones first, the one that is due first at the top.
 
         :param after: the last one of the page before; fewer than ``transactions_max`` are the last page.
+        :raises TransactionNotFound: ``after`` has been forgotten since; begin anew.
         """
         if age_ms_min < 0 or transactions_max < 1:
             raise InvalidInput("age_ms_min has to be at least 0, and transactions_max at least 1")

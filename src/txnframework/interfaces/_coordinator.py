@@ -121,7 +121,7 @@ class ITransactionCoordinator(Interface):
 
         Nothing is wrong with one that ended a moment ago: it is being settled. One that stays is stuck: nobody sweeps,
         or a participant cannot be settled. An open one is never among them, and one that was settled is not either.
-        Reads only; what ends, or is settled, meanwhile may be there or not.
+        COMMITTING and ABORTING count as ended. Reads only; what ends, or is settled, meanwhile may be there or not.
         """
 
     async def watch_ended(txn_ids: frozenset[TxnID]) -> dict[TxnID, State]:

@@ -81,9 +81,11 @@ class Hanging:
         while len(found) < room and (page := await coordinator.outstanding(after, Limit(room))):
             now_ms = self._environment.now_ms()
             for one in page:
-                if one.ended is None or one.ended.finalized_ms is None:
+                if one.ended is None:
                     continue
-                age_ms = now_ms - one.ended.finalized_ms
+                # Of one that is decided and still being carried out no end is known yet.
+                since_ms = one.ended.created_ms if one.ended.finalized_ms is None else one.ended.finalized_ms
+                age_ms = now_ms - since_ms
                 if age_ms >= age_ms_min:
                     found.append(HangingTransaction(one.ended, age_ms, operations_left=one.operations))
             after = page[-1].txn_id
