@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from txnframework.broker._agreement.leases import until_free
-from txnframework.broker._tasks.ongoing import Ongoing
+from txnframework.broker._tasks.ongoing import Ongoing, until_closed
 from txnframework.environment import Environment
-from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
+from txnframework.errors import LeaseHeld
 from txnframework.interfaces import IMetadataStore
 
 RETRY_DELAY_MS = 1_000
@@ -25,10 +25,9 @@ class Election:
         self.won = False
         """Whether this host is elected, as far as it knows."""
         self._store = store
-        self._environment = environment
         self._name = name
         self._elected = elected
-        self._work = Ongoing(self._run)
+        self._work = Ongoing(lambda: until_closed(self._stand, environment, RETRY_DELAY_MS))
 
     def start(self) -> None:
         """Stand from now on; once is enough."""
@@ -38,15 +37,6 @@ class Election:
         """Stand no more; the lease is free when the store is closed, if not before."""
         self.won = False
         await self._work.stop()
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._stand()
-            except Closed:
-                return
-            except TxnFrameworkError:
-                await self._environment.sleep_until(self._environment.now_ms() + RETRY_DELAY_MS)
 
     async def _stand(self) -> None:
         """Wait until the lease was won and lost again."""

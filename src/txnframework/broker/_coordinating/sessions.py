@@ -7,9 +7,9 @@ from collections.abc import Callable, Container, Coroutine
 from typing import Any
 
 from txnframework.broker._agreement.leases import held_leases
+from txnframework.broker._tasks.ongoing import Ongoing, until_closed
 from txnframework.environment import Environment
 from txnframework.errors import (
-    Closed,
     InvalidTransactionState,
     TransactionNotFound,
     TxnFrameworkError,
@@ -51,7 +51,7 @@ class Sessions:
         # Asked for with the reply lost or given up, perhaps: it may be held, so it is the one that is asked for again.
         self._asked: str | None = None
         self._taking = asyncio.Lock()
-        self._watching = False
+        self._watching = Ongoing(lambda: until_closed(self._notice_ends, environment, RETRY_DELAY_MS))
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def own(self) -> str:
@@ -66,9 +66,7 @@ class Sessions:
 
     def start(self) -> None:
         """Call ``wake`` from now on whenever a session may have ended; once is enough."""
-        if not self._watching:
-            self._watching = True
-            self._run(self._watch())
+        self._watching.start()
 
     async def abort_orphans(self, coordinator: ITransactionCoordinator) -> None:
         """
@@ -108,6 +106,7 @@ class Sessions:
 
     async def close(self) -> None:
         """End this process's session: what it left open is for others to abort."""
+        await self._watching.stop()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -122,20 +121,15 @@ class Sessions:
         own = self._own is not None and session == self._own[0]
         return not own and session_lease(session) not in living
 
-    async def _watch(self) -> None:
-        while True:
-            try:
-                watch = await self._store.watch(leases_range(SESSION))
-                try:
-                    while True:
-                        self._wake()
-                        await watch.changed()
-                finally:
-                    await watch.close()
-            except Closed:
-                return
-            except TxnFrameworkError:
-                await self._environment.sleep_until(self._environment.now_ms() + RETRY_DELAY_MS)
+    async def _notice_ends(self) -> None:
+        """Wake at once, since some may have ended before this looked, and at every change from then on."""
+        watch = await self._store.watch(leases_range(SESSION))
+        try:
+            while True:
+                self._wake()
+                await watch.changed()
+        finally:
+            await watch.close()
 
     async def _forget_when_lost(self, lease: ILease) -> None:
         await lease.lost()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from zope.interface import implementer
 
 from txnframework.broker._agreement.leases import held_leases
-from txnframework.broker._tasks.ongoing import Ongoing
+from txnframework.broker._tasks.ongoing import Ongoing, until_closed
 from txnframework.broker._tasks.waiting import first_of
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
@@ -58,7 +58,7 @@ class CoordinatorShare:
         self._asked: set[int] = set()  # the reply was lost, perhaps: it may be held
         self._looked = asyncio.Event()
         self._changed = asyncio.Event()
-        self._work = Ongoing(self._run)
+        self._work = Ongoing(lambda: until_closed(self._take_part, environment, RETRY_DELAY_MS))
         self._takes_part = takes_part
         self._is_stopped = False
 
@@ -84,20 +84,13 @@ class CoordinatorShare:
         await self._work.stop()
         self._tell()
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._take_part()
-            except Closed:
-                self._tell()
-                return
-            except TxnFrameworkError:
-                self._tell()
-                await self._environment.sleep_until(self._environment.now_ms() + RETRY_DELAY_MS)
-
     async def _take_part(self) -> None:
         """Keep to the rule until this host's own lease is lost, and every other one with its session."""
-        member = await self._store.acquire_lease(f"{self._prefix}{HOST}{self._token}", self._token)
+        try:
+            member = await self._store.acquire_lease(f"{self._prefix}{HOST}{self._token}", self._token)
+        except TxnFrameworkError:
+            self._tell()
+            raise
         lost = asyncio.ensure_future(member.lost())
         try:
             while not lost.done():

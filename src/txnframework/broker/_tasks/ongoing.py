@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
+
+from txnframework.environment import Environment
+from txnframework.errors import Closed, TxnFrameworkError
 
 
 class Ongoing:
@@ -30,3 +33,18 @@ class Ongoing:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+
+
+async def until_closed(work: Callable[[], Awaitable[None]], environment: Environment, delay_ms: int) -> None:
+    """
+    Do ``work`` again and again until a store that it needs is closed.
+
+    After an error of the framework it is begun anew in ``delay_ms``; any other exception is a defect, and ends it.
+    """
+    while True:
+        try:
+            await work()
+        except Closed:
+            return
+        except TxnFrameworkError:
+            await environment.sleep_until(environment.now_ms() + delay_ms)

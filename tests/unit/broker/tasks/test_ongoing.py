@@ -1,0 +1,74 @@
+"""Work with a start and a stop, and work that goes on until its store is closed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from txnframework.broker._tasks.ongoing import Ongoing, until_closed
+from txnframework.errors import Closed, Unavailable
+from txnframework.testing.clock import VirtualEnvironment, run_ready
+
+
+def test_work_is_begun_once_and_waited_for_when_it_is_stopped() -> None:
+    """Starting again changes nothing; stopping cancels and waits; what was stopped may begin again."""
+
+    async def run() -> None:
+        begun, ended = 0, 0
+
+        async def work() -> None:
+            nonlocal begun, ended
+            begun += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended += 1
+
+        ongoing = Ongoing(work)
+        await ongoing.stop()
+        assert not ongoing.started
+        for times in (1, 2):
+            ongoing.start()
+            ongoing.start()
+            await run_ready()
+            assert (begun, ended, ongoing.started) == (times, times - 1, True)
+            await ongoing.stop()
+            assert (begun, ended, ongoing.started) == (times, times, False)
+
+    asyncio.run(run())
+
+
+def test_work_goes_on_after_errors_that_pass() -> None:
+    """It is done again at once when it ends, after the delay when it fails, and no more when its store is closed."""
+
+    async def run() -> None:
+        clock = VirtualEnvironment()
+        outcomes = [None, Unavailable("away"), None, Closed("closed")]
+        left = list(outcomes)
+
+        async def work() -> None:
+            outcome = left.pop(0)
+            if outcome is not None:
+                raise outcome
+
+        task = asyncio.ensure_future(until_closed(work, clock, 100))
+        await run_ready()
+        assert len(left) == 2
+        await clock.advance(99)
+        assert len(left) == 2
+        await clock.advance(1)
+        await task
+        assert not left
+
+    asyncio.run(run())
+
+
+def test_a_defect_ends_the_work() -> None:
+    """Repeating it would hide it."""
+
+    async def work() -> None:
+        raise ValueError("a defect")
+
+    with pytest.raises(ValueError, match="a defect"):
+        asyncio.run(until_closed(work, VirtualEnvironment(), 100))
