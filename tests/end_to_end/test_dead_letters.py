@@ -320,8 +320,13 @@ def test_rules_that_cannot_be(memory: Stores) -> None:
 
 
 async def _receive_while(consumer: Consumer, work: Awaitable[T]) -> T:
-    """Let a consumer go on receiving, which moves its dead letters, while something else is waited for."""
-    receiving = asyncio.ensure_future(consumer.receive())
+    """Let a consumer go on failing on what it receives, and move its dead letters, until something else is done."""
+
+    async def fail() -> None:
+        while True:
+            await consumer.nack(await consumer.receive())
+
+    receiving = asyncio.ensure_future(fail())
     try:
         return await work
     finally:

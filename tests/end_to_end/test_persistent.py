@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from txnframework import Client, Message, TopicName, TxnID
+from txnframework.broker._topics.layouts import StoredLayouts
 from txnframework.errors import (
     ConsumerBusy,
     InvalidInput,
@@ -29,6 +30,7 @@ from txnframework.errors import (
 )
 from txnframework.model import Append, Branch
 from txnframework.model.entries import EntryMessage, encode_entry
+from txnframework.model.layout import with_family
 from txnframework.model.paths import abort_records_range
 
 if TYPE_CHECKING:
@@ -557,6 +559,33 @@ def test_a_lost_reply_while_it_is_written(memory: Stores) -> None:
                 assert await memory.receive(consumer, 2) == [b"1", b"2"]
 
     memory.run(work())
+
+
+def test_a_topic_that_another_family_was_used_on_is_not_dispatched(stores: Stores) -> None:
+    """What it acknowledged may stand where this process does not look; said at once, and before anything comes again."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic(ORDERS)
+            async with await client.producer(ORDERS) as producer:
+                await producer.send_many([b"0", b"1"])
+            consumer = await client.consumer(ORDERS, "billing", start="earliest")
+            received = await take(consumer, 2)
+            layouts = StoredLayouts(client.host.metadata)
+            layout, version = await layouts.load(TopicName.parse(ORDERS))
+            await layouts.put(with_family(layout, "log"), version)
+            await consumer.nack(received[0])
+            with pytest.raises(WithoutTransactions, match="log family"):
+                await consumer.receive(timeout_ms=SOON_MS)
+            await consumer.close()
+            with pytest.raises(WithoutTransactions, match="log family"):
+                await client.consumer(ORDERS, "billing")
+            assert await stores.read(client, ORDERS) == [b"0", b"1"]
+            await client.delete_topic(ORDERS, force=True)
+            await client.create_topic(ORDERS)
+            assert (await client.layout(ORDERS)).families == ()
+
+    stores.run(work())
 
 
 # -- deleting ------------------------------------------------------------------------------------------

@@ -224,6 +224,13 @@ def begun(layout: Layout, subscription: str) -> Layout:
     return replace(layout, epoch=layout.epoch + 1, starting=starting)
 
 
+def with_family(layout: Layout, family: str) -> Layout:
+    """Return the layout that says that transactions of ``family`` may have acknowledged where others do not look."""
+    if family in layout.families:
+        return layout
+    return replace(layout, epoch=layout.epoch + 1, families=tuple(sorted((*layout.families, family))))
+
+
 def deleted(layout: Layout) -> Layout:
     """Return the layout of a topic that is not there any more, naming what is still to be removed."""
     return layout if layout.deleted else replace(layout, epoch=layout.epoch + 1, deleted=True)

@@ -9,6 +9,9 @@ from txnframework.interfaces import IMetadataStore, IPendingAckStore
 from txnframework.model.acks import AckRequest, PendingAcks
 from txnframework.model.index_keys import prefix_range
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
+from txnframework.model.names import topic_of
+from txnframework.model.paths import topic_key
+from txnframework.model.records import TopicRecord, decode
 from txnframework.model.transactions import Transaction
 
 
@@ -17,9 +20,9 @@ class PlainPendingAcks:
     """
     Nothing is ever pending here.
 
-    Another process, which has the plugins, may acknowledge in transactions. What it recorded in the metadata store
-    holds messages that must not be delivered, and cannot be judged: recovery is refused then, with an error that says
-    ``reason``, which plugins are missing.
+    Another process, which has the plugins, may acknowledge in transactions. What it recorded holds messages that must
+    not be delivered, and cannot be judged: recovery is refused then, with an error that says ``reason``, which plugins
+    are missing. A family that records where nobody else looks is named in the topic's record before it first does.
     """
 
     def __init__(self, segment: str, subscription: str, store: IMetadataStore, reason: str) -> None:
@@ -34,6 +37,7 @@ class PlainPendingAcks:
 
         :raises WithoutTransactions: something is.
         """
+        await self._require_no_family()
         held = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, self.segment, self.subscription)
         if (await self._store.scan_index(held, 1)).records:
             what = f"what transactions acknowledged in subscription {self.subscription}"
@@ -62,3 +66,11 @@ class PlainPendingAcks:
 
     async def close(self) -> None:
         """There is nothing to let go."""
+
+    async def _require_no_family(self) -> None:
+        topic = topic_of(self.segment)
+        record = await self._store.get(topic_key(topic))
+        families = [] if record is None else decode(TopicRecord, record).families
+        if families:
+            what = f"what transactions of the {' and '.join(families)} family may have acknowledged in {topic}"
+            raise WithoutTransactions(self.segment, what, self._reason)
