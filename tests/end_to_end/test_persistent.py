@@ -562,7 +562,7 @@ def test_a_lost_reply_while_it_is_written(memory: Stores) -> None:
 
 
 def test_a_topic_that_another_family_was_used_on_is_not_dispatched(stores: Stores) -> None:
-    """What it acknowledged may stand where this process does not look; said at once, and before anything comes again."""
+    """What it acknowledged may stand where this process does not look; said before anything is delivered again."""
 
     async def work() -> None:
         async with stores.open() as client:
@@ -731,3 +731,35 @@ def test_a_deletion_that_is_tried_again_means_the_topic_that_was_there(memory: S
                 assert await memory.read(elsewhere, topic) == [b"new"]
 
     memory.run(work())
+
+
+@pytest.mark.parametrize("topic", [ORDERS, "orders"])
+def test_who_used_the_former_topic_is_told_though_the_name_has_returned(stores: Stores, topic: str) -> None:
+    """Its producer sends nothing to the next one, its consumer and its reader receive nothing from there."""
+
+    async def work() -> None:
+        async with stores.open() as client, stores.open() as elsewhere:
+            await client.create_topic(topic)
+            producer, idle = await client.producer(topic), await client.producer(topic)
+            await producer.send(b"old")
+            consumer = await client.consumer(topic, "billing", start="earliest")
+            assert await stores.receive(consumer, 1) == [b"old"]
+            reader = aiter(await client.reader(topic, follow=True))
+            assert (await anext(reader)).value == b"old"
+            await elsewhere.delete_topic(topic, force=True)
+            await elsewhere.create_topic(topic)
+            await (await elsewhere.producer(topic)).send(b"new")
+            for one in (producer, idle, producer):
+                with pytest.raises(TopicNotFound, match="was deleted"):
+                    await one.send(b"late")
+            with pytest.raises(TopicNotFound, match="was deleted"):
+                await stores.receive(consumer, 1)
+            with pytest.raises(TopicNotFound, match="was deleted"):
+                await anext(reader)
+            await consumer.close()
+            assert await stores.read(client, topic) == [b"new"]
+            async with await client.producer(topic) as again:
+                await again.send(b"newer")
+            assert await stores.read(client, topic) == [b"new", b"newer"]
+
+    stores.run(work())

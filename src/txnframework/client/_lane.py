@@ -34,7 +34,8 @@ class Lane:
     Sends what is put into it, in order.
 
     When the segment turns out to be sealed the lane stops, keeps what was not sent, and calls ``sealed``; with
-    ``sealed`` None the senders are told instead. ``ancestors`` are the segments that this one descends from.
+    ``sealed`` None the senders are told instead. ``ancestors`` are the segments that this one descends from. What has
+    the segment's name in another ``life`` of the topic is not meant.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Lane:
         segment: str,
         ancestors: tuple[tuple[str, Segment], ...],
         sealed: Callable[[], None] | None,
+        life: int,
     ) -> None:
         self.waiting: deque[Outgoing] = deque()
         self.stopped = False
@@ -57,6 +59,7 @@ class Lane:
         self._segment = segment
         self._ancestors = ancestors
         self._sealed = sealed
+        self._life = life
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -132,6 +135,8 @@ class Lane:
     async def _attempt(self, batch: list[Outgoing]) -> None:
         """Send a batch once; what was confirmed in an earlier attempt is left out."""
         opened = await self._host.segment(self._segment)
+        if not opened.is_of(self._life):
+            raise LedgerNotFound(self._segment)
         for one in batch:
             if one.may_stand_elsewhere and not one.is_over:
                 await self._confirm_in_ancestors(one)

@@ -21,7 +21,7 @@ from txnframework.errors import (
 from txnframework.interfaces import IWatch
 from txnframework.model import paths
 from txnframework.model.layout import Layout, Segment, SegmentState
-from txnframework.model.names import SegmentName, TopicName, parse_name
+from txnframework.model.names import SegmentName, TopicName, parse_name, topic_of
 
 
 class Membership:
@@ -136,7 +136,11 @@ class Membership:
     async def _at_layout_changes(self, topic: TopicName, watch: IWatch) -> None:
         while True:
             await watch.changed()
-            self.layouts[topic] = await self._host.topics.layout(topic)
+            layout = await self._host.topics.layout(topic)
+            before = self.layouts.get(topic)
+            if before is not None and layout.life != before.life:
+                raise TopicNotFound(str(topic), deleted=True)
+            self.layouts[topic] = layout
             self._changed.set()
 
     async def _keep_up(self) -> None:
@@ -185,9 +189,10 @@ class Membership:
 
         Messages that the user has seen can be acknowledged all the same, as any process may do.
         """
-        if isinstance(error, LedgerNotFound | Closed) and await self._host.topics.deleting.is_deleted(
-            feed.place.segment
-        ):
+        segment = feed.place.segment
+        life = self.layouts[topic_of(segment)].life
+        deleting = self._host.topics.deleting
+        if isinstance(error, LedgerNotFound | Closed) and await deleting.is_deleted(segment, life):
             raise TopicNotFound(feed.place.topic, deleted=True) from error
         if not self._terms.stand_by or not isinstance(error, LeaseLost):
             raise error

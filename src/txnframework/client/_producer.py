@@ -203,7 +203,7 @@ class Producer:
         ancestors = tuple((str(layout.name_of(one.id)), one) for one in layout.ancestors(segment_id))
         name = str(layout.name_of(segment_id))
         sealed = self._reroute_soon if self._only is None else None
-        return Lane(self._host, self._retrying, self.name, name, ancestors, sealed)
+        return Lane(self._host, self._retrying, self.name, name, ancestors, sealed, layout.life)
 
     def _reroute_soon(self) -> None:
         if self._rerouting is None:
@@ -231,7 +231,7 @@ class Producer:
                     for lane in stopped.values():
                         lane.fail(error)
                     continue
-                if any(number not in layout.segments for number in self._lanes):
+                if layout.life != self._layout.life:
                     # A topic of this name was made since: what was sent to this one is not meant for it.
                     for lane in stopped.values():
                         lane.fail(TopicNotFound(str(layout.topic), deleted=True))

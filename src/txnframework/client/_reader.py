@@ -15,7 +15,7 @@ from txnframework.errors import Closed, EntryTrimmed, InvalidInput, LedgerNotFou
 from txnframework.interfaces import IWatch
 from txnframework.model.compacted import CompactedEntry
 from txnframework.model.entries import EntryView
-from txnframework.model.layout import Layout, Segment
+from txnframework.model.layout import FIRST_LIFE, Layout, Segment
 from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import EARLIEST, Limit, Position
 from txnframework.model.reading import Isolation, ReadRequest, Visibility
@@ -77,6 +77,7 @@ class Reader:
         self._limit = Limit(host.config.subscriptions.read_entries_max)
         self._tracks: dict[int, _Track] = {}
         self._watch: IWatch | None = None
+        self._life = FIRST_LIFE
         self._closed = False
 
     async def open(self) -> None:
@@ -85,6 +86,7 @@ class Reader:
             self._watch = await self._host.topics.watch(self._topic)
         # Whoever meets a planned change carries it out: before that, its children may have no ledgers.
         layout = await self._host.topics.finish_changes(self._topic)
+        self._life = layout.life
         for segment in self._wanted(layout):
             track = await self._track(layout, segment, self._first(layout, segment), not self._follow)
             if self._start == LATEST_START:
@@ -96,10 +98,13 @@ class Reader:
             async for message in self._messages():
                 yield message
         except (LedgerNotFound, Closed) as error:
-            names = [track.opened.name for track in self._tracks.values()]
-            if self._closed or not any([await self._host.topics.deleting.is_deleted(name) for name in names]):
+            tracks = tuple(self._tracks.values())
+            if self._closed or not any([await self._is_deleted(track.opened) for track in tracks]):
                 raise
             raise TopicNotFound(str(self._topic), deleted=True) from error
+
+    async def _is_deleted(self, opened: OpenSegment) -> bool:
+        return await self._host.topics.deleting.is_deleted(opened.name, self._life)
 
     async def _messages(self) -> AsyncIterator[Message]:
         while not self._closed:
@@ -163,6 +168,8 @@ class Reader:
 
     async def _track(self, layout: Layout, segment: Segment, upto: Position, until_now: bool) -> _Track:
         opened = await self._host.segment(str(layout.name_of(segment.id)))
+        if not opened.is_of(layout.life):
+            raise TopicNotFound(str(self._topic), deleted=True)
         compacted: AsyncGenerator[CompactedEntry, None] | None = None
         part = await self._host.compacting.part(opened.name) if self._compacted else None
         if part is not None:
@@ -223,7 +230,7 @@ class Reader:
         try:
             entry = await anext(compacted, None)
         except (LedgerNotFound, Closed) as error:
-            if self._closed or await self._host.topics.deleting.is_deleted(track.opened.name):
+            if self._closed or await self._is_deleted(track.opened):
                 raise
             raise Unavailable(
                 f"{track.opened.name} was compacted anew while it was read; open another reader"
@@ -248,6 +255,8 @@ class Reader:
 
     async def _take_new_segments(self) -> None:
         layout = await self._host.topics.finish_changes(self._topic)
+        if layout.life != self._life:
+            raise TopicNotFound(str(self._topic), deleted=True)
         for segment in self._wanted(layout):
             if segment.id not in self._tracks:
                 self._tracks[segment.id] = await self._track(layout, segment, EARLIEST, until_now=False)

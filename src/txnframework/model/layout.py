@@ -21,6 +21,7 @@ from txnframework.model.positions import Position
 from txnframework.model.records import SegmentDocument, TopicRecord
 
 HASH_MAX = 0xFFFF
+FIRST_LIFE = 1
 
 
 class SegmentState(Enum):
@@ -62,7 +63,7 @@ class Layout:
     subscriptions: tuple[str, ...] = ()
     starting: Mapping[str, Mapping[int, Position]] = field(default_factory=dict)
     deleted: bool = False
-    life: int = 1
+    life: int = FIRST_LIFE
     last_ledger: int | None = None
     families: tuple[str, ...] = ()
 
@@ -153,7 +154,7 @@ def create_layout(topic: TopicName, segments: int, after: Layout | None = None) 
     if not 1 <= segments <= HASH_MAX + 1:
         raise LayoutConflict(str(topic), f"a topic has 1 to {HASH_MAX + 1} segments, not {segments}")
     bounds = [(HASH_MAX + 1) * number // segments for number in range(segments + 1)]
-    first, epoch, life = (0, 1, 1) if after is None else (after.next_id, after.epoch + 1, after.life + 1)
+    first, epoch, life = (0, 1, FIRST_LIFE) if after is None else (after.next_id, after.epoch + 1, after.life + 1)
     if topic.domain == PERSISTENT:
         first = ONLY_SEGMENT_ID
     made = {

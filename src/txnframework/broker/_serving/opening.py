@@ -12,7 +12,7 @@ from txnframework.broker._serving.plain_pending_acks import PlainPendingAcks
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
 from txnframework.config import Config, redact_url, store_name
 from txnframework.environment import Environment
-from txnframework.errors import StoreMismatch
+from txnframework.errors import LedgerNotFound, StoreMismatch
 from txnframework.interfaces import (
     ILedgerStore,
     IManagedLedger,
@@ -21,7 +21,10 @@ from txnframework.interfaces import (
     ITransactionBuffer,
     ITransactionCoordinator,
 )
+from txnframework.model.layout import FIRST_LIFE
 from txnframework.model.names import topic_of
+from txnframework.model.paths import topic_key
+from txnframework.model.records import TopicRecord, decode
 from txnframework.plugin import PluginRegistry, SegmentContext, StoreContext, SubscriptionContext
 
 
@@ -65,10 +68,13 @@ class Opening:
         try:
             buffer = await self._buffer(ledger, plugins)
             await buffer.recover()
+            returns = name == str(topic_of(name))
+            # Read last: if it is another life's than the ledger's by now, then that ledger is gone.
+            life = await self._life_of(name) if returns else FIRST_LIFE
         except BaseException:
             await ledger.close()
             raise
-        return OpenSegment(name, ledger, buffer, name_may_return=name == str(topic_of(name)))
+        return OpenSegment(name, ledger, buffer, name_may_return=returns, life=life)
 
     async def subscription(self, topic: str, name: str, segment: OpenSegment) -> SegmentSubscription:
         """
@@ -80,6 +86,13 @@ class Opening:
         cursor = StoredCursor(self._metadata, topic, segment.name, name)
         await check_cursor(cursor, segment.ledger)
         return SegmentSubscription(topic, name, segment.name, cursor, await self._pending_acks(cursor, plugins))
+
+    async def _life_of(self, name: str) -> int:
+        record = await self._metadata.get(topic_key(topic_of(name)))
+        topic = None if record is None else decode(TopicRecord, record)
+        if topic is not None and topic.deleted and not topic.segments:
+            raise LedgerNotFound(name)  # what is there belongs to a topic that is only being made
+        return FIRST_LIFE if topic is None else topic.life
 
     async def _buffer(self, ledger: IManagedLedger, plugins: DomainPlugins | NoPlugins) -> ITransactionBuffer:
         if isinstance(plugins, NoPlugins):

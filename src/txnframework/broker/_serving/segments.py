@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from txnframework.broker._cursors.stored import StoredCursor
 from txnframework.interfaces import IManagedLedger, IPendingAckStore, ITransactionBuffer
+from txnframework.model.layout import FIRST_LIFE
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +14,19 @@ class OpenSegment:
     """
     A segment: ``ledger`` for facts about it, ``buffer`` for every append and every read.
 
-    ``name_may_return``: a topic that is made after this one was deleted may have a segment of this very name.
+    ``name_may_return``: a topic that is made after this one was deleted may have a segment of this very name. ``life``
+    is then which of these topics it belongs to.
     """
 
     name: str
     ledger: IManagedLedger
     buffer: ITransactionBuffer
     name_may_return: bool = False
+    life: int = FIRST_LIFE
+
+    def is_of(self, life: int) -> bool:
+        """Return whether it belongs to the topic that is this one of its name."""
+        return not self.name_may_return or self.life == life
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,13 +124,19 @@ class Deleting:
         found = await self._layouts.find(topic)
         return None if found is None else found[0].life
 
-    async def is_deleted(self, segment: str) -> bool:
-        """Return whether a segment was deleted for ever; False also of one whose topic was never known."""
+    async def is_deleted(self, segment: str, life: int | None = None) -> bool:
+        """
+        Return whether a segment was deleted for ever; False also of one whose topic was never known.
+
+        ``life``: and so was the one that this topic of its name had, also if the name has returned.
+        """
         name = parse_name(segment)
         found = await self._layouts.find(name.topic)
         if found is None:
             return False
         layout, number = found[0], segment_id_of(name)
+        if life is not None and layout.life != life:
+            return True
         return layout.deleted or (number < layout.next_id and number not in layout.segments)
 
     # -- removing -------------------------------------------------------------------------------------
