@@ -22,7 +22,11 @@ from txnframework.model import (
 
 @implementer(IAtomicBatchStore)
 class CountingStore:
-    """Passes everything on; ``written`` counts the records that were put, by the first part of their keys."""
+    """
+    Passes everything on; ``written`` counts the records that were put, by the first part of their keys.
+
+    ``rewritten`` counts those of them that stood before, and were put again with more in them or less.
+    """
 
     def __init__(self, inner: IMetadataStore) -> None:
         if not IAtomicBatchStore.providedBy(inner):
@@ -32,28 +36,31 @@ class CountingStore:
         self.identity = inner.identity
         self.session = inner.session
         self.written: Counter[str] = Counter()
+        self.rewritten: Counter[str] = Counter()
         self._inner: IAtomicBatchStore = inner
 
-    def _count(self, path: str) -> None:
-        self.written[path.split("/")[1]] += 1
+    def _count(self, write: Put | PutSequential) -> None:
+        kind = (write.prefix if isinstance(write, PutSequential) else write.key).path.split("/")[1]
+        self.written[kind] += 1
+        self.rewritten[kind] += isinstance(write, Put) and isinstance(write.expected, int)
 
     async def get(self, key: Key) -> Record | None:
         return await self._inner.get(key)
 
     async def put(self, write: Put) -> int:
-        self._count(write.key.path)
+        self._count(write)
         return await self._inner.put(write)
 
     async def delete(self, key: Key, expected: Expected) -> None:
         await self._inner.delete(key, expected)
 
     async def put_sequential(self, write: PutSequential) -> Key:
-        self._count(write.prefix.path)
+        self._count(write)
         return await self._inner.put_sequential(write)
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         for put in batch.puts:
-            self._count(put.prefix.path if isinstance(put, PutSequential) else put.key.path)
+            self._count(put)
         return await self._inner.apply(batch)
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:

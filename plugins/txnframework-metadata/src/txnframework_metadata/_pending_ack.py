@@ -22,6 +22,7 @@ from txnframework.model.records import AckOperation
 from txnframework.model.transactions import State, Transaction
 from txnframework.plugin import SubscriptionContext, options_as
 from txnframework_metadata._ack_groups import AckGroups, Answers
+from txnframework_metadata._ack_look import Places, look
 from txnframework_metadata._ack_records import AckRecords
 from txnframework_metadata._ack_writing import Change, Draft, admit, drafts, put_drafts, take_back
 from txnframework_metadata._confirmed_acks import ConfirmedAcks
@@ -30,10 +31,11 @@ from txnframework_metadata._operations import (
     read_header,
     require_family,
     require_open,
+    require_owner,
     scan_operations,
 )
 from txnframework_metadata._options import PendingAckOptions
-from txnframework_metadata._overlap import AckIndex, Surroundings, Verdict, judge_in_turn
+from txnframework_metadata._overlap import Verdict
 from txnframework_metadata._views import Header, StoredOperation, processed_document, processed_of
 
 
@@ -58,6 +60,7 @@ class MetadataPendingAcks:
         self._standing = AckRecords(context.store, self.segment, self.subscription, self._options.page_records)
         # Without atomic batches a record is admitted or not as a whole: one request in each.
         self._groups = AckGroups(self._record, self._options.acks_per_record_max if self._atomic else 0)
+        self._header: Header | None = None
         self._closed = False
 
     async def recover(self) -> PendingAcks:
@@ -116,7 +119,7 @@ class MetadataPendingAcks:
     async def _record(self, requests: list[AckRequest]) -> Answers:
         """Record a group of one branch; each request is told what became of it."""
         first = requests[0]
-        header = await require_open(self._store, first.branch.txn_id, first.principal)
+        header = await self._open_header(first)
         changes: list[Change] = []
         verdicts: list[Verdict] = []
         try:
@@ -125,6 +128,7 @@ class MetadataPendingAcks:
             if any(not verdict.conflict and not verdict.repeated for verdict in verdicts):
                 await self._admit([change.now for change in changes])
         except (Conflict, NotFound, Unavailable, Closed) as error:
+            self._header = None
             # It stands and nobody is going to be told that it does: an unknown outcome unless it can be undone.
             for operation in await self._take_back(header, changes, ()):
                 self._note(operation)
@@ -133,6 +137,17 @@ class MetadataPendingAcks:
                 raise OutcomeUnknown(_failed(first, str(error))) from error
             raise
         return await self._answer(requests, header, changes, verdicts, doubles)
+
+    async def _open_header(self, request: AckRequest) -> Header:
+        """Return the header of a request's transaction, not read again while one branch after the other uses it."""
+        known = self._header
+        if known is not None and known.transaction.txn_id == request.branch.txn_id:
+            # It may have ended since: then its version has changed, and whatever is put is refused.
+            require_owner(known, request.principal)
+            return known
+        header = await require_open(self._store, request.branch.txn_id, request.principal)
+        self._header = header if self._atomic else None
+        return header
 
     async def _answer(
         self,
@@ -205,45 +220,8 @@ class MetadataPendingAcks:
     async def _look(
         self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]
     ) -> tuple[list[Verdict], list[StoredOperation]]:
-        """
-        Judge requests of one branch whose records stand: the others' operations, their headers, the cursor last.
-
-        An operation whose header is gone by then was settled, and the cursor that is read after that shows it. Returned
-        besides: earlier records of the branch that say the same, and are not needed once this one is confirmed.
-        """
-        branch, incarnation = requests[0].branch, requests[0].incarnation
-        just_put = {operation.record.key.path for operation in stored}
-        doubles: list[StoredOperation] = []
-        own: list[AckIndex] = []
-        unsure: list[AckIndex] = []
-        pending: list[tuple[TxnID, AckIndex]] = []
-        committed: list[Ack] = []
-        for txn_id, operations in (await self._standing.by_txn()).items():
-            same = txn_id == branch.txn_id
-            header = None if same else await read_header(self._store, txn_id)
-            for operation in operations:
-                document = operation.document
-                if not isinstance(document, AckOperation) or document.incarnation != incarnation:
-                    continue
-                if same:
-                    if document.branch != branch.number:
-                        continue
-                    confirmed = self._confirmed.of(operation)
-                    own += [] if confirmed is None else [confirmed]
-                    put_now = operation.record.key.path in just_put
-                    if not put_now and document.admitted and self._confirmed.in_doubt(operation):
-                        unsure.append(operation.acks_by_entry)
-                        doubles += [operation] if confirmed is None and _is_replaced(operation, stored) else []
-                elif header is not None and header.transaction.state is State.OPEN:
-                    pending.append((txn_id, operation.acks_by_entry))
-                elif header is not None and header.transaction.counts(document.branch):
-                    committed += operation.acks
-        cursor = await self._cursor.load()
-        if cursor.incarnation != incarnation:
-            moved = Verdict("the subscription was moved or made again since the messages were received")
-            return [moved] * len(requests), []
-        around = Surroundings(tuple(own), tuple(unsure), tuple(pending), tuple(committed), cursor)
-        return judge_in_turn([request.acks for request in requests], around), doubles
+        """Judge requests of one branch whose records stand; see ``look``."""
+        return await look(Places(self._store, self._standing, self._confirmed, self._cursor), requests, stored)
 
     async def _take_back(
         self, header: Header, changes: Sequence[Change], kept: Collection[int]
@@ -281,16 +259,6 @@ class MetadataPendingAcks:
     def _require_open(self) -> None:
         if self._closed:
             raise Closed(f"the pending acknowledgments of {self.subscription} on {self.segment} were closed")
-
-
-def _is_replaced(earlier: StoredOperation, stored: Sequence[StoredOperation]) -> bool:
-    """
-    Whether a record that was just put says the same under a higher key.
-
-    By key, so that of two processes that see each other's records only one removes the other's.
-    """
-    path = earlier.record.key.path
-    return any(put.document == earlier.document and put.record.key.path > path for put in stored)
 
 
 def _failed(request: AckRequest, why: str) -> str:

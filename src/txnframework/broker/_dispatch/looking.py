@@ -73,8 +73,14 @@ class Looking:
             if not holders:
                 await self._changed.wait()
                 continue
-            if await first_of(self._coordinator.watch_ended(holders), self._changed.wait()) == 0:
+            if await first_of(self._coordinator.watch_ended(holders), self._until_others_than(holders)) == 0:
                 await self._look()
+
+    async def _until_others_than(self, holders: frozenset[TxnID]) -> None:
+        """Wait until other transactions hold messages: to watch the same ones anew after every message costs reads."""
+        while self._holders() == holders:
+            self._changed.clear()
+            await self._changed.wait()
 
     async def close(self) -> None:
         """Give the watches back."""

@@ -1,0 +1,81 @@
+"""The look that follows the put of acknowledgments: at the others' records, their headers, and the cursor last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from txnframework.interfaces import ICursor, IMetadataStore
+from txnframework.model.acks import Ack, AckRequest
+from txnframework.model.ids import TxnID
+from txnframework.model.records import AckOperation
+from txnframework.model.transactions import State
+from txnframework_metadata._ack_records import AckRecords
+from txnframework_metadata._confirmed_acks import ConfirmedAcks
+from txnframework_metadata._operations import read_header
+from txnframework_metadata._overlap import AckIndex, Surroundings, Verdict, judge_in_turn
+from txnframework_metadata._views import StoredOperation
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where to look: the headers, the records of the subscription, what was confirmed of them here, and the cursor."""
+
+    headers: IMetadataStore
+    standing: AckRecords
+    confirmed: ConfirmedAcks
+    cursor: ICursor
+
+
+async def look(
+    places: Places, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]
+) -> tuple[list[Verdict], list[StoredOperation]]:
+    """
+    Judge requests of one branch whose records stand: the others' operations, their headers, the cursor last.
+
+    An operation whose header is gone by then was settled, and the cursor that is read after that shows it. Returned
+    besides: earlier records of the branch that say the same, and are not needed once this one is confirmed.
+    """
+    branch, incarnation = requests[0].branch, requests[0].incarnation
+    just_put = {operation.record.key.path for operation in stored}
+    doubles: list[StoredOperation] = []
+    own: list[AckIndex] = []
+    unsure: list[AckIndex] = []
+    pending: list[tuple[TxnID, AckIndex]] = []
+    committed: list[Ack] = []
+    for txn_id, operations in (await places.standing.by_txn()).items():
+        same = txn_id == branch.txn_id
+        header = None if same else await read_header(places.headers, txn_id)
+        for operation in operations:
+            document = operation.document
+            if not isinstance(document, AckOperation) or document.incarnation != incarnation:
+                continue
+            if same:
+                if document.branch != branch.number:
+                    continue
+                confirmed = places.confirmed.of(operation)
+                own += [] if confirmed is None else [confirmed]
+                put_now = operation.record.key.path in just_put
+                if not put_now and document.admitted and places.confirmed.in_doubt(operation):
+                    unsure.append(operation.acks_by_entry)
+                    doubles += [operation] if confirmed is None and _is_replaced(operation, stored) else []
+            elif header is not None and header.transaction.state is State.OPEN:
+                pending.append((txn_id, operation.acks_by_entry))
+            elif header is not None and header.transaction.counts(document.branch):
+                committed += operation.acks
+    cursor = await places.cursor.load()
+    if cursor.incarnation != incarnation:
+        moved = Verdict("the subscription was moved or made again since the messages were received")
+        return [moved] * len(requests), []
+    around = Surroundings(tuple(own), tuple(unsure), tuple(pending), tuple(committed), cursor)
+    return judge_in_turn([request.acks for request in requests], around), doubles
+
+
+def _is_replaced(earlier: StoredOperation, stored: Sequence[StoredOperation]) -> bool:
+    """
+    Whether a record that was just put says the same under a higher key.
+
+    By key, so that of two processes that see each other's records only one removes the other's.
+    """
+    path = earlier.record.key.path
+    return any(put.document == earlier.document and put.record.key.path > path for put in stored)
