@@ -13,6 +13,7 @@ from txnframework.errors import (
     Closed,
     LedgerNotFound,
     OutcomeUnknown,
+    TopicExists,
     TopicInUse,
     TopicNotFound,
     TransactionHasFailedOperations,
@@ -337,5 +338,49 @@ def test_a_split_under_way_leaves_no_ledger_of_a_deleted_topic(memory: Stores) -
             with pytest.raises(TopicNotFound):
                 await client.split("orders", 0)
             assert await client.host.ledgers.list_names("segment://", "", 10) == ()
+
+    memory.run(work())
+
+
+@pytest.mark.parametrize("quicker", ["create", "create and split", "create and delete"])
+def test_who_is_too_late_to_make_a_topic_leaves_nothing_and_takes_nothing(memory: Stores, quicker: str) -> None:
+    """Its ledgers go, but none that the other one has or comes to have, whatever became of the topic meanwhile."""
+
+    async def work() -> None:
+        async with memory.open() as client, memory.open() as elsewhere:
+            layouts: Any = client.topics._layouts
+            put, go, reached = layouts.put, asyncio.Event(), asyncio.Event()
+
+            async def late(*arguments: Any) -> None:
+                reached.set()
+                await go.wait()
+                await put(*arguments)
+
+            layouts.put = late
+            making = asyncio.ensure_future(client.create_topic("orders", segments=4))
+            await reached.wait()
+            layouts.put = put
+            await elsewhere.create_topic("orders", segments=2)
+            if quicker == "create and split":
+                # The lower child has the very name of one of those four.
+                assert await elsewhere.split("orders", 1) == (2, 3)
+                producer = await elsewhere.producer("orders")
+                await producer.send_many([b"%d" % number for number in range(10)])
+            elif quicker == "create and delete":
+                await elsewhere.delete_topic("orders")
+            go.set()
+            with pytest.raises(TopicExists):
+                await making
+            ledgers = await client.host.ledgers.list_names("segment://", "", 20)
+            if quicker == "create and delete":
+                assert ledgers == ()
+                await client.create_topic("orders")
+                return
+            layout = await client.layout("orders")
+            assert set(ledgers) == {str(layout.name_of(number)) for number in layout.segments}
+            if quicker == "create and split":
+                assert len(await memory.read(client, "orders")) == 10
+            else:
+                assert min(await elsewhere.split("orders", 1)) == 4
 
     memory.run(work())

@@ -225,6 +225,11 @@ def begun(layout: Layout, subscription: str) -> Layout:
     return replace(layout, epoch=layout.epoch + 1, starting=starting)
 
 
+def passed_over(layout: Layout, next_id: int) -> Layout:
+    """Return the layout whose next segment has at least this id."""
+    return replace(layout, epoch=layout.epoch + 1, next_id=max(layout.next_id, next_id))
+
+
 def with_family(layout: Layout, family: str) -> Layout:
     """Return the layout that says that transactions of ``family`` may have acknowledged where others do not look."""
     if family in layout.families:

@@ -20,6 +20,7 @@ from txnframework.model.layout import (
     SegmentState,
     create_layout,
     finish_change,
+    passed_over,
     plan_merge,
     plan_split,
     planned_changes,
@@ -78,6 +79,7 @@ class Topics:
         try:
             await self._layouts.put(layout, Expect.ABSENT if before is None else before[1])
         except VersionMismatch as error:
+            await self._withdraw(layout)
             raise TopicExists(str(topic)) from error
         return layout
 
@@ -192,6 +194,30 @@ class Topics:
         await self._subscribing.unsubscribe(topic, name)
 
     # -- one step each --------------------------------------------------------------------------------
+
+    async def _withdraw(self, layout: Layout) -> None:
+        """
+        Remove the ledgers of a layout that somebody else's was quicker than, those that both name excepted.
+
+        A split of the other one may come to need such a name, and find the ledger there. So its ids are passed over
+        first: from then on no segment that is not there can have one of them.
+        """
+        if layout.name_returns:
+            return  # one name, whoever makes it
+        for _ in range(ATTEMPTS_MAX):
+            found = await self._layouts.find(layout.topic)
+            if found is None:
+                return
+            made, version = found
+            if made.next_id < layout.next_id:
+                await self._layouts.put_if(passed_over(made, layout.next_id), version)
+                continue
+            kept = {made.name_of(segment_id) for segment_id in made.segments}
+            for segment_id in layout.segments:
+                if layout.name_of(segment_id) not in kept:
+                    await self._ledgers.delete(str(layout.name_of(segment_id)), None)
+            return
+        raise restless(layout.topic, ATTEMPTS_MAX)
 
     async def _change(self, topic: TopicName, parents: tuple[int, ...], plan: Callable[[Layout], Layout]) -> Layout:
         """Plan a change and carry it out."""
