@@ -18,6 +18,7 @@ from txnframework.broker._inspecting.backlog import Backlog
 from txnframework.broker._inspecting.hanging import Hanging
 from txnframework.broker._serving.belonging import check_belonging
 from txnframework.broker._serving.domains import DomainPlugins, NoPlugins
+from txnframework.broker._serving.foundation import Foundation
 from txnframework.broker._serving.kept import KeptOpen
 from txnframework.broker._serving.opening import Opening, open_stores
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
@@ -92,13 +93,12 @@ class Host:
         self.environment = environment
         self.metadata = metadata
         self.ledgers = ledgers
-        self._opening = Opening(config, registry, environment, metadata, ledgers, self._coordinator)
+        foundation = Foundation(config, registry, environment, metadata, ledgers)
+        self._opening = Opening(foundation, self._coordinator)
         self._kept = KeptOpen(self._opening, self._keep_up)
         self.topics = Topics(metadata, ledgers, self.segment, self._coordinator_of, self._let_go_of)
         self.participants = HostParticipants(self.segment, self.subscription, self.topics.deleting.is_deleted)
-        self._coordinators = Coordinators(
-            config, registry, environment, metadata, ledgers, self.participants, lambda: self.sweeps.wake()
-        )
+        self._coordinators = Coordinators(foundation, self.participants, lambda: self.sweeps.wake())
         self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
         self.sweeps = Sweeps(self._coordinators.values, environment, config.transactions, self.sessions.abort_orphans)
         self.dispatches = Dispatches(metadata, self._dispatch_parts, config.subscriptions, environment)

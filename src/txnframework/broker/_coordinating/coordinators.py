@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from txnframework.broker._agreement.election import Election
 from txnframework.broker._coordinating.shares import CoordinatorShare
+from txnframework.broker._serving.foundation import Foundation
 from txnframework.broker._tasks.once import OpenedOnce
-from txnframework.config import Config
-from txnframework.environment import Environment
-from txnframework.interfaces import ILedgerStore, IMetadataStore, IParticipants, ITransactionCoordinator
+from txnframework.interfaces import IParticipants, ITransactionCoordinator
 from txnframework.model.ids import LOG_FAMILY, LOG_FAMILY_BIT, TxnID
-from txnframework.plugin import CoordinatorContext, PluginRegistry
+from txnframework.plugin import CoordinatorContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +35,15 @@ class Coordinators:
 
     def __init__(
         self,
-        config: Config,
-        registry: PluginRegistry,
-        environment: Environment,
-        metadata: IMetadataStore,
-        ledgers: ILedgerStore,
+        foundation: Foundation,
         participants: IParticipants,
         elected: Callable[[], None],
     ) -> None:
-        self._config = config
-        self._registry = registry
-        self._environment = environment
-        self._metadata = metadata
-        self._ledgers = ledgers
+        self._config = foundation.config
+        self._registry = foundation.registry
+        self._environment = foundation.environment
+        self._metadata = foundation.metadata
+        self._ledgers = foundation.ledgers
         self._participants = participants
         self._elected = elected
         self._served: OpenedOnce[str, ServedCoordinator] = OpenedOnce()

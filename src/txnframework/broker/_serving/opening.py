@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from txnframework.broker._cursors.stored import StoredCursor
 from txnframework.broker._serving.belonging import check_cursor
 from txnframework.broker._serving.domains import DomainPlugins, NoPlugins, plugins_of
+from txnframework.broker._serving.foundation import Foundation
 from txnframework.broker._serving.plain_buffer import PlainBuffer
 from txnframework.broker._serving.plain_pending_acks import PlainPendingAcks
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
@@ -32,19 +33,13 @@ class Opening:
     """Opens segments and subscriptions of one host; ``coordinator`` returns one by its name, opening it if need be."""
 
     def __init__(
-        self,
-        config: Config,
-        registry: PluginRegistry,
-        environment: Environment,
-        metadata: IMetadataStore,
-        ledgers: ILedgerStore,
-        coordinator: Callable[[str], Awaitable[ITransactionCoordinator]],
+        self, foundation: Foundation, coordinator: Callable[[str], Awaitable[ITransactionCoordinator]]
     ) -> None:
-        self._config = config
-        self._registry = registry
-        self._environment = environment
-        self._metadata = metadata
-        self._ledgers = ledgers
+        self._config = foundation.config
+        self._registry = foundation.registry
+        self._environment = foundation.environment
+        self._metadata = foundation.metadata
+        self._ledgers = foundation.ledgers
         self._coordinator = coordinator
 
     def plugins_of(self, name: str) -> DomainPlugins | NoPlugins:
