@@ -45,6 +45,31 @@ def test_each_client_is_a_process(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_settling_ends_when_nothing_more_is_asked_for(tmp_path: Path) -> None:
+    """Each answer may lead to the next question; what asks for ever does not hold up the test."""
+
+    async def main() -> None:
+        async with (data := MetadataProcesses(tmp_path)).open() as store:
+            answers = 0
+
+            async def ask(times: int) -> None:
+                nonlocal answers
+                for _ in range(times):
+                    await store.get(KEY)
+                    answers += 1
+
+            asking = asyncio.ensure_future(ask(8))
+            await data.settle()
+            assert asking.done()
+            for_ever = asyncio.ensure_future(ask(1_000_000_000))
+            await data.settle()
+            assert answers > 8
+            for_ever.cancel()
+            await asyncio.gather(for_ever, return_exceptions=True)
+
+    asyncio.run(main())
+
+
 def test_same_promises(tmp_path: Path) -> None:
     """What stands for an object provides what that one provides, and so does what it hands out."""
 

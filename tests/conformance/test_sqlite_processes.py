@@ -1,4 +1,9 @@
-"""The stores keep the rules of their roles when each client is a process of its own, all on one file."""
+"""
+The stores keep the rules of their roles when each client is a process of its own, all on one file.
+
+So do the races, kills and lost replies of a buffer over them, which are told by steps; a rule that is told by turns of
+one event loop would say nothing here.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,10 @@ from txnframework.testing import (
     LedgerStoreSuite,
     MetadataStoreSuite,
     Processes,
+    WorldHarness,
 )
+from txnframework.testing._suites._buffer.steps import StepRules
+from txnframework_metadata.plugin import txnframework_buffers, txnframework_coordinators
 from txnframework_sql.testing import SESSION_TTL_MS, SqlLedgerHarness, SqlMetadataHarness
 
 # What makes a file imports it, and each of these tests makes one.
@@ -41,3 +49,18 @@ class TestSqlLedgerStoreAcrossProcesses(LedgerStoreSuite):
     """ILedgerStore in a SQLite file."""
 
     harness = SqlLedgerProcesses
+
+
+class MetadataFamilyOverProcesses(WorldHarness):
+    """Coordinator and buffer ``metadata``, over stores in processes of their own."""
+
+    stores = SqlMetadataProcesses
+    ledgers = SqlLedgerProcesses
+    (coordinator,) = txnframework_coordinators()
+    (buffer,) = txnframework_buffers()
+
+
+class TestMetadataBufferAcrossProcesses(StepRules):
+    """What may come between any two steps of a buffer."""
+
+    harness = MetadataFamilyOverProcesses

@@ -15,6 +15,8 @@ from txnframework.testing.harness import Crashing, Harness
 
 R = TypeVar("R")
 
+_ROUNDS_MAX = 20
+"""How often what is asked for upon an answer is waited for: what goes on for ever must not hold up a test."""
 _STEPS_OF_A_SESSION = 24
 """In how many steps time passes after a crash: enough for the heartbeats of those who live."""
 
@@ -76,14 +78,20 @@ class Processes(Harness[R], Crashing[R]):
             await process.end()
 
     async def settle(self) -> None:
-        """Let every process do what it does late."""
-        await run_ready()
-        await self._everywhere("settle")
-        # Where settling lets time pass, the others follow with their next call.
-        behind_ms = max((process.now_ms for process in self._living()), default=0) - self.now_ms()
-        if behind_ms > 0:
-            await self.environment.advance(behind_ms)
-        await run_ready()
+        """
+        Let every process do what it does late, and what the test's side does upon that: until it asks for nothing more.
+        """
+        for _ in range(_ROUNDS_MAX):
+            await run_ready()
+            asked = self._asked()
+            await self._everywhere("settle")
+            # Where settling lets time pass, the others follow with their next call.
+            behind_ms = max((process.now_ms for process in self._living()), default=0) - self.now_ms()
+            if behind_ms > 0:
+                await self.environment.advance(behind_ms)
+            await run_ready()
+            if self._asked() == asked:
+                return
 
     async def pass_time(self, by_ms: int) -> None:
         """Let time pass here and in every process."""
@@ -111,6 +119,9 @@ class Processes(Harness[R], Crashing[R]):
 
     def _living(self) -> list[ClientProcess]:
         return [process for process in self._processes.values() if not process.was_killed]
+
+    def _asked(self) -> int:
+        return sum(process.asked for process in self._living())
 
     async def _everywhere(self, method: str, *arguments: Any) -> None:
         await asyncio.gather(*(process.begin(HARNESS, method, arguments) for process in self._living()))

@@ -10,7 +10,7 @@ from typing import Any
 
 from txnframework.errors import Closed
 from txnframework.testing._remote.child import run_client
-from txnframework.testing._remote.frames import Call, Cancel, Frames, Leave, Opening, Reference, Reply
+from txnframework.testing._remote.frames import HARNESS, Call, Cancel, Frames, Leave, Opening, Reference, Reply
 from txnframework.testing._remote.proxies import proxy_of
 from txnframework.testing.clock import VirtualEnvironment
 
@@ -19,11 +19,16 @@ _END_SECONDS_MAX = 10
 
 
 class ClientProcess:
-    """One process, and what is asked of it; ``now_ms`` is the time on its clock, as far as is known."""
+    """
+    One process, and what is asked of it.
+
+    ``now_ms`` is the time on its clock, as far as is known, ``asked`` how many calls of what it opened were begun.
+    """
 
     def __init__(self, process: Any, frames: Frames, environment: VirtualEnvironment) -> None:
         self.now_ms = environment.now_ms()
         self.was_killed = False
+        self.asked = 0
         self._process = process
         self._frames = frames
         self._environment = environment
@@ -63,6 +68,7 @@ class ClientProcess:
         The future has what the call returned, and the attributes of the object then.
         """
         call = next(self._numbers)
+        self.asked += number != HARNESS
         future = self._expect(call)
         if not future.done():
             self._frames.send(Call(call, number, method, arguments, self._environment.now_ms()))
