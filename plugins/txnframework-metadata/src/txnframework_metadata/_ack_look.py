@@ -37,6 +37,7 @@ async def look(
     besides: earlier records of the branch that say the same, and are not needed once this one is confirmed.
     """
     branch, incarnation = requests[0].branch, requests[0].incarnation
+    places.standing.remember(stored)
     just_put = {operation.record.key.path for operation in stored}
     doubles: list[StoredOperation] = []
     own: list[AckIndex] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
@@ -37,6 +39,10 @@ class AckRecords:
                 found.setdefault(operation.txn_id, []).append(operation)
         self._decoded = decoded
         return found
+
+    def remember(self, operations: Iterable[StoredOperation]) -> None:
+        """These were just written: they need not be decoded when they are read."""
+        self._decoded.update((operation.record.key.path, operation) for operation in operations)
 
     def has(self, operation: StoredOperation) -> bool:
         """Return whether an operation acknowledges on this subscription and segment."""

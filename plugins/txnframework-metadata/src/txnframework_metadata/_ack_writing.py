@@ -40,7 +40,7 @@ from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
 from txnframework.model.acks import Ack
 from txnframework.model.metadata import Batch, Check, Delete, Put
 from txnframework.model.paths import header_key
-from txnframework.model.records import AckOperation, encode
+from txnframework.model.records import AckDocument, AckOperation, encode
 from txnframework.model.transactions import State
 from txnframework_metadata._operations import (
     STEPS_TOGETHER_MAX,
@@ -67,17 +67,28 @@ class Draft:
     def holding(self, requests: Collection[int]) -> AckOperation | None:
         """Return the record with the parts of these requests only; None: nothing is left of it."""
         some = [ack for number, ack in self.parts if number in requests]
-        if self.before is None:
-            return _holding(self.blank, joined(some)) if some else None
-        if not some and isinstance(self.before.document, AckOperation):
-            return self.before.document
-        return _holding(self.blank, joined([*self.before.acks, *some]))
+        if not some:
+            before = None if self.before is None else self.before.document
+            return before if isinstance(before, AckOperation) else None
+        return self._document(self._joined(some))
 
     @property
-    def whole(self) -> AckOperation:
-        """The record with all parts."""
-        acks = [ack for _, ack in self.parts]
-        return _holding(self.blank, joined(acks if self.before is None else [*self.before.acks, *acks]))
+    def whole(self) -> tuple[AckOperation, tuple[Ack, ...]]:
+        """The record with all parts, and the acknowledgments in it."""
+        acks = self._joined([ack for _, ack in self.parts])
+        return self._document(acks), tuple(acks)
+
+    def _joined(self, some: list[Ack]) -> list[Ack]:
+        return joined(some if self.before is None else [*self.before.acks, *some])
+
+    def _document(self, acks: list[Ack]) -> AckOperation:
+        """Return the record with these; what stood before is not written out again, or n calls would cost n squared."""
+        documents: list[AckDocument] = []
+        if self.before is not None and isinstance(self.before.document, AckOperation):
+            standing = zip(acks, self.before.acks, self.before.document.acks, strict=False)
+            documents = [stored if now is earlier else ack_document(now) for now, earlier, stored in standing]
+        documents += [ack_document(ack) for ack in acks[len(documents) :]]
+        return msgspec.structs.replace(self.blank, acks=documents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +133,18 @@ async def put_drafts(
     """
     new: list[Draft] = []
     for draft in planned:
-        now = None if draft.before is None else await _grow(store, header, draft.before, draft.whole)
+        now = None if draft.before is None else await _grow(store, header, draft.before, *draft.whole)
         if now is None:
             new.append(Draft(draft.blank, draft.parts))
         else:
             changes.append(Change(draft, now))
     if new:
-        stored = await put_operations(store, header, [draft.whole for draft in new], page_records)
+        stored = await put_operations(store, header, [draft.whole[0] for draft in new], page_records)
         changes += [Change(draft, now) for draft, now in zip(new, stored, strict=True)]
 
 
 async def _grow(
-    store: IMetadataStore, header: Header, before: StoredOperation, document: AckOperation
+    store: IMetadataStore, header: Header, before: StoredOperation, document: AckOperation, acks: tuple[Ack, ...]
 ) -> StoredOperation | None:
     """Write more into a record; None if it is not there any more as it was, and nothing was written."""
     txn_id, key = before.txn_id, before.record.key
@@ -152,7 +163,7 @@ async def _grow(
                 await require_open(store, txn_id)
                 return None
         else:
-            return operation_of(written)
+            return StoredOperation.made(written, document, acks)
         # Nobody else writes into it, so it tells by itself; gone, it was settled, with this or without.
         try:
             found = await store.get(key)
@@ -272,7 +283,3 @@ async def _admit_one(
             continue
         return
     raise OutcomeUnknown(f"an acknowledgment in {operation.txn_id} may have taken effect")
-
-
-def _holding(blank: AckOperation, acks: Sequence[Ack]) -> AckOperation:
-    return msgspec.structs.replace(blank, acks=[ack_document(ack) for ack in acks])

@@ -52,6 +52,13 @@ class StoredOperation:
     txn_id: TxnID
     document: AnyOperation
 
+    @classmethod
+    def made(cls, record: Record, document: AckOperation, acks: tuple[Ack, ...]) -> StoredOperation:
+        """Return the operation that was just written, of which everything is known, without parsing it again."""
+        operation = cls(record, txn_id_of(record.key.path), document)
+        operation.__dict__["acks"] = acks  # where cached_property keeps it
+        return operation
+
     @cached_property
     def acks(self) -> tuple[Ack, ...]:
         """The acknowledgments in it, parsed once."""
