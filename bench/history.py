@@ -18,6 +18,7 @@ from txnframework import Client
 from txnframework.model import Append, Branch, Expect, Put, TopicName, TxnID
 from txnframework.model.entries import encode_entry
 from txnframework.model.entry_view import EntryMessage
+from txnframework.model.indexes import abort_indexes
 from txnframework.model.paths import abort_record_key, header_key
 from txnframework.model.records import AbortRecord, TransactionHeader, encode
 from txnframework.model.transactions import State
@@ -126,7 +127,11 @@ async def _write_in_bulk(client: Client, segment: str, ids: list[TxnID], history
             if aborts:
                 at = place.position
                 record = AbortRecord(after=f"{at.ledger_id}:{at.entry_id - 1}")
-                puts.append(Put(abort_record_key(segment, at.ledger_id, txn_id, 0), encode(record), Expect.ABSENT))
+                key, indexes = (
+                    abort_record_key(segment, at.ledger_id, txn_id, 0),
+                    abort_indexes(segment, at.ledger_id, record),
+                )
+                puts.append(Put(key, encode(record), Expect.ABSENT, indexes))
     for some in _chunks(puts, PUTS_TOGETHER):
         await asyncio.gather(*(client.host.metadata.put(put) for put in some))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from txnframework.testing import BufferSuite, WorldHarness
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
 from txnframework_metadata._buffer import MetadataBuffer
 from txnframework_metadata._operations import scan_operations
+from txnframework_metadata._outcomes import all_aborted_branches
 from txnframework_metadata._views import operation_indexes
 from txnframework_metadata.plugin import txnframework_coordinators
 
@@ -114,23 +115,18 @@ class AsksAgainAndAgain(MetadataBuffer):
 class ReadsAbortRecordsFirst(MetadataBuffer):
     """Looks for what is aborted before it looks at what is open."""
 
-    def __init__(self, context: SegmentContext) -> None:
-        super().__init__(context)
-        view, read, abort_records = self._view, self._view._read, self._view._abort_records
+    async def read(self, request: ReadRequest) -> EntryPage:
+        outcomes = self._view.outcomes
+        found = await all_aborted_branches(self.context_of_test.store, self.segment, 0, 1_000, 100)
 
-        async def read_in_this_order() -> Any:
-            found = await abort_records(0, None)
+        async def known(written: Mapping[int, Set[Branch]], *_: object) -> frozenset[Branch]:
+            places = [(branch, ledger_id) for ledger_id, branches in written.items() for branch in branches]
+            return frozenset(found | {place[0] for place in places if outcomes.is_aborted(*place)})
 
-            async def known(first: int, below: int | None) -> list[tuple[int, Branch]]:
-                return [one for one in found if one[0] >= first]
+        self._fetching.__dict__["_judge"] = known
+        return await super().read(request)
 
-            view.__dict__["_abort_records"] = known
-            try:
-                return await read()
-            finally:
-                view.__dict__["_abort_records"] = abort_records
-
-        view.__dict__["_read"] = read_in_this_order
+    context_of_test: SegmentContext
 
 
 class ReadsTheTailLast(MetadataBuffer):
@@ -163,7 +159,12 @@ class ForgetsBeforeItRecords(MetadataBuffer):
         for operation in operations:
             await self.context_of_test.store.delete(operation.record.key, Expect.ANY)
         for operation in operations:
-            put = Put(operation.record.key, operation.record.value, Expect.ANY, operation_indexes(operation.document))
+            put = Put(
+                operation.record.key,
+                operation.record.value,
+                Expect.ANY,
+                operation_indexes(ended.txn_id, operation.document),
+            )
             await self.context_of_test.store.put(put)
         await super().settle(ended)
 

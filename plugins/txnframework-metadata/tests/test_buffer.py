@@ -39,6 +39,7 @@ from txnframework.model import (
     TxnID,
     Visibility,
 )
+from txnframework.model.indexes import abort_indexes
 from txnframework.model.paths import abort_record_key
 from txnframework.model.records import AbortRecord, WriteOperation, encode
 from txnframework.plugin import verify_provider
@@ -295,8 +296,13 @@ def test_the_check_of_every_append_can_be_switched_off() -> None:
 # -- reading ------------------------------------------------------------------------------------------
 
 
+def places(steps: list[tuple[str, object]]) -> list[str]:
+    """Return what was done with which kind of record."""
+    return [f"{name} {'' if what is None else path_of(what).strip('/').split('/')[0]}" for name, what in steps]
+
+
 def test_reading_follows_the_order_that_is_the_rule() -> None:
-    """The ledger's end, the intents, their headers, the abort records."""
+    """The ledger's end, the intents, their headers; then the abort records of what is fetched."""
 
     async def main() -> None:
         world = World()
@@ -313,10 +319,17 @@ def test_reading_follows_the_order_that_is_the_rule() -> None:
             return await tail()
 
         ledger.tail = noted  # type: ignore[method-assign,assignment]
+        expected = ["tail ", "scan_index writes-by-segment", "get txn"]
         order.clear()
         await buffer.max_read_position()
-        places = [f"{name} {'' if what is None else path_of(what).strip('/').split('/')[0]}" for name, what in order]
-        assert places == ["tail ", "scan_index writes-by-segment", "get txn", "scan txn-aborted"]
+        assert places(order) == expected
+        await process.abort(txn)
+        await process.coordinator.settle(txn.txn_id)
+        txn = await process.begin()
+        await process.send("b", branch_of(txn))
+        order.clear()
+        assert (await buffer.read(ReadRequest(Position(1, -1), Limit(3)))).skipped == (Position(1, 0),)
+        assert places(order) == [*expected, "get txn-aborted"]
 
     asyncio.run(main())
 
@@ -386,11 +399,11 @@ def test_only_the_headers_that_matter_are_read() -> None:
 
 
 def test_old_ledgers_are_read_when_somebody_starts_there() -> None:
-    """Aborted branches of closed ledgers are loaded when needed, settled or not, and a bounded number is kept."""
+    """Aborted branches of closed ledgers are looked up when needed, settled or not, and a bounded number is kept."""
 
     async def main() -> None:
         world = World()
-        world.buffer_options = BufferOptions(page_records=2, aborted_ledgers_max=1)
+        world.buffer_options = BufferOptions(page_records=2, outcomes_max=1)
         process, reader = await world.process(), await world.process()
         expected = []
         for at in range(5):
@@ -559,7 +572,8 @@ def test_a_ledger_that_ends_before_an_abort_record_is_refused(ledger: int, after
     async def main() -> None:
         process = await World().process()
         key = abort_record_key(SEGMENT, ledger, TxnID(0, 5), 0)
-        await process.wire.put(Put(key, encode(AbortRecord(after=after)), Expect.ABSENT))
+        record = AbortRecord(after=after)
+        await process.wire.put(Put(key, encode(record), Expect.ABSENT, abort_indexes(SEGMENT, ledger, record)))
         with pytest.raises(StoreMismatch):
             await (await process.buffer()).recover()
 
@@ -582,6 +596,28 @@ def test_a_healthy_busy_pair_is_never_refused() -> None:
         await process.send("c", branch_of(txn))
         stop.go.set()
         assert await recovering == Position(1, 1)
+
+    asyncio.run(main())
+
+
+def test_a_pair_that_aborts_while_it_is_opened_is_not_refused() -> None:
+    """An abort record beyond where the ledger ended just before is compared with where it ends now."""
+
+    async def main() -> None:
+        world = World()
+        process, opener = await world.process(), await world.process()
+        await process.send("a")
+        stop = opener.wire.stop(step("scan_index", "aborts-by-bound"))
+        recovering = await waiting((await opener.buffer()).recover())
+        assert stop.reached.is_set()
+        await process.send("b")
+        txn = await process.begin()
+        await process.send("c", branch_of(txn))
+        await process.abort(txn)
+        await process.coordinator.settle(txn.txn_id)
+        stop.go.set()
+        assert await recovering == Position(1, 2)
+        assert await opener.values() == ["a", "b"]
 
     asyncio.run(main())
 

@@ -11,7 +11,7 @@ from txnframework.model import Ack, Branch, Key, Position, Record, State, Transa
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import Cursor, state_of, unite
 from txnframework.model.records import TransactionHeader, encode
-from txnframework_metadata._aborted import AbortedBranches
+from txnframework_metadata._aborted import KnownOutcomes
 from txnframework_metadata._overlap import AckIndex, Surroundings, Verdict, judge, overlap
 from txnframework_metadata._views import header_of
 from txnframework_metadata._visibility import Intent, seen, undecided
@@ -148,6 +148,7 @@ def test_the_lowest_open_intent_decides_how_far_may_be_read() -> None:
     result = seen(at(9), intents, headers)
     assert (result.max_read, result.pin) == (at(6), T3)
     assert result.aborted == {1: frozenset({Branch(T2, 7)})}
+    assert result.counted == {Branch(T2)}
     assert seen(at(3), intents, headers).max_read == at(3)
     headers[T3] = transaction(T3, State.ABORTED)
     result = seen(at(9), intents, headers)
@@ -167,35 +168,29 @@ def test_headers_are_asked_for_as_far_as_they_matter() -> None:
     assert undecided(intents, {**pinned, T2: None}, at(3), 9) == []
 
 
-def test_aborted_branches_survive_their_settling_between_two_readings() -> None:
-    """What operations said is added to every ledger that is known, and to those that are loaded later."""
+def test_how_a_branch_ended_is_remembered_beyond_its_settling() -> None:
+    """The last reading is known whole, in its ledgers; what it and others found, for a bounded number of branches."""
     one, two, three = Branch(T1), Branch(T2), Branch(T3)
-    known = AbortedBranches(8)
-    known.observe(3, {1: frozenset({one}), 3: frozenset({two})}, [(3, three)])
-    assert known.knows(3)
-    assert known.knows(9)
-    assert not known.knows(1)
-    known.add_ledger(1, [two])
-    assert known.of_ledger(1) == {one, two}
-    known.observe(5, {1: frozenset({three})}, [(4, three)])
-    assert known.of_ledger(1) == {one, two, three}
-    assert known.of_ledger(3) == {two, three}
-    assert known.of_ledger(4) == frozenset(), "before the base: to be loaded"
-    assert not known.knows(4)
-    assert known.between(1, 3) == {one, two, three}
-    known.drop_below(3)
-    assert known.of_ledger(1) == {three}
+    known = KnownOutcomes(2)
+    known.observe({1: frozenset({one}), 3: frozenset({two})}, [three])
+    assert known.is_aborted(one, 1), "forgotten, and still in the last reading"
+    assert known.is_aborted(one, 3) is None
+    assert known.is_aborted(two, 9)
+    assert known.is_aborted(three, 1) is False
+    assert known.unsettled_between(1, 3) == {one, two}
+    assert known.unsettled_between(2, 2) == frozenset()
+    known.observe({}, [])
+    assert known.unsettled_between(1, 3) == frozenset()
+    assert (known.is_aborted(one, 1), known.is_aborted(two, 3), known.is_aborted(three, 1)) == (None, True, False)
 
 
-def test_the_number_of_older_ledgers_is_bounded() -> None:
-    """The least recently used one is loaded again when it is needed."""
-    known = AbortedBranches(2)
-    known.observe(9, {}, [])
-    for ledger_id in (1, 2):
-        known.add_ledger(ledger_id, [Branch(T1)])
-    known.of_ledger(1)
-    known.add_ledger(3, [])
-    assert [known.knows(ledger_id) for ledger_id in (1, 2, 3)] == [True, False, True]
+def test_the_least_recently_used_outcomes_are_forgotten() -> None:
+    """They are looked up again when they are needed."""
+    known = KnownOutcomes(2)
+    known.note([Branch(T1), Branch(T2)], aborted=True)
+    known.is_aborted(Branch(T1), 1)
+    known.note([Branch(T3)], aborted=False)
+    assert [known.is_aborted(Branch(txn_id), 1) for txn_id in (T1, T2, T3)] == [True, None, False]
 
 
 def test_a_header_of_no_known_state_is_reported() -> None:

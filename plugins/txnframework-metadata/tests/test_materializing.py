@@ -66,6 +66,28 @@ def test_settling_touches_this_segment_only_and_each_branch_by_its_outcome(atomi
     asyncio.run(main())
 
 
+def test_settling_reads_what_a_participant_has_to_do_and_no_more() -> None:
+    """A transaction with many participants is not read whole for each of them."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.begin()
+        segments = [f"segment://public/default/wide-{at}/0000-ffff-0" for at in range(12)]
+        for segment in segments:
+            await process.send("a", branch_of(txn), segment)
+        await process.abort(txn)
+        process.wire.steps.clear()
+        await process.coordinator.settle(txn.txn_id)
+        assert world.operations() == 0
+        assert len(world.paths("/txn-aborted/")) == 12
+        scans = sum(step("scan", "/txn-op/")(*taken) for taken in process.wire.steps)
+        assert scans <= 2 * (12 // 3 + 1), "the coordinator's two, in pages of three"
+        assert sum(step("scan_index", "writes-by-segment")(*taken) for taken in process.wire.steps) == 12
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("lost", ["put /txn-aborted/", "apply delete /txn-op/"])
 def test_a_lost_reply_while_settling_is_repeated_without_harm(lost: str) -> None:
     """Every step may be repeated by anybody."""

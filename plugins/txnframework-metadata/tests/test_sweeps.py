@@ -213,8 +213,9 @@ def test_an_operation_whose_header_is_gone_is_deleted_without_effect() -> None:
             incarnation=1,
             acks=[AckDocument(position="1:0")],
         )
-        prefix = operations_prefix(TxnID(0, 77))
-        await process.wire.put_sequential(PutSequential(prefix, encode(orphan), operation_indexes(orphan)))
+        txn_id = TxnID(0, 77)
+        indexes = operation_indexes(txn_id, orphan)
+        await process.wire.put_sequential(PutSequential(operations_prefix(txn_id), encode(orphan), indexes))
         assert await collect_all(process) == 1
         assert world.operations() == 0
         assert world.cursor().applied == []

@@ -136,7 +136,7 @@ def test_an_outcome_settled_in_the_same_process_is_visible_at_once() -> None:
         process.wire.inner.link.restore()
         await run_ready()
         assert not waits.done()
-        stop = process.wire.stop(step("scan", "/txn-op/"))
+        stop = process.wire.stop(step("delete apply", "/txn-op/"))
         settling = await waiting(buffer.settle(ended))
         assert stop.reached.is_set()
         assert await waits == Position(1, 0)

@@ -148,7 +148,7 @@ async def _grow(
 ) -> StoredOperation | None:
     """Write more into a record; None if it is not there any more as it was, and nothing was written."""
     txn_id, key = before.txn_id, before.record.key
-    put = Put(key, encode(document), before.record.version, operation_indexes(document))
+    put = Put(key, encode(document), before.record.version, operation_indexes(txn_id, document))
     batch = Batch((Check(header_key(txn_id), header.version),), (put,))
     assert IAtomicBatchStore.providedBy(store)
     unknown: OutcomeUnknown | None = None
@@ -200,7 +200,8 @@ async def take_back(
         if document is None:
             steps.append(Delete(record.key, record.version))
         elif document != change.now.document:
-            steps.append(Put(record.key, encode(document), record.version, operation_indexes(document)))
+            indexes = operation_indexes(change.now.txn_id, document)
+            steps.append(Put(record.key, encode(document), record.version, indexes))
         else:
             left.append(change.now)
     check = Check(header_key(header.transaction.txn_id), header.version)
@@ -275,7 +276,7 @@ async def _admit_one(
         if operation_of(record).document == admitted:
             return
         try:
-            await store.put(Put(key, encode(admitted), record.version, operation_indexes(admitted)))
+            await store.put(Put(key, encode(admitted), record.version, operation_indexes(operation.txn_id, admitted)))
         except VersionMismatch:
             continue
         except OutcomeUnknown:

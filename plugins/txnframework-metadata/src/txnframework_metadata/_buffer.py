@@ -8,9 +8,8 @@ from zope.interface import implementer
 
 from txnframework.errors import Closed, StoreMismatch, Unavailable
 from txnframework.interfaces import IPlannableBuffer
-from txnframework.model.entries import EntryView
 from txnframework.model.ids import Branch
-from txnframework.model.ledger import Append, Appended, LedgerEntry
+from txnframework.model.ledger import Append, Appended
 from txnframework.model.positions import EntryRange, Limit, Position
 from txnframework.model.reading import (
     EntryPage,
@@ -24,6 +23,7 @@ from txnframework.model.transactions import Swept, Transaction
 from txnframework.plugin import SegmentContext, options_as
 from txnframework_metadata._announcements import Announcements
 from txnframework_metadata._appending import Appending
+from txnframework_metadata._fetching import Fetching
 from txnframework_metadata._intents import Intents
 from txnframework_metadata._materializing import settle_writes
 from txnframework_metadata._options import BufferOptions
@@ -62,6 +62,15 @@ class MetadataBuffer:
             context.transactions,
             options,
         )
+        self._fetching = Fetching(
+            context.segment,
+            context.ledger,
+            context.store,
+            self._view.outcomes,
+            context.environment,
+            context.transactions.abort_retention_ms,
+            options.page_records,
+        )
         self._recovering = asyncio.Lock()
         self._closed = asyncio.Event()
 
@@ -92,16 +101,15 @@ class MetadataBuffer:
         upto = self._announced()
         if after >= upto:
             return EntryPage((), request.after)
-        entries = await self._ledger.read(EntryRange(after, upto), request.limit)
+        fetched = await self._fetching.fetch(EntryRange(after, upto), upto, request.limit)
         kept: list[ReadableEntry] = []
         skipped: list[Position] = []
-        for entry in entries:
-            branch = EntryView(entry.data, entry.position, self.segment).branch
-            if branch is not None and branch in await self._view.aborted_in(entry.position.ledger_id):
+        for entry, branch in fetched.entries:
+            if branch in fetched.aborted:
                 skipped.append(entry.position)
             else:
                 kept.append(ReadableEntry(entry.position, entry.data, branch, Visibility.COMMITTED))
-        return EntryPage(tuple(kept), entries[-1].position if entries else upto, tuple(skipped))
+        return EntryPage(tuple(kept), fetched.upto, tuple(skipped))
 
     async def max_read_position(self) -> Position:
         """Return the announced position after reading again what is open now."""
@@ -132,16 +140,14 @@ class MetadataBuffer:
                 )
         if self._announced() < upto:
             await self._wait_for(upto)
-        if after.entry < upto:
-            # Only to learn whether the first entry is still there.
-            await self._ledger.read(EntryRange(after.entry, upto), Limit(1, 1))
-        aborted = await self._view.aborted_between(after.ledger_id, upto.ledger_id)
+        await self._fetching.require_there(EntryRange(after.entry, upto))
+        aborted = await self._fetching.aborted_between(after.ledger_id, upto.ledger_id)
         return ReadPlan(EntryRange(after, upto), aborted)
 
     async def resolve(self, branch: Branch) -> Visibility:
         """Return what is known of a branch that wrote to this segment."""
         await self._ready()
-        return await branch_outcome(self._store, self.segment, branch, None, self._options.page_records)
+        return await branch_outcome(self._store, self.segment, branch, None)
 
     async def settle(self, ended: Transaction) -> None:
         """Make an outcome take effect here; whoever waits sees it at once."""
@@ -162,10 +168,8 @@ class MetadataBuffer:
         # Everything in these ledgers was decided in that reading, and nobody can append to them any more.
         oldest = await self._ledger.ledgers(-1, 1)
         first_left = oldest[0].ledger_id if oldest else below
-        aborted = await self._view.aborted_between(first_left, below - 1) if first_left < below else frozenset()
-        swept, first = await self._trimming.trim(below, aborted)
-        self._view.aborted.drop_below(first)
-        return swept
+        aborted = await self._fetching.aborted_between(first_left, below - 1) if first_left < below else frozenset()
+        return await self._trimming.trim(below, aborted)
 
     async def close(self) -> None:
         """Stop; whoever waits gets Closed, also for a recovery that the stores do not answer."""
@@ -197,7 +201,7 @@ class MetadataBuffer:
 
     async def _resolve_at(self, branch: Branch, ledger_id: int) -> Visibility:
         """Return what is known of a branch with an entry in one ledger."""
-        return await branch_outcome(self._store, self.segment, branch, ledger_id, self._options.page_records)
+        return await branch_outcome(self._store, self.segment, branch, ledger_id)
 
     async def _wait_for(self, upto: Position) -> None:
         """
@@ -221,19 +225,14 @@ class MetadataBuffer:
         if after >= upto:
             return EntryPage((), after)
         announced = self._announced()
-        entries = await self._ledger.read(EntryRange(after, upto), limit)
-        shown = tuple([await self._shown(entry, announced) for entry in entries])
-        return EntryPage(shown, entries[-1].position if entries else upto)
-
-    async def _shown(self, entry: LedgerEntry, announced: Position) -> ReadableEntry:
-        """Return an entry with what is known of its branch."""
-        branch = EntryView(entry.data, entry.position, self.segment).branch
-        if branch is None:
-            visibility = Visibility.COMMITTED
-        elif entry.position > announced:
-            visibility = await self._resolve_at(branch, entry.position.ledger_id)
-        elif branch in await self._view.aborted_in(entry.position.ledger_id):
-            visibility = Visibility.ABORTED
-        else:
-            visibility = Visibility.COMMITTED
-        return ReadableEntry(entry.position, entry.data, branch, visibility)
+        fetched = await self._fetching.fetch(EntryRange(after, upto), announced, limit)
+        shown: list[ReadableEntry] = []
+        for entry, branch in fetched.entries:
+            if branch in fetched.aborted:
+                visibility = Visibility.ABORTED
+            elif branch is None or entry.position <= announced:
+                visibility = Visibility.COMMITTED
+            else:
+                visibility = await self._resolve_at(branch, entry.position.ledger_id)
+            shown.append(ReadableEntry(entry.position, entry.data, branch, visibility))
+        return EntryPage(tuple(shown), fetched.upto)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from txnframework.interfaces import IManagedLedger, IMetadataStore
+from txnframework.model import index_keys
+from txnframework.model.indexes import WRITES_BY_SEGMENT, abort_indexes
 from txnframework.model.metadata import Expect, Put
 from txnframework.model.paths import abort_record_key
 from txnframework.model.positions import Position
 from txnframework.model.records import AbortRecord, WriteOperation, encode
 from txnframework.model.transactions import State, Transaction
-from txnframework_metadata._operations import forget, scan_operations
+from txnframework_metadata._operations import forget, scan_index_all
+from txnframework_metadata._views import operation_of
 
 
 async def settle_writes(
@@ -26,7 +29,10 @@ async def settle_writes(
         raise ValueError(f"transaction {ended.txn_id} is {ended.state.value}, only an ended one can be settled")
     mine = []
     bounds: dict[tuple[int, int], Position] = {}
-    for operation in await scan_operations(store, ended.txn_id, page_records):
+    # Those on this segment only: a transaction may have as many others as it has participants.
+    entries = index_keys.prefix_range(WRITES_BY_SEGMENT, segment, str(ended.txn_id))
+    for stored in await scan_index_all(store, entries, page_records):
+        operation = operation_of(stored)
         document = operation.document
         if not isinstance(document, WriteOperation) or document.segment != segment:
             continue
@@ -38,5 +44,6 @@ async def settle_writes(
         await ledger.tail()
     for (ledger_id, branch), after in bounds.items():
         key = abort_record_key(segment, ledger_id, ended.txn_id, branch)
-        await store.put(Put(key, encode(AbortRecord(after=str(after))), Expect.ANY))
+        record = AbortRecord(after=str(after))
+        await store.put(Put(key, encode(record), Expect.ANY, abort_indexes(segment, ledger_id, record)))
     await forget(store, mine)

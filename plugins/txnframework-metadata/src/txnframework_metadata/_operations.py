@@ -153,7 +153,7 @@ async def _put_checked(
     """Put operations on the condition that the header is OPEN, by the means that the store has."""
     txn_id = header.transaction.txn_id
     prefix = operations_prefix(txn_id)
-    puts = [PutSequential(prefix, encode(document), operation_indexes(document)) for document in operations]
+    puts = [PutSequential(prefix, encode(document), operation_indexes(txn_id, document)) for document in operations]
     if IAtomicBatchStore.providedBy(store):
         check = Check(header_key(txn_id), header.version)
         try:

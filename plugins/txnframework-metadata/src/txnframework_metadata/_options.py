@@ -64,9 +64,14 @@ class BufferOptions(Options, frozen=True, kw_only=True):
         int,
         Meta(ge=1, description="How many writers a process remembers to have announced; forgetting costs a record."),
     ] = 10_000
-    aborted_ledgers_max: Annotated[
-        int, Meta(ge=1, description="For how many older ledgers the aborted branches are kept in memory.")
-    ] = 64
+    outcomes_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Of how many branches a process remembers for each segment how they ended; forgetting costs a"
+            " look when their entries are read again.",
+        ),
+    ] = 10_000
     headers_together_max: Annotated[
         int, Meta(ge=1, description="How many transactions are looked up at the same time.")
     ] = 16

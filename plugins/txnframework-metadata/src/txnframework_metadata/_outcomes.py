@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_right
+from collections.abc import Iterable
+
 from txnframework.interfaces import IMetadataStore
 from txnframework.model.ids import Branch
-from txnframework.model.metadata import KeyRange
+from txnframework.model.indexes import abort_bound, aborts_beyond
+from txnframework.model.metadata import Key, KeyRange, Record
 from txnframework.model.paths import abort_record_key, abort_record_of, abort_records_range
 from txnframework.model.positions import Position
 from txnframework.model.reading import Visibility
 from txnframework.model.records import AbortRecord, decode
-from txnframework_metadata._operations import read_header, scan_all
+from txnframework_metadata._operations import read_header, scan_all, scan_index_all
 from txnframework_metadata._visibility import outcome_of
 
+_GETS_TOGETHER_MAX = 4
+"""So many abort records are looked for one by one; more of them by scanning what lies between."""
 
-async def branch_outcome(
-    store: IMetadataStore, segment: str, branch: Branch, ledger_id: int | None, page_records: int
-) -> Visibility:
+
+async def branch_outcome(store: IMetadataStore, segment: str, branch: Branch, ledger_id: int | None) -> Visibility:
     """
     Return what is known of a branch that wrote to ``segment`` (in ``ledger_id``, if that is known).
 
@@ -25,37 +31,83 @@ async def branch_outcome(
     header = await read_header(store, branch.txn_id)
     if header is not None:
         return outcome_of(header.transaction, branch)
-    if ledger_id is not None:
-        record = await store.get(abort_record_key(segment, ledger_id, branch.txn_id, branch.number))
-        return Visibility.COMMITTED if record is None else Visibility.ABORTED
-    left: KeyRange | object | None = abort_records_range(segment)
-    while isinstance(left, KeyRange):
-        page = await store.scan(left, page_records)
-        for found in page.records:
-            _, _, txn_id, number = abort_record_of(found.key.path)
-            if Branch(txn_id, number) == branch:
-                return Visibility.ABORTED
-        left = page.resume
-    return Visibility.COMMITTED
+    if ledger_id is None:
+        aborted = await _aborted_somewhere(store, segment, branch)
+    else:
+        aborted = await store.get(_key(segment, ledger_id, branch)) is not None
+    return Visibility.ABORTED if aborted else Visibility.COMMITTED
 
 
-async def abort_records(
-    store: IMetadataStore, segment: str, first: int, below: int | None, page_records: int
-) -> list[tuple[int, Branch]]:
-    """Return ledger and branch of every abort record from ledger ``first`` on, and before ``below``."""
-    found = []
-    for record in await scan_all(store, abort_records_range(segment, first, below), page_records):
-        _, ledger_id, txn_id, number = abort_record_of(record.key.path)
-        found.append((ledger_id, Branch(txn_id, number)))
-    return found
+async def _aborted_somewhere(store: IMetadataStore, segment: str, branch: Branch) -> bool:
+    """Return whether a branch has an abort record in any ledger, with at most two requests for each that has some."""
+    whole = abort_records_range(segment)
+    wanted = _key(segment, 0, branch)
+    while True:
+        page = await store.scan(KeyRange(wanted.path, whole.stop, segment), 1)
+        if not page.records:
+            return False
+        (found,) = page.records
+        if found.key == wanted:
+            return True
+        # The record of another branch: either this ledger has none of ours, or the next one with any was found.
+        _, ledger_id, _, _ = abort_record_of(found.key.path)
+        beyond = found.key.path > _key(segment, ledger_id, branch).path
+        wanted = _key(segment, ledger_id + 1 if beyond else ledger_id, branch)
 
 
-async def highest_abort_bound(store: IMetadataStore, segment: str, first: int, page_records: int) -> Position | None:
-    """Return the furthest place that an abort record from ledger ``first`` on speaks of; None without any."""
-    highest: Position | None = None
-    for record in await scan_all(store, abort_records_range(segment, first), page_records):
-        _, ledger_id, _, _ = abort_record_of(record.key.path)
-        after = Position.parse(decode(AbortRecord, record).after)
-        bound = max(after, Position(ledger_id, -1))
-        highest = bound if highest is None else max(highest, bound)
-    return highest
+async def aborted_branches(
+    store: IMetadataStore, segment: str, ledger_id: int, branches: Iterable[Branch], page_records: int
+) -> set[Branch]:
+    """
+    Return those of some branches that have an abort record in one ledger.
+
+    What is read follows the number of branches asked for, not how many were aborted: a scan that came upon many others
+    goes on at the next branch that is asked for.
+    """
+    asked = left = sorted(branches, key=_order)
+    found: set[Branch] = set()
+    while len(left) > _GETS_TOGETHER_MAX:
+        first, last = (_key(segment, ledger_id, branch).path for branch in (left[0], left[-1]))
+        # The slash comes after everything that the last path may end with, and nothing else lies between.
+        page = await store.scan(KeyRange(first, f"{last}/", segment), min(page_records, len(left)))
+        standing = [_branch_of(record) for record in page.records]
+        found.update(standing)
+        left = [] if page.resume is None else left[bisect_right(left, _order(standing[-1]), key=_order) :]
+    records = await asyncio.gather(*(store.get(_key(segment, ledger_id, branch)) for branch in left))
+    found.update(_branch_of(record) for record in records if record is not None)
+    return found.intersection(asked) if found else found
+
+
+async def all_aborted_branches(
+    store: IMetadataStore, segment: str, first: int, last: int, page_records: int
+) -> set[Branch]:
+    """Return the branches that have an abort record in the ledgers from ``first`` to ``last``."""
+    records = await scan_all(store, abort_records_range(segment, first, last + 1), page_records)
+    return {_branch_of(record) for record in records}
+
+
+async def highest_abort_bound(
+    store: IMetadataStore, segment: str, beyond: Position, page_records: int
+) -> Position | None:
+    """Return the furthest place beyond ``beyond`` that an abort record speaks of; None without any."""
+    bounds = [
+        abort_bound(abort_record_of(record.key.path)[1], decode(AbortRecord, record))
+        for record in await scan_index_all(store, aborts_beyond(segment, beyond), page_records)
+    ]
+    return max(bounds, default=None)
+
+
+def _key(segment: str, ledger_id: int, branch: Branch) -> Key:
+    """Return the key of the abort record that a branch has in a ledger if it is aborted there."""
+    return abort_record_key(segment, ledger_id, branch.txn_id, branch.number)
+
+
+def _branch_of(record: Record) -> Branch:
+    """Return the branch that an abort record is about."""
+    _, _, txn_id, number = abort_record_of(record.key.path)
+    return Branch(txn_id, number)
+
+
+def _order(branch: Branch) -> tuple[int, int, int]:
+    """Return what abort records of one ledger are ordered by."""
+    return branch.txn_id.coordinator, branch.txn_id.number, branch.number

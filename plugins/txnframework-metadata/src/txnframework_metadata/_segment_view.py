@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from txnframework.errors import StoreMismatch
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
 from txnframework.model import index_keys
-from txnframework.model.ids import Branch, TxnID
+from txnframework.model.ids import TxnID
 from txnframework.model.indexes import WRITES_BY_SEGMENT
 from txnframework.model.ledger import Tail
 from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.records import WriteOperation
 from txnframework.model.transactions import Transaction
-from txnframework_metadata._aborted import AbortedBranches
+from txnframework_metadata._aborted import KnownOutcomes
 from txnframework_metadata._operations import read_header, scan_index_all
 from txnframework_metadata._options import BufferOptions
-from txnframework_metadata._outcomes import abort_records, highest_abort_bound
+from txnframework_metadata._outcomes import highest_abort_bound
 from txnframework_metadata._views import operation_of
 from txnframework_metadata._visibility import Intent, Seen, seen, undecided
 
@@ -33,10 +33,12 @@ class Reading:
 
 class SegmentView:
     """
-    Reads the ledger's end, the intents, their headers, the abort records, and announces how far may be read.
+    Reads the ledger's end, the intents, their headers, and announces how far may be read; abort records are looked up
+    after that, when entries are fetched.
 
     That order is the rule: an intent is put before its entry, so whoever takes the end first finds the intent of every
     entry up to it; and it goes only after its abort record stands, so whoever reads those last finds one or the other.
+    So a reading costs what is open now, however much was aborted before.
 
     ``announced`` never moves back: a late intent may name a place before it, but has no entries there.
     """
@@ -52,7 +54,7 @@ class SegmentView:
         self.segment = segment
         self.announced: Position | None = None
         self.latest: Reading | None = None
-        self.aborted = AbortedBranches(options.aborted_ledgers_max)
+        self.outcomes = KnownOutcomes(options.outcomes_max)
         self._ledger = ledger
         self._ledgers = ledgers
         self._store = store
@@ -73,12 +75,13 @@ class SegmentView:
         What the metadata store says is read before the ledger's end, which only grows: so a healthy, busy pair never
         looks like one of which half was restored.
         """
-        from_ledger = (await self._ledger.tail()).last_confirmed.ledger_id
+        # Only abort records beyond where the ledger ended before they were read can be beyond where it ends after that:
+        # hardly any, unless something is wrong.
+        before = _end(await self._ledger.tail())
         bounds = [max(intent.after, Position(intent.ledger_id, -1)) for intent in await self._intents()]
-        recorded = await highest_abort_bound(self._store, self.segment, from_ledger, self._options.page_records)
+        recorded = await highest_abort_bound(self._store, self.segment, before, self._options.page_records)
         furthest = max([*bounds, *([] if recorded is None else [recorded])], default=EARLIEST)
-        tail = await self._ledger.tail()
-        end = max(tail.last_confirmed, Position(tail.open_ledger_id, -1))
+        end = _end(await self._ledger.tail())
         if furthest > end:
             raise StoreMismatch(
                 f"metadata store {self._store.identity} speaks of {furthest} in {self.segment}, but in ledger store"
@@ -99,25 +102,6 @@ class SegmentView:
             listener()
         return reading
 
-    async def aborted_in(self, ledger_id: int) -> frozenset[Branch]:
-        """Return the branches that are aborted in one ledger; complete for its announced entries."""
-        if not self.aborted.knows(ledger_id):
-            # An operation known here may be settled while its ledger's records are read: neither look may be left out.
-            before = self.aborted.of_ledger(ledger_id)
-            found = await self._abort_records(ledger_id, ledger_id + 1)
-            self.aborted.add_ledger(ledger_id, before.union(branch for _, branch in found))
-        return self.aborted.of_ledger(ledger_id)
-
-    async def aborted_between(self, first: int, last: int) -> frozenset[Branch]:
-        """Return the branches that are aborted in the ledgers from ``first`` to ``last``."""
-        before = self.aborted.between(first, last)
-        found = await self._abort_records(first, last + 1)
-        return before.union(self.aborted.between(first, last), (branch for _, branch in found))
-
-    async def _abort_records(self, first: int, below: int | None) -> list[tuple[int, Branch]]:
-        """Return ledger and branch of the abort records from ledger ``first`` on, and before ``below``."""
-        return await abort_records(self._store, self.segment, first, below, self._options.page_records)
-
     async def _read(self) -> Reading:
         """Read in the order that is the rule, take in what was found, and announce."""
         tail = await self._ledger.tail()
@@ -128,9 +112,8 @@ class SegmentView:
             for txn_id, header in zip(wanted, found, strict=True):
                 headers[txn_id] = None if header is None else header.transaction
         result = seen(tail.last_confirmed, intents, headers)
-        base = (self.announced or result.max_read).ledger_id
-        records = await self._abort_records(base, None)
-        self.aborted.observe(base, result.aborted, records)
+        # Together with the announcement: whoever sees the one sees the other.
+        self.outcomes.observe(result.aborted, result.counted)
         self.announced = result.max_read if self.announced is None else max(self.announced, result.max_read)
         return Reading(tail, result)
 
@@ -144,3 +127,8 @@ class SegmentView:
             if isinstance(document, WriteOperation) and document.segment == self.segment:
                 found.append(Intent(operation.branch, document.ledger, Position.parse(document.after)))
         return sorted(found, key=lambda intent: intent.after)
+
+
+def _end(tail: Tail) -> Position:
+    """Return the furthest place that anything may speak of."""
+    return max(tail.last_confirmed, Position(tail.open_ledger_id, -1))

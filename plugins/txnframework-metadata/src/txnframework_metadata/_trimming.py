@@ -45,19 +45,15 @@ class Trimming:
         self._options = options
         self._key = trimmed_key(segment)
 
-    async def trim(self, below_ledger_id: int, aborted: frozenset[Branch]) -> tuple[Swept, int]:
-        """
-        Trim below a ledger, where everything is decided and ``aborted`` are the branches that do not count.
-
-        Return what was done and the first ledger left.
-        """
+    async def trim(self, below_ledger_id: int, aborted: frozenset[Branch]) -> Swept:
+        """Trim below a ledger, where everything is decided and ``aborted`` are the branches that do not count."""
         first = await self._ledger.trim(below_ledger_id, aborted)
         # The time is taken after the ledgers went, never before.
         now_ms = self._environment.now_ms()
         try:
-            return await self._collect(first, now_ms), first
+            return await self._collect(first, now_ms)
         except VersionMismatch:
-            return Swept(0, 1, now_ms), first  # another process is collecting them
+            return Swept(0, 1, now_ms)  # another process is collecting them
 
     async def _collect(self, first: int, now_ms: int) -> Swept:
         """Delete a page of abort records whose time has come; note since when others wait."""

@@ -111,10 +111,10 @@ def header_indexes(txn_id: TxnID, document: TransactionHeader) -> tuple[IndexEnt
     return (IndexEntry(TXN_BY_FINAL_STATE, key),)
 
 
-def operation_indexes(document: AnyOperation) -> tuple[IndexEntry, ...]:
-    """Return the index entries of an operation."""
+def operation_indexes(txn_id: TxnID, document: AnyOperation) -> tuple[IndexEntry, ...]:
+    """Return the index entries of an operation of a transaction."""
     if isinstance(document, WriteOperation):
-        return (IndexEntry(WRITES_BY_SEGMENT, index_keys.encode(document.segment)),)
+        return (IndexEntry(WRITES_BY_SEGMENT, index_keys.encode(document.segment, str(txn_id))),)
     if isinstance(document, AckOperation):
         key = index_keys.encode(document.segment, document.subscription)
         return (IndexEntry(ACKS_BY_SEGMENT_SUBSCRIPTION, key),)

@@ -26,12 +26,14 @@ class Seen:
     What one reading comes to.
 
     ``max_read``: everything up to it is decided. ``pin``: the open transaction that keeps it from moving, if one does.
-    ``aborted``: by ledger, the branches that ended without counting and have no abort record yet.
+    ``aborted``: by ledger, the branches that ended without counting and may have no abort record yet. ``counted``: the
+    branches that count.
     """
 
     max_read: Position
     pin: TxnID | None
     aborted: dict[int, frozenset[Branch]]
+    counted: frozenset[Branch]
 
 
 def undecided(
@@ -70,6 +72,7 @@ def seen(last_confirmed: Position, intents: Sequence[Intent], headers: Mapping[T
     """
     pin: Intent | None = None
     aborted: dict[int, set[Branch]] = {}
+    counted: set[Branch] = set()
     for intent in intents:
         header = headers.get(intent.branch.txn_id)
         if header is None:
@@ -77,12 +80,15 @@ def seen(last_confirmed: Position, intents: Sequence[Intent], headers: Mapping[T
         if header.state is State.OPEN:
             if pin is None or intent.after < pin.after:
                 pin = intent
-        elif not header.counts(intent.branch.number):
+        elif header.counts(intent.branch.number):
+            counted.add(intent.branch)
+        else:
             aborted.setdefault(intent.ledger_id, set()).add(intent.branch)
     return Seen(
         last_confirmed if pin is None else min(pin.after, last_confirmed),
         None if pin is None else pin.branch.txn_id,
         {ledger_id: frozenset(branches) for ledger_id, branches in aborted.items()},
+        frozenset(counted),
     )
 
 

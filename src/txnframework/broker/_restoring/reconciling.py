@@ -19,7 +19,12 @@ from txnframework.model import index_keys, layout, paths, records
 from txnframework.model.cursor import Cursor, from_record, to_record
 from txnframework.model.entry_view import EntryView
 from txnframework.model.ids import Branch, TxnID
-from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION, WRITES_BY_SEGMENT
+from txnframework.model.indexes import (
+    ACKS_BY_SEGMENT_SUBSCRIPTION,
+    WRITES_BY_SEGMENT,
+    abort_bound,
+    abort_indexes,
+)
 from txnframework.model.ledger import Tail
 from txnframework.model.metadata import Expect, IndexRange, KeyRange, Put, Record
 from txnframework.model.names import PERSISTENT, TOPIC
@@ -169,8 +174,7 @@ class Reconciling:
             await self._move_back(record, end, beyond)
         async for record in self._scan(paths.abort_records_range(name)):
             _, ledger_id, _, _ = paths.abort_record_of(record.key.path)
-            after = Position.parse(records.decode(records.AbortRecord, record).after)
-            if max(after, Position(ledger_id, -1)) > end:
+            if abort_bound(ledger_id, records.decode(records.AbortRecord, record)) > end:
                 self._counts.abort_records_dropped += 1
                 await self._drop(record)
         async for record in self._scan(index_keys.prefix_range(WRITES_BY_SEGMENT, name)):
@@ -260,7 +264,8 @@ class Reconciling:
             return
         self._counts.branches_aborted += 1
         document = records.AbortRecord(after=str(Position(first.ledger_id, first.entry_id - 1)))
-        await self._write(partial(self._store.put, Put(key, records.encode(document), Expect.ABSENT)))
+        indexes = abort_indexes(name, first.ledger_id, document)
+        await self._write(partial(self._store.put, Put(key, records.encode(document), Expect.ABSENT, indexes)))
 
     # -- steps ----------------------------------------------------------------------------------------
 

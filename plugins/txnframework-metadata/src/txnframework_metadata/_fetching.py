@@ -1,0 +1,116 @@
+"""Fetching entries of one segment, and finding out which of them are aborted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from txnframework.environment import Environment
+from txnframework.interfaces import IManagedLedger, IMetadataStore
+from txnframework.model.entries import EntryView
+from txnframework.model.ids import Branch
+from txnframework.model.ledger import LedgerEntry
+from txnframework.model.positions import EntryRange, Limit, Position
+from txnframework_metadata._aborted import KnownOutcomes
+from txnframework_metadata._outcomes import aborted_branches, all_aborted_branches
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """
+    A page of entries with their branches.
+
+    ``aborted``: the branches that do not count, of those with announced entries among them. ``upto``: where it ends.
+    """
+
+    entries: tuple[tuple[LedgerEntry, Branch | None], ...]
+    aborted: frozenset[Branch]
+    upto: Position
+
+
+class Fetching:
+    """
+    Decides at the fetch: every announced entry's branch has ended, so it is aborted if the last reading of the segment
+    found it so, or if its abort record stands, and counts otherwise.
+
+    Abort records are looked up for the branches of what was fetched only, so that all those of old cost nothing. They
+    outlive their ledgers by ``abort_retention_ms``: what took longer to judge is fetched in vain if its ledger went.
+    """
+
+    def __init__(
+        self,
+        segment: str,
+        ledger: IManagedLedger,
+        store: IMetadataStore,
+        outcomes: KnownOutcomes,
+        environment: Environment,
+        abort_retention_ms: int,
+        page_records: int,
+    ) -> None:
+        self._segment = segment
+        self._ledger = ledger
+        self._store = store
+        self._outcomes = outcomes
+        self._environment = environment
+        self._abort_retention_ms = abort_retention_ms
+        self._page_records = page_records
+
+    async def fetch(self, entries: EntryRange, announced: Position, limit: Limit) -> Fetched:
+        """
+        Return the first entries of a range, those up to ``announced`` judged.
+
+        :raises EntryTrimmed: entries of the range were there and are gone.
+        """
+        begun_ms = self._environment.now_ms()
+        found = await self._ledger.read(entries, limit)
+        branches = [EntryView(entry.data, entry.position, self._segment).branch for entry in found]
+        written: dict[int, set[Branch]] = {}
+        for entry, branch in zip(found, branches, strict=True):
+            if branch is not None and entry.position <= announced:
+                written.setdefault(entry.position.ledger_id, set()).add(branch)
+        aborted = await self._judge(written, entries, begun_ms)
+        upto = found[-1].position if found else entries.upto
+        return Fetched(tuple(zip(found, branches, strict=True)), aborted, upto)
+
+    async def aborted_between(self, first: int, last: int) -> frozenset[Branch]:
+        """Return the branches that are aborted in the ledgers from ``first`` to ``last``, read whole."""
+        # In this order, as below.
+        unsettled = self._outcomes.unsettled_between(first, last)
+        found = await all_aborted_branches(self._store, self._segment, first, last, self._page_records)
+        return unsettled | found
+
+    async def require_there(self, entries: EntryRange) -> None:
+        """Raise EntryTrimmed if entries of a range are gone."""
+        if entries.after < entries.upto:
+            await self._ledger.read(entries, Limit(1, 1))
+
+    async def _judge(
+        self, written: Mapping[int, AbstractSet[Branch]], entries: EntryRange, begun_ms: int
+    ) -> frozenset[Branch]:
+        """Return which branches are aborted; by ledger, those with announced entries in a range just fetched."""
+        aborted: set[Branch] = set()
+        unknown: dict[int, list[Branch]] = {}
+        # What the last reading told comes first: an operation that is settled while abort records are looked up is not
+        # in the next reading, and that its record stands by then may have been missed.
+        for ledger_id, branches in written.items():
+            for branch in branches:
+                known = self._outcomes.is_aborted(branch, ledger_id)
+                if known is None:
+                    unknown.setdefault(ledger_id, []).append(branch)
+                elif known:
+                    aborted.add(branch)
+        if not unknown:
+            return frozenset(aborted)
+        looked_up = [
+            (asked, await aborted_branches(self._store, self._segment, ledger_id, asked, self._page_records))
+            for ledger_id, asked in unknown.items()
+        ]
+        if self._environment.now_ms() - begun_ms > self._abort_retention_ms:
+            # The ledger may have gone since, and then its abort records: that there is none tells nothing.
+            await self.require_there(entries)
+        for asked, found in looked_up:
+            self._outcomes.note(asked, aborted=False)
+            self._outcomes.note(found, aborted=True)
+            aborted |= found
+        return frozenset(aborted)
