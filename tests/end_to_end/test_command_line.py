@@ -223,11 +223,14 @@ def test_a_database_that_another_version_wrote_is_refused(cli: Any, tmp_path: Pa
     one_sentence(cli("topic", "list"), "txn.db", "9999", "release")
 
 
-def test_a_record_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+def test_a_record_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path, other: int) -> None:
     """It is named, with its format and what to do."""
     cli("topic", "create", "orders")
-    change(tmp_path / "txn.db", "UPDATE records SET value = replace(value, '\"format\":1', '\"format\":7')")
-    one_sentence(cli("topic", "list"), "/topic/public/default/orders", "format version 7", "open it with")
+    change(
+        tmp_path / "txn.db", f"UPDATE records SET value = replace(value, '\"format\":{FORMAT}', '\"format\":{other}')"
+    )
+    one_sentence(cli("topic", "list"), "/topic/public/default/orders", f"format version {other}", "open it with")
 
 
 @pytest.mark.parametrize("reading", [(), ("--subscription", "billing")])

@@ -30,7 +30,12 @@ import msgspec
 from txnframework.errors import CorruptRecord, UnknownFormat
 from txnframework.model.metadata import Record
 
-FORMAT = 1
+FORMAT = 2
+"""
+Of all documents, and of the index entries that are written with them: it changes with either.
+
+2: write operations are indexed by segment and transaction, abort records by how far they reach.
+"""
 
 
 class Document(msgspec.Struct, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
