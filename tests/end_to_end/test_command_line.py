@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from txnframework.model.records import FORMAT
+
 if TYPE_CHECKING:
     from conftest import Stores
 

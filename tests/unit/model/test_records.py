@@ -9,6 +9,7 @@ import pytest
 from txnframework.errors import CorruptRecord, UnknownFormat
 from txnframework.model.metadata import Key, Record
 from txnframework.model.records import (
+    FORMAT,
     AckDocument,
     AckOperation,
     ApplicationOperation,
@@ -29,7 +30,7 @@ def stored(value: bytes) -> Record:
 
 
 def test_a_document_is_plain_json_with_its_format() -> None:
-    assert json.loads(encode(HEADER))["format"] == 1
+    assert json.loads(encode(HEADER))["format"] == FORMAT
     assert decode(TransactionHeader, stored(encode(HEADER))) == HEADER
 
 
@@ -45,9 +46,10 @@ def test_operations_tell_their_kind(operation: WriteOperation | AckOperation | A
     assert decode_operation(stored(encode(operation))) == operation
 
 
-def test_an_unknown_format_is_refused_even_if_it_could_be_read() -> None:
-    value = json.dumps(json.loads(encode(HEADER)) | {"format": 2}).encode()
-    with pytest.raises(UnknownFormat, match=r"/txn/00 has format version 2"):
+@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+def test_an_unknown_format_is_refused_even_if_it_could_be_read(other: int) -> None:
+    value = json.dumps(json.loads(encode(HEADER)) | {"format": other}).encode()
+    with pytest.raises(UnknownFormat, match=rf"/txn/00 has format version {other}"):
         decode(TransactionHeader, stored(value))
 
 
