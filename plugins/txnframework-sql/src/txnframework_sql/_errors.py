@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -13,13 +14,17 @@ DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error)
 
 # The low byte of an extended code is the primary one.
 _PRIMARY = 0xFF
+# I/O errors that say that what was read is not what was written; after the others trying again may help.
+_DAMAGED_ON_DISK = (sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS, sqlite3.SQLITE_IOERR_DATA)
+# The driver says this itself, about a value that SQLite had no objection to: there is no code to know it by. What
+# follows in its sentence is the value.
+_NOT_TEXT = re.compile(r"Could not decode to UTF-8 column '(?P<column>[^']*)'")
 
 
 def sqlite_code(error: BaseException) -> int | None:
     """Return SQLite's primary error code, if the error carries one."""
-    original = error.orig if isinstance(error, DBAPIError) else error
-    code = getattr(original, "sqlite_errorcode", None)
-    return code & _PRIMARY if isinstance(code, int) else None
+    code = _extended_code(error)
+    return None if code is None else code & _PRIMARY
 
 
 def is_locked(error: BaseException) -> bool:
@@ -41,8 +46,12 @@ def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
         return Unavailable(f"{shown_url} stayed locked by other writers")
     if code == sqlite3.SQLITE_NOTADB:
         return InvalidInput(f"{shown_url} is not a SQLite database; name another file")
-    if code == sqlite3.SQLITE_CORRUPT:
+    if code == sqlite3.SQLITE_CORRUPT or _extended_code(error) in _DAMAGED_ON_DISK:
         return Corrupt(f"{shown_url} is damaged: {reason}")
+    if not_text := _NOT_TEXT.match(reason):
+        return Corrupt(
+            f"{shown_url} is damaged: a value in its column {not_text['column']!r} is not the text it claims to be"
+        )
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return Unavailable(f"{shown_url} cannot be opened for writing: {reason}")
     if code == sqlite3.SQLITE_FULL:
@@ -55,6 +64,12 @@ def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
 def commit_lost(error: BaseException, shown_url: str) -> TxnFrameworkError:
     """Return what to raise when COMMIT failed and it is not sure that nothing was written."""
     return OutcomeUnknown(f"{shown_url} did not confirm a commit: {_reason(error)}")
+
+
+def _extended_code(error: BaseException) -> int | None:
+    original = error.orig if isinstance(error, DBAPIError) else error
+    code = getattr(original, "sqlite_errorcode", None)
+    return code if isinstance(code, int) else None
 
 
 def _reason(error: BaseException) -> str:
