@@ -133,6 +133,7 @@ def test_one_database_for_both_needs_no_restore(cli: Any) -> None:
     [
         (("--restored", "metadata", "--yes"), "say when the backup of the metadata store was taken"),
         (("--restored", "metadata", "--taken", "yesterday", "--yes"), "'yesterday' is not a time"),
+        (("--restored", "metadata", "--taken", "2999-01-01", "--yes"), "a time that is still to come"),
         (("--restored", "ledger", "--output", "json"), "add --dry-run or --yes"),
         ((), "Missing option '--restored'"),
     ],

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import click
 
-from txnframework.errors import InvalidInput, StoreMismatch, TxnFrameworkError
+from txnframework.errors import InvalidInput, StoreMismatch, SubscriptionNotFound, TopicNotFound, TxnFrameworkError
 
 STATUS_DONE = 0
 STATUS_FAILED = 1
@@ -16,8 +20,15 @@ STATUS_INTERRUPTED = 130
 
 TRACEBACK_VARIABLE = "TXNFRAMEWORK_TRACEBACK"
 
+HINTS: dict[type[TxnFrameworkError], str] = {
+    StoreMismatch: "; 'txnframework restore --help' tells how to go on",
+    TopicNotFound: "; 'txnframework topic list' shows those that there are",
+    SubscriptionNotFound: "; 'txnframework subscription list' shows those that there are",
+}
+"""Which command helps on; what the errors say by themselves is for programs too."""
 
-RESTORE_HINT = "; 'txnframework restore --help' tells how to go on"
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a file or terminal says that takes no more of what is printed; stores have errors of their own."""
 
 
 def status_of(error: TxnFrameworkError) -> int:
@@ -28,8 +39,8 @@ def status_of(error: TxnFrameworkError) -> int:
 def report(error: TxnFrameworkError) -> None:
     """Write the error's sentence to standard error."""
     sentence = " ".join(str(error).split()) or type(error).__name__
-    hint = RESTORE_HINT if isinstance(error, StoreMismatch) else ""
-    click.echo(f"Error: {sentence}{hint}", err=True)
+    hints = [hint for kind, hint in HINTS.items() if isinstance(error, kind)]
+    click.echo("".join(["Error: ", sentence, *hints]), err=True)
 
 
 def run_within(command: click.Command, arguments: Sequence[str], program: str, context_object: object) -> int:
@@ -52,5 +63,17 @@ def run_within(command: click.Command, arguments: Sequence[str], program: str, c
             raise
         report(exc)
         return status_of(exc)
+    except OSError as exc:
+        if exc.errno not in UNWRITABLE:
+            raise
+        click.echo(f"Error: what this command prints cannot be written: {exc.strerror}", err=True)
+        _give_up_output()
+        return STATUS_FAILED
     # click gives back the status of ctx.exit, and otherwise whatever the command returned.
     return result if isinstance(result, int) else STATUS_DONE
+
+
+def _give_up_output() -> None:
+    """Let what is left of standard output go nowhere, so that Python does not try to write it once more."""
+    with suppress(OSError), Path(os.devnull).open("wb") as nowhere:  # what has no file descriptor is not written again
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

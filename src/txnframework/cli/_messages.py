@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
-from itertools import islice
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from txnframework.cli._lines import lines_of_input
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._opening import config_option, with_client
 from txnframework.cli._output import output_option, print_json, print_json_line, time_of
-from txnframework.client import Client, Message, Producer, Transaction
+from txnframework.client import Client, Consumer, Message, Producer, Transaction
 from txnframework.errors import InvalidInput, ReceiveTimeout
 
 TOGETHER = 1_000
-"""How many lines are sent at a time."""
+"""How many messages are sent, or received and acknowledged, at a time."""
 
 
 @click.command()
@@ -45,8 +45,8 @@ def produce(
     """
     Send MESSAGES, or every line of standard input, to TOPIC.
 
-    Each message is durable when this command ends with status 0. Without --transaction, an interruption leaves those
-    that were sent.
+    Lines are sent as they come. Each message is durable when this command ends with status 0. Without --transaction, an
+    interruption leaves those that were sent.
     """
     pairs = _headers(headers)
 
@@ -63,30 +63,44 @@ def produce(
         click.echo(f"Sent {sent} {'message' if sent == 1 else 'messages'} to {topic}.")
 
 
-def _lines(messages: tuple[str, ...]) -> Iterator[bytes]:
+async def _lines(messages: tuple[str, ...]) -> AsyncIterator[list[bytes]]:
     if messages:
-        return iter([message.encode() for message in messages])
-    return (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+        yield [message.encode() for message in messages]
+        return
+    if _is_typed():
+        click.echo("One message a line; Ctrl-D ends.", err=True)
+    async for lines in lines_of_input():
+        yield lines
 
 
 async def _send_all(
-    producer: Producer, lines: Iterator[bytes], key: str | None, headers: dict[str, bytes], txn: Transaction | None
+    producer: Producer,
+    lines: AsyncIterator[list[bytes]],
+    key: str | None,
+    headers: dict[str, bytes],
+    txn: Transaction | None,
 ) -> int:
     sent = 0
     with _progress() as progress:
         task = progress.add_task("sending", total=None)
-        while some := list(islice(lines, TOGETHER)):
-            await producer.send_many(some, key=None if key is None else key.encode(), headers=headers, txn=txn)
-            sent += len(some)
-            progress.update(task, completed=sent)
+        async for come in lines:
+            for first in range(0, len(come), TOGETHER):
+                some = come[first : first + TOGETHER]
+                await producer.send_many(some, key=None if key is None else key.encode(), headers=headers, txn=txn)
+                sent += len(some)
+                progress.update(task, completed=sent)
     return sent
 
 
+def _is_typed() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
 def _progress() -> Progress:
-    """Return a counter on standard error that leaves nothing behind, and is not there where nobody looks."""
+    """Return a counter on standard error that leaves nothing behind; it is off where nobody looks or somebody types."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal or _is_typed())
 
 
 def _headers(given: Iterable[str]) -> dict[str, bytes]:
@@ -102,7 +116,12 @@ def _headers(given: Iterable[str]) -> dict[str, bytes]:
 @click.command()
 @click.argument("topic")
 @click.option("--subscription", help="Receive from it and acknowledge what was printed; it is made if it is not there.")
-@click.option("--type", "kind", default="exclusive", show_default=True, help="How the subscription is shared.")
+@click.option(
+    "--type",
+    "kind",
+    show_default="exclusive",
+    help="With --subscription: how it is shared; exclusive, failover, shared, key_shared, or what a plugin brings.",
+)
 @click.option("--messages", "count", type=click.IntRange(min=1), help="Stop after so many.")
 @click.option("--follow", is_flag=True, help="Wait for messages to come, instead of stopping at the end.")
 @click.option(
@@ -115,8 +134,7 @@ def _headers(given: Iterable[str]) -> dict[str, bytes]:
 @click.option(
     "--isolation",
     type=click.Choice(["read_committed", "read_uncommitted"]),
-    default="read_committed",
-    show_default=True,
+    show_default="read_committed",
     help="Without --subscription: whether to show what is not committed, marked as such.",
 )
 @click.option("--compacted", is_flag=True, help="Without --subscription: read what 'topic compact' kept, then go on.")
@@ -127,11 +145,11 @@ def consume(
     loaded: Loaded,
     topic: str,
     subscription: str | None,
-    kind: str,
+    kind: str | None,
     count: int | None,
     follow: bool,
     wait_ms: int,
-    isolation: str,
+    isolation: str | None,
     compacted: bool,
     config: Path | None,
     output: str,
@@ -142,11 +160,17 @@ def consume(
     Without --subscription it only looks and leaves no trace. With --output json there is one document a line; a key or
     value that is not UTF-8 text stands there in base64, as key_base64 or value_base64.
     """
+    if subscription is None and kind is not None:
+        raise InvalidInput("--type is how a subscription is shared: name one with --subscription")
+    if subscription is not None and (isolation is not None or compacted):
+        raise InvalidInput("--isolation and --compacted are for looking: leave --subscription out")
     left = count or sys.maxsize
 
     async def read(client: Client) -> None:
         nonlocal left
-        async with await client.reader(topic, follow=follow, isolation=isolation, compacted=compacted) as reader:
+        async with await client.reader(
+            topic, follow=follow, isolation=isolation or "read_committed", compacted=compacted
+        ) as reader:
             async for message in reader:
                 print_message(message, output)
                 left -= 1
@@ -155,18 +179,28 @@ def consume(
 
     async def receive(client: Client, name: str) -> None:
         nonlocal left
-        async with await client.consumer(topic, name, type=kind, start="earliest") as consumer:
+        async with await client.consumer(topic, name, type=kind or "exclusive", start="earliest") as consumer:
             while left:
                 try:
-                    message = await consumer.receive(timeout_ms=None if follow else wait_ms)
+                    wait = None if follow else wait_ms
+                    received = await consumer.receive_many(messages_max=min(left, TOGETHER), timeout_ms=wait)
                 except ReceiveTimeout:
                     return
-                # Printed, then acknowledged: a crash in between prints it again.
-                print_message(message, output)
-                await consumer.ack(message)
-                left -= 1
+                await _print_and_acknowledge(consumer, received, output)
+                left -= len(received)
 
     with_client(loaded, config, read if subscription is None else lambda client: receive(client, subscription))
+
+
+async def _print_and_acknowledge(consumer: Consumer, received: Iterable[Message], output: str) -> None:
+    """Print, then acknowledge what could be printed: a crash in between prints it again."""
+    printed = []
+    try:
+        for message in received:
+            print_message(message, output)
+            printed.append(message)
+    finally:
+        await consumer.ack(*printed)
 
 
 def print_message(message: Message, output: str) -> None:

@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from txnframework.broker import Counts, Restored, RestoreReport, RestoreRequest
 from txnframework.broker import restore as restore_stores
-from txnframework.cli._boundary import STATUS_FAILED
+from txnframework.cli._asking import ask, yes_option
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._opening import config_option, settings_of
 from txnframework.cli._output import output_option, print_facts, print_json, print_table
@@ -57,13 +57,11 @@ NAMED = {
 )
 @click.option("--forced", is_flag=True, help="The two never belonged together, and are to from now on.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do it without asking.")
+@yes_option
 @config_option
 @output_option
 @click.pass_obj
-@click.pass_context
 def restore(
-    ctx: click.Context,
     loaded: Loaded,
     restored: str,
     taken: str | None,
@@ -99,9 +97,7 @@ def restore(
         _show(planned, settings, output, dry_run=True)
         if dry_run:
             return
-        if not click.confirm("Go on?"):
-            click.echo("Nothing was changed.")
-            ctx.exit(STATUS_FAILED)
+        ask("Go on?")
     _show(run(False), settings, output, dry_run=False)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from txnframework.broker import Start
+from txnframework.cli._asking import ask, yes_option
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._messages import print_message
 from txnframework.cli._opening import config_option, with_client
@@ -66,15 +67,17 @@ def create(loaded: Loaded, topic: str, name: str, start: Start, config: Path | N
 @subscription.command()
 @click.argument("topic")
 @click.argument("name")
-@click.confirmation_option(prompt="What it acknowledged is forgotten with it. Go on?", help="Do it without asking.")
+@yes_option
 @config_option
 @click.pass_obj
-def delete(loaded: Loaded, topic: str, name: str, config: Path | None) -> None:
+def delete(loaded: Loaded, topic: str, name: str, yes: bool, config: Path | None) -> None:
     """
     Give subscription NAME of TOPIC up.
 
     All that it acknowledged is forgotten.
     """
+    if not yes:
+        ask("What it acknowledged is forgotten with it. Go on?")
     with_client(loaded, config, lambda client: client.unsubscribe(topic, name))
     click.echo(f"Subscription {name} of {topic} is gone.")
 

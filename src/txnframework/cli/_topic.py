@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from txnframework.broker import Order
+from txnframework.cli._asking import ask, yes_option
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._messages import consume, produce
 from txnframework.cli._opening import config_option, with_client
@@ -14,7 +15,7 @@ from txnframework.cli._output import output_option, print_facts, print_json, pri
 from txnframework.cli._served import served
 from txnframework.client import Client
 from txnframework.errors import InvalidInput
-from txnframework.model.layout import Layout, Segment
+from txnframework.model.layout import HASH_MAX, Layout, Segment
 from txnframework.model.names import TOPIC_DOMAINS
 from txnframework.model.positions import EARLIEST, EntryRange
 
@@ -66,7 +67,9 @@ def list_topics(loaded: Loaded, namespace: str | None, domain: str | None, confi
 
 @topic.command()
 @click.argument("topic")
-@click.option("--segments", type=click.IntRange(min=1), default=1, show_default=True, help="How many to begin with.")
+@click.option(
+    "--segments", type=click.IntRange(1, HASH_MAX + 1), default=1, show_default=True, help="How many to begin with."
+)
 @click.option("--exist-ok", is_flag=True, help="Leave a topic that is there as it is.")
 @config_option
 @click.pass_obj
@@ -172,11 +175,13 @@ async def _described(client: Client, layout: Layout, segment: Segment) -> dict[s
 @topic.command()
 @click.argument("topic")
 @click.option("--force", is_flag=True, help="Also if it has subscriptions, or open transactions took part in it.")
-@click.confirmation_option(prompt="Its messages and subscriptions go for ever. Go on?", help="Do it without asking.")
+@yes_option
 @config_option
 @click.pass_obj
-def delete(loaded: Loaded, topic: str, force: bool, config: Path | None) -> None:
+def delete(loaded: Loaded, topic: str, force: bool, yes: bool, config: Path | None) -> None:
     """Delete TOPIC with its messages and its subscriptions."""
+    if not yes:
+        ask("Its messages and subscriptions go for ever. Go on?")
     with_client(loaded, config, lambda client: client.delete_topic(topic, force=force))
     click.echo(f"{topic} is gone.")
 

@@ -227,6 +227,16 @@ def test_interrupt_has_its_own_status(invoke: Any) -> None:
     assert "Interrupted." in result.err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no file here is always full")
+def test_output_that_cannot_be_written_is_said() -> None:
+    """A full disk is one sentence, and nothing is tried again at the end of the process."""
+    command = [sys.executable, "-m", "txnframework", "plugins", "--output", "json"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "Error: what this command prints cannot be written: No space left on device\n"
+
+
 def test_without_click_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,14 +97,16 @@ async def restore(
 
     :raises StoreMismatch: their identities differ, and nothing says that they ever belonged together.
     :raises InvalidInput: a store cannot take a new identity, it was not said when the backup was taken, or what was
-        said is not so: the metadata store knows of what happened after that, was restored since, or belongs to the
-        ledgers that it was to be forced upon; nothing was changed.
+        said is not so: that time is still to come, the metadata store knows of what happened after it, was restored
+        since, or belongs to the ledgers that it was to be forced upon; nothing was changed.
     :raises Unavailable: somebody else has the stores open, or had when the backup was taken, a moment ago.
     """
     if request.restored is Restored.METADATA and request.taken_ms is None and not request.forced:
         raise InvalidInput("say when the backup of the metadata store was taken: entries from after it are aborted")
     registry = registry or load_plugins()
     environment = environment or SystemEnvironment()
+    if request.taken_ms is not None and request.taken_ms > environment.now_ms() + config.transactions.max_clock_skew_ms:
+        raise InvalidInput("the backup is said to have been taken at a time that is still to come")
     quiet = msgspec.structs.replace(config, transactions=msgspec.structs.replace(config.transactions, sweep=False))
     metadata, ledgers = await open_stores(quiet, registry, environment, as_they_are=True)
     host = Host(quiet, registry, environment, metadata, ledgers)
