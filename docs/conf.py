@@ -28,6 +28,7 @@ html_title = "txnframework"
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+smartquotes_action = "qe"  # quotes and ellipses; the dashes of --options stay
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
