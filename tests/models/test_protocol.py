@@ -1,0 +1,36 @@
+"""Each rule of the protocol that has a model is needed, and together they are enough."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from types import ModuleType
+
+import pytest
+from protocol import acknowledging, belonging, deciding
+
+MODELS: tuple[ModuleType, ...] = (deciding, acknowledging, belonging)
+
+
+def _name(model: ModuleType) -> str:
+    return model.__name__.rpartition(".")[2]
+
+
+@pytest.mark.parametrize(
+    ("model", "rule"),
+    [pytest.param(model, rule, id=f"{_name(model)}-{rule.name}") for model in MODELS for rule in model.Rule],
+)
+def test_a_rule_is_needed(model: ModuleType, rule: StrEnum) -> None:
+    """Without the rule just that goes wrong which it is there for: so the model has the danger in it."""
+    found = model.explored(without=rule)
+
+    assert found.harm == model.HARM[rule], f"without the rule that {rule}, {found}"
+    assert found.story, found
+
+
+@pytest.mark.parametrize("model", MODELS, ids=_name)
+def test_the_rules_are_enough(model: ModuleType) -> None:
+    """With all its rules nothing goes wrong in a model, in any order of its steps; and it has many."""
+    found = model.explored()
+
+    assert found.harm is None, str(found)
+    assert found.states >= model.STATES_MIN, "the model hardly goes anywhere, so it shows nothing"
