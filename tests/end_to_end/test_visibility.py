@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework import Isolation, State
+from txnframework import Isolation, State, TxnID
 from txnframework.errors import InvalidInput, TransactionConflict
+from txnframework.testing.clock import run_ready
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -174,6 +175,33 @@ def test_many_small_transactions_keep_their_order(memory: Stores) -> None:
                 async with client.transaction() as txn:
                     await producer.send(value, txn=txn)
             assert await memory.read(client, "orders") == sent
+
+    memory.run(work())
+
+
+def test_what_takes_effect_at_the_same_time_is_bounded(memory: Stores) -> None:
+    """So many as the configuration says, so many wait, and what is beyond is left for a sweep."""
+
+    async def work() -> None:
+        bounds: dict[str, object] = {"settling_max": 2, "settling_waiting_max": 1, "sweep": False}
+        async with memory.open(transactions=bounds) as client:
+            coordinator: Any = await client.host.coordinator()
+            settled: list[TxnID] = []
+            gate = asyncio.Event()
+
+            async def settle(txn_id: TxnID) -> None:
+                settled.append(txn_id)
+                await gate.wait()
+
+            coordinator.settle = settle
+            txns = [TxnID(0, number) for number in range(4)]
+            for txn_id in txns:
+                client.host.settle_soon(txn_id)
+            await run_ready()
+            assert settled == txns[:2]
+            gate.set()
+            await run_ready()
+            assert settled == txns[:3]
 
     memory.run(work())
 

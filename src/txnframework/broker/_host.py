@@ -45,9 +45,6 @@ from txnframework.plugin import (
     load_plugins,
 )
 
-SETTLING_AT_ONCE_MAX = 8
-SETTLING_WAITING_MAX = 10_000
-
 
 async def open_host(
     config: Config, registry: PluginRegistry | None = None, environment: Environment | None = None
@@ -108,7 +105,7 @@ class Host:
         self.hanging = Hanging(self.coordinators, self.sessions, environment)
         self._trimming = Trimming(metadata, self._kept.visit, environment)
         self._deadlines = Deadlines(environment, config.transactions.timers_max, self._abort_overdue)
-        self._background = Background(SETTLING_AT_ONCE_MAX, SETTLING_WAITING_MAX)
+        self._background = Background(config.transactions.settling_max, config.transactions.settling_waiting_max)
         self._closing: asyncio.Task[None] | None = None
         self._closed = False
 

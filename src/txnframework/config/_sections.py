@@ -174,6 +174,14 @@ class TransactionsSection(Section, frozen=True, kw_only=True):
             description="For how many open transactions a process keeps timers; what is beyond waits for a sweep.",
         ),
     ] = 100_000
+    settling_max: Annotated[
+        int,
+        Meta(ge=1, description="How many ended transactions of a process take effect at the same time."),
+    ] = 8
+    settling_waiting_max: Annotated[
+        int,
+        Meta(ge=0, description="How many more of them may wait for that; what is beyond waits for a sweep."),
+    ] = 10_000
     sweep: Annotated[
         bool,
         Meta(
