@@ -278,11 +278,6 @@ def lease_of(path: str) -> str:
     return _name_of(path, name)
 
 
-def store_key() -> Key:
-    """Return the key of the record with the store's identity and format."""
-    return Key("/store")
-
-
 # -- taking paths apart -------------------------------------------------------------------------------
 
 

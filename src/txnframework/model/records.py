@@ -286,12 +286,6 @@ class RestoreRecord(Document):
     at_ms: int = 0
 
 
-class StoreIdentity(Document):
-    """The name a metadata store was given when it was made."""
-
-    identity: str
-
-
 class _FormatOnly(msgspec.Struct):
     format: int
 

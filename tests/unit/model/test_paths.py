@@ -98,7 +98,6 @@ GOLDEN = [
     ),
     (paths.ids_key(3), "/ids/00000000000000000003", ""),
     (paths.lease_key("sweep/deadline"), "/lease/sweep%2Fdeadline", ""),
-    (paths.store_key(), "/store", ""),
 ]
 
 
