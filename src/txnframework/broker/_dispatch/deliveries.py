@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
 
 from txnframework.broker._dispatch.open_acks import OpenAcks
 from txnframework.model.acks import AckState
@@ -20,6 +21,8 @@ from txnframework.model.dispatching import Candidate
 from txnframework.model.entries import EntryMessage
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.positions import Position
+
+_Counted = TypeVar("_Counted")
 
 
 class Standing(Enum):
@@ -64,6 +67,8 @@ class Deliveries:
         self._delivered: Counter[int] = Counter()
         # Like _delivered, and what is being acknowledged besides.
         self._outstanding: Counter[int] = Counter()
+        # Of how many messages each transaction holds an acknowledgment.
+        self._holding: Counter[TxnID] = Counter()
         # How often messages were delivered that are still to be read.
         self._earlier: dict[Position, int] = {}
         self._looks = 0
@@ -107,9 +112,7 @@ class Deliveries:
 
     def holders(self) -> frozenset[TxnID]:
         """Return the transactions that hold acknowledged messages."""
-        return frozenset(
-            one.holder.txn_id for one in self._held.values() if one.standing is Standing.PENDING_ACK and one.holder
-        )
+        return frozenset(self._holding)
 
     def candidates(self, messages_max: int) -> tuple[Candidate, ...]:
         """Return the first messages that wait, in reading order."""
@@ -145,8 +148,8 @@ class Deliveries:
         self._set(held, Standing.WAITING)
         holder = pending.holder(held.position)
         if holder is not None:
-            held.holder, held.cumulative = holder.branch, holder.ack.cumulative
-            self._set(held, Standing.PENDING_ACK)
+            held.cumulative = holder.ack.cumulative
+            self._set(held, Standing.PENDING_ACK, holder.branch)
 
     def deliver(self, position: Position, consumer: int) -> HeldMessage | None:
         """Give a waiting message to a consumer; None if it does not wait any more."""
@@ -189,8 +192,8 @@ class Deliveries:
         for position in positions:
             held = self._held.get(position)
             if held is not None and held.standing in (Standing.WAITING, Standing.DELIVERED):
-                held.holder, held.cumulative = holder, cumulative
-                self._set(held, Standing.ACKING)
+                held.cumulative = cumulative
+                self._set(held, Standing.ACKING, holder)
                 begun.append(held)
         return begun
 
@@ -198,7 +201,6 @@ class Deliveries:
         """An acknowledgment was refused: the messages stand as before."""
         for held in begun:
             if self._held.get(held.position) is held and held.standing is Standing.ACKING:
-                held.holder = None
                 self._set(held, Standing.WAITING if held.consumer is None else Standing.DELIVERED)
 
     def pend(self, begun: Iterable[HeldMessage]) -> None:
@@ -206,7 +208,7 @@ class Deliveries:
         for held in begun:
             if self._held.get(held.position) is held and held.standing is Standing.ACKING:
                 held.since = self._looks
-                self._set(held, Standing.PENDING_ACK)
+                self._set(held, Standing.PENDING_ACK, held.holder)
 
     def forget(self, done: Iterable[HeldMessage]) -> frozenset[Position]:
         """
@@ -229,6 +231,7 @@ class Deliveries:
         self._waiting.clear()
         self._delivered.clear()
         self._outstanding.clear()
+        self._holding.clear()
         self._earlier.clear()
         return gone
 
@@ -253,8 +256,8 @@ class Deliveries:
                 continue
             holder = pending.holder(position)
             if holder is not None:
-                held.holder, held.cumulative = holder.branch, holder.ack.cumulative
-                self._set(held, Standing.PENDING_ACK)
+                held.cumulative = holder.ack.cumulative
+                self._set(held, Standing.PENDING_ACK, holder.branch)
             elif held.standing is Standing.PENDING_ACK and held.since < look:
                 self._release(held)
                 freed.add(position)
@@ -263,16 +266,17 @@ class Deliveries:
     # -- one message ----------------------------------------------------------------------------------
 
     def _release(self, held: HeldMessage) -> None:
-        held.holder = None
         if held.cumulative and held.consumer is not None:
             self._set(held, Standing.DELIVERED)
             return
         held.redeliveries += 1
         self._set(held, Standing.WAITING)
 
-    def _set(self, held: HeldMessage, standing: Standing) -> None:
+    def _set(self, held: HeldMessage, standing: Standing, holder: Branch | None = None) -> None:
         self._leave(held)
-        held.standing = standing
+        held.standing, held.holder = standing, holder
+        if standing is Standing.PENDING_ACK and holder is not None:
+            self._holding[holder.txn_id] += 1
         if standing is Standing.WAITING:
             held.consumer = None
             bisect.insort(self._waiting, held.position)
@@ -283,6 +287,8 @@ class Deliveries:
 
     def _leave(self, held: HeldMessage) -> None:
         """Take a message out of what its standing counts in."""
+        if held.standing is Standing.PENDING_ACK and held.holder is not None:
+            _take_one(self._holding, held.holder.txn_id)
         if held.standing is Standing.WAITING:
             at = bisect.bisect_left(self._waiting, held.position)
             if at < len(self._waiting) and self._waiting[at] == held.position:
@@ -293,10 +299,10 @@ class Deliveries:
                 _take_one(self._delivered, held.consumer)
 
 
-def _take_one(counts: Counter[int], consumer: int) -> None:
-    counts[consumer] -= 1
-    if not counts[consumer]:
-        del counts[consumer]
+def _take_one(counts: Counter[_Counted], counted: _Counted) -> None:
+    counts[counted] -= 1
+    if not counts[counted]:
+        del counts[counted]
 
 
 def _has(held: HeldMessage, consumer: int) -> bool:

@@ -151,3 +151,30 @@ def test_what_an_acknowledgment_covers() -> None:
     assert covers(Ack(_at(2, 1), 3, cumulative=True), _at(1, 7))
     assert covers(Ack(_at(2, 1), 3, cumulative=True), _at(2, 0))
     assert not covers(Ack(_at(2, 1), 3, cumulative=True), _at(2, 2))
+
+
+def test_who_holds_follows_every_event() -> None:
+    """Of several transactions on several messages, each holds as long as one message of its own is pending."""
+    other = Branch(TxnID(0, 8))
+    of_other = OpenAcks({other.txn_id: (PendingAck(other, Ack(Position(1, 1)), State.OPEN, 1),)})
+    deliveries = Deliveries()
+    for entry in (1, 2, 3):
+        _read(deliveries, entry)
+    one, two = (deliveries.begin_ack((_at(entry),), BRANCH, cumulative=False) for entry in (1, 2))
+    assert deliveries.holders() == frozenset(), "it is not recorded yet"
+    deliveries.pend(one)
+    deliveries.pend(two)
+    assert deliveries.holders() == {TXN}
+    deliveries.reconcile(CURSOR, of_other, deliveries.look())
+    assert deliveries.holders() == {other.txn_id}, "one was released, the other is held by somebody else now"
+    deliveries.pend(deliveries.begin_ack((_at(2), _at(3)), BRANCH, cumulative=False))
+    deliveries.forget([held for held in [deliveries.get(_at(2))] if held])
+    assert deliveries.holders() == {TXN, other.txn_id}
+    deliveries.reconcile(Cursor(1, Position(1, 3)), NOTHING, deliveries.look())
+    assert deliveries.holders() == frozenset()
+    deliveries.pend(deliveries.begin_ack((_at(3),), None, cumulative=False))
+    assert deliveries.holders() == frozenset(), "what may have been acknowledged outside is held by no transaction"
+    _read(deliveries, 4, 1, _holding(Ack(Position(1, 4))))
+    assert deliveries.holders() == {TXN}
+    deliveries.clear()
+    assert deliveries.holders() == frozenset()
