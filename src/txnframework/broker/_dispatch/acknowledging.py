@@ -23,7 +23,8 @@ class Acknowledging:
     Marks the messages while their acknowledgment is under way, records it, and says what became of it.
 
     ``finished`` is told which messages are done; ``look`` and ``look_again`` are called when only the stores can tell:
-    the one returns when it was looked, the other has it done soon.
+    the one returns when it was looked, the other has it done soon. ``incarnation`` returns that of the cursor under
+    which the messages were read.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Acknowledging:
         finished: Callable[[Iterable[HeldMessage]], None],
         look: Callable[[], Awaitable[None]],
         look_again: Callable[[], None],
+        incarnation: Callable[[], int],
     ) -> None:
         self._deliveries = deliveries
         self._plain = plain
@@ -41,6 +43,8 @@ class Acknowledging:
         self._finished = finished
         self._look = look
         self._look_again = look_again
+        self._incarnation = incarnation
+        self._ended = asyncio.Event()
 
     async def single(
         self,
@@ -53,13 +57,11 @@ class Acknowledging:
         """
         Acknowledge messages one by one; outside transactions those that a transaction holds are left out.
 
+        Those whose acknowledgment is under way are waited for: it may fail, and then nothing holds them.
         ``passed`` returns how far was read: where nothing is left behind, the mark moves there in the same write.
         """
         if holder is None:
-            if any(self._deliveries.is_pending(position) for position, _ in messages):
-                # The transaction may have ended since it was looked last: only one that goes on keeps its messages.
-                await self._look()
-            free = tuple(one for one in messages if not self._deliveries.is_held(one[0]))
+            free = await self._once_known(messages, incarnation)
             begun = self._deliveries.begin_ack((position for position, _ in free), None, cumulative=False)
             upto = passed()
             whole = len(begun) == len(self._deliveries) and all(one.position.entry <= upto for one in begun)
@@ -83,6 +85,23 @@ class Acknowledging:
         """Let the store judge what was delivered before someone sought; nothing that is held here is meant."""
         await self._add([], AckRequest(holder, acks_of(messages), incarnation, principal=principal))
 
+    async def _once_known(self, messages: tuple[Sized, ...], incarnation: int) -> tuple[Sized, ...]:
+        """Wait until it is known which of the messages are held; return those that are not. None, if someone sought."""
+        positions = [position for position, _ in messages]
+        while True:
+            while any(map(self._deliveries.is_being_acknowledged, positions)):
+                self._ended.clear()
+                await self._ended.wait()
+            if not any(map(self._deliveries.is_pending, positions)):
+                break
+            # The transaction may have ended since it was looked last: only one that goes on keeps its messages.
+            await self._look()
+            if not any(map(self._deliveries.is_being_acknowledged, positions)):
+                break
+        if incarnation != self._incarnation():
+            return ()
+        return tuple(one for one in messages if not self._deliveries.is_held(one[0]))
+
     async def _write(self, begun: list[HeldMessage], incarnation: int, acks: tuple[Ack, ...]) -> None:
         if not acks:
             return
@@ -91,17 +110,20 @@ class Acknowledging:
         except TxnFrameworkError:
             self._deliveries.undo_ack(begun)
             raise
-        except asyncio.CancelledError:
+        except BaseException:
             self._unsure(begun)
             raise
-        self._finished(begun)
+        else:
+            self._finished(begun)
+        finally:
+            self._ended.set()
 
     async def _add(self, begun: list[HeldMessage], request: AckRequest) -> None:
         if not request.acks:
             return
         try:
             await self._pending_acks.add(request)
-        except (OutcomeUnknown, asyncio.CancelledError):
+        except OutcomeUnknown:
             self._unsure(begun)
             raise
         except TxnFrameworkError:
@@ -109,7 +131,13 @@ class Acknowledging:
             self._deliveries.undo_ack(begun)
             self._look_again()
             raise
-        self._deliveries.pend(begun)
+        except BaseException:
+            self._unsure(begun)
+            raise
+        else:
+            self._deliveries.pend(begun)
+        finally:
+            self._ended.set()
 
     def _unsure(self, begun: list[HeldMessage]) -> None:
         """It may be recorded or not: a look at the stores tells, before any of it is delivered again."""

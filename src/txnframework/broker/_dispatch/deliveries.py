@@ -128,6 +128,11 @@ class Deliveries:
         held = self._held.get(position)
         return held is not None and held.standing in (Standing.ACKING, Standing.PENDING_ACK)
 
+    def is_being_acknowledged(self, position: Position) -> bool:
+        """Return whether an acknowledgment of a message is under way: nobody knows yet what comes of it."""
+        held = self._held.get(position)
+        return held is not None and held.standing is Standing.ACKING
+
     def is_pending(self, position: Position) -> bool:
         """Return whether a transaction held a message when the stores were looked at last, or since."""
         held = self._held.get(position)

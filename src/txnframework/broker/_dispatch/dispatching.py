@@ -65,6 +65,7 @@ class SegmentDispatch:
             self._finished,
             self.refresh,
             self._looking.again,
+            lambda: self.incarnation,
         )
         self._tasks = GuardedTasks(parts.environment, self._tell_end)
 

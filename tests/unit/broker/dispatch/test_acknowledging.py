@@ -9,10 +9,11 @@ from txnframework.broker._dispatch.acknowledging import Acknowledging
 from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage
 from txnframework.broker._dispatch.open_acks import OpenAcks
 from txnframework.broker._dispatch.plain_acks import PlainAcks
+from txnframework.errors import OutcomeUnknown, TransactionConflict, TxnFrameworkError, Unavailable
 from txnframework.model import Ack, Branch, PendingAck, Position, State, TxnID
 from txnframework.model.cursor import Cursor
 from txnframework.model.entries import EntryMessage
-from txnframework.testing.clock import VirtualEnvironment
+from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 CURSOR = Cursor(1, Position(0, -1))
 EARLIER, HELD, FREE = Position(0, 0), Position(1, 0, 0), Position(1, 1, 0)
@@ -44,11 +45,116 @@ def test_a_plain_acknowledgment_is_dropped_only_if_the_transaction_still_holds_t
         cursor: Any = Cursors()
         unused: Any = None
         acknowledging = Acknowledging(
-            deliveries, PlainAcks(cursor, VirtualEnvironment(), 0), unused, deliveries.forget, look, unused
+            deliveries, PlainAcks(cursor, VirtualEnvironment(), 0), unused, deliveries.forget, look, unused, lambda: 1
         )
         await acknowledging.single(((FREE, 1),), 1, None, "", lambda: EARLIER)
         assert (written, looks) == ([FREE.entry], 0)
         await acknowledging.single(((HELD, 1),), 1, None, "", lambda: EARLIER)
         assert (written, looks) == ([FREE.entry, HELD.entry] if ended else [FREE.entry], 1)
+
+    asyncio.run(main())
+
+
+class OneMessage:
+    """A dispatch's acknowledging of the message HELD, with stores that answer when they are told to."""
+
+    def __init__(self) -> None:
+        self.deliveries = Deliveries()
+        self.incarnation = 1
+        self.pending = OpenAcks({})
+        self.recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.written: list[Position] = []
+        self.failures: list[TxnFrameworkError] = []
+        self.looks = 0
+        stores: Any = self
+        self.acknowledging = Acknowledging(
+            self.deliveries,
+            PlainAcks(stores, VirtualEnvironment(), 0),
+            stores,
+            self.deliveries.forget,
+            self.look,
+            lambda: None,
+            lambda: self.incarnation,
+        )
+        self.read()
+
+    def read(self) -> None:
+        self.deliveries.read(HeldMessage(HELD, 1, EntryMessage(None, b"", (), 0, 0), "p", None), CURSOR, OpenAcks({}))
+
+    async def add(self, request: object) -> None:
+        await self.recorded
+
+    async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: object) -> bool:
+        await asyncio.sleep(0)
+        if self.failures:
+            raise self.failures.pop()
+        self.written.extend(ack.position for ack in acks)
+        return True
+
+    async def look(self) -> None:
+        self.looks += 1
+        self.deliveries.reconcile(CURSOR, self.pending, self.deliveries.look())
+
+    def ack(self, holder: Branch | None = None) -> asyncio.Task[None]:
+        return asyncio.ensure_future(self.acknowledging.single(((HELD, 1),), 1, holder, "", lambda: EARLIER))
+
+
+@pytest.mark.parametrize("outcome", [None, TransactionConflict(TXN, "refused"), OutcomeUnknown("the reply was lost")])
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_plain_acknowledgment_waits_for_one_in_a_transaction(outcome: TxnFrameworkError | None, holds: bool) -> None:
+    """It is dropped only if that one is recorded and the transaction still holds the message; otherwise it counts."""
+
+    async def main() -> None:
+        one = OneMessage()
+        if holds:
+            one.pending = OpenAcks({TXN: (PendingAck(Branch(TXN), Ack(HELD.entry), State.OPEN, 1),)})
+        inside = one.ack(Branch(TXN))
+        await run_ready()
+        plain = one.ack()
+        await run_ready()
+        assert not plain.done()
+        if outcome is None:
+            one.recorded.set_result(None)
+        else:
+            one.recorded.set_exception(outcome)
+        await asyncio.gather(inside, return_exceptions=True)
+        await plain
+        refused = isinstance(outcome, TransactionConflict)
+        assert one.looks == (0 if refused else 1)
+        assert one.written == ([] if holds and not refused else [HELD.entry])
+
+    asyncio.run(main())
+
+
+def test_a_plain_acknowledgment_is_confirmed_by_no_other_that_fails() -> None:
+    """Of two at the same time each returns when the message is done; that the first one failed is its own."""
+
+    async def main() -> None:
+        one = OneMessage()
+        one.failures.append(Unavailable("the store is away"))
+        outcomes = await asyncio.gather(one.ack(), one.ack(), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [Unavailable, type(None)]
+        assert one.written == [HELD.entry]
+
+    asyncio.run(main())
+
+
+def test_a_plain_acknowledgment_that_waits_while_someone_seeks_means_nothing_that_is_read_then() -> None:
+    """The message stands at the same position under another incarnation, and is still to be acknowledged."""
+
+    async def main() -> None:
+        one = OneMessage()
+        inside = one.ack(Branch(TXN))
+        await run_ready()
+        plain = one.ack()
+        await run_ready()
+        one.deliveries.clear()
+        one.incarnation = 2
+        one.read()
+        one.recorded.set_exception(TransactionConflict(TXN, "another incarnation"))
+        await asyncio.gather(inside, return_exceptions=True)
+        await plain
+        assert one.written == []
+        assert one.deliveries.waiting == 1
 
     asyncio.run(main())
