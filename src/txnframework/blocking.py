@@ -155,10 +155,14 @@ class Producer:
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
+        sequence_id: int | None = None,
         txn: TransactionPart | None = None,
     ) -> tuple[MessageID, ...]:
-        """Send in order, in as few entries as fit."""
-        return self._loop.run(self._producer.send_many(tuple(values), key=key, headers=headers, txn=_part(txn)))
+        """Send in order, in as few entries as fit; ``sequence_id`` is that of the first one."""
+        sending = self._producer.send_many(
+            tuple(values), key=key, headers=headers, sequence_id=sequence_id, txn=_part(txn)
+        )
+        return self._loop.run(sending)
 
     def close(self) -> None:
         """Wait for sends in flight, then let go."""

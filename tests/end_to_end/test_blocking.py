@@ -27,7 +27,8 @@ def test_the_same_names_without_await(stores: Stores) -> None:
             client.producer("invoices") as invoices,
             client.consumer("orders", "billing", start="earliest") as consumer,
         ):
-            orders.send_many([b"1", b"2", b"3"])
+            sent = orders.send_many([b"1", b"2", b"3"], sequence_id=0)
+            assert orders.send_many([b"1", b"2", b"3"], sequence_id=0) == sent
             for order in consumer:
                 with client.transaction() as txn:
                     invoices.send(b"for " + order.value, key=order.value, txn=txn)

@@ -198,6 +198,64 @@ def test_a_transaction_that_has_not_begun(memory: Stores) -> None:
     memory.run(work())
 
 
+@pytest.mark.parametrize("lost", [1, 2, 3])
+@pytest.mark.parametrize("segments", [1, 2])
+def test_many_messages_whose_reply_was_lost_are_sent_again(
+    memory: Stores, monkeypatch: pytest.MonkeyPatch, lost: int, segments: int
+) -> None:
+    """Under the sequence id that was chosen, by another process and after a split: nothing twice, nothing lost."""
+    appends = 0
+    append = MemoryManagedLedger.append
+
+    async def lose_the_reply(ledger: MemoryManagedLedger, *arguments: Any) -> Any:
+        nonlocal appends
+        appends += 1
+        if appends > lost:
+            raise Unavailable("the store is away")
+        answer = await append(ledger, *arguments)
+        if appends == lost:
+            raise OutcomeUnknown("the reply was lost")
+        return answer
+
+    async def work() -> None:
+        values = [b"%d" % number for number in range(8)]
+        async with memory.open(client={"entry_messages_max": 2, "retries_max": 0}) as client:
+            await client.create_topic("orders", segments=segments)
+            producer = await client.producer("orders", name="till-7")
+            await producer.send(b"before", sequence_id=6)
+            with monkeypatch.context() as patched:
+                patched.setattr(MemoryManagedLedger, "append", lose_the_reply)
+                with pytest.raises((OutcomeUnknown, Unavailable)):
+                    await producer.send_many(values, sequence_id=7)
+            stood = await memory.read(client, "orders")
+            assert 1 < len(stood) < 1 + len(values)
+        async with memory.open() as client:
+            await client.split("orders", 0)
+            producer = await client.producer("orders", name="till-7")
+            first = await producer.send_many(values, sequence_id=7)
+            assert await producer.send_many(values, sequence_id=7) == first
+            await producer.send(b"after", sequence_id=7 + len(values))
+            assert sorted(await memory.read(client, "orders")) == sorted([b"before", *values, b"after"])
+
+    memory.run(work())
+
+
+def test_sequence_ids_of_many_messages_stay_in_range(memory: Stores) -> None:
+    """The last one's too, and then none is sent; none at all need no room."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders")
+            for first in (-1, 2**63 - 1):
+                with pytest.raises(InvalidInput, match="sequence id"):
+                    await producer.send_many([b"1", b"2"], sequence_id=first)
+            assert await producer.send_many([], sequence_id=2**63 - 1) == ()
+            assert await memory.read(client, "orders") == []
+
+    memory.run(work())
+
+
 @pytest.fixture
 def writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     """Counts everything that is written to the stores in memory, by method."""

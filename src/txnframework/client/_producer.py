@@ -28,7 +28,7 @@ SEQUENCE_ID_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class _Common:
-    """What all messages of a call have in common; a sequence id is chosen for a single one only."""
+    """What all messages of a call have in common; ``sequence_id`` is the first one's, None: the producer counts."""
 
     key: bytes | None
     headers: tuple[tuple[str, bytes], ...]
@@ -94,16 +94,21 @@ class Producer:
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
+        sequence_id: int | None = None,
         txn: TransactionPart | None = None,
     ) -> tuple[MessageID, ...]:
         """
         Send in order, in as few entries as fit; raises as ``send`` does, after all of them have come to an end.
 
-        ``key`` and ``headers`` are those of every message.
+        ``key`` and ``headers`` are those of every message. ``sequence_id`` may be chosen, as for ``send``: it is the
+        first message's, and the others count on from it; the call after it goes on with ``sequence_id`` and how many
+        they were. Where messages of one call go to several segments, they share fewer entries with it than without.
 
         :raises InvalidInput: also for one that is too large: then none is sent.
+        :raises OutcomeUnknown: some or all of them may stand there; send the same ones again, in the same order and
+            with the same sequence id, and those that stand there are confirmed.
         """
-        return await self._send_in(txn, tuple(values), _Common(key, tuple((headers or {}).items()), None))
+        return await self._send_in(txn, tuple(values), _Common(key, tuple((headers or {}).items()), sequence_id))
 
     async def close(self) -> None:
         """Wait for sends in flight, then let go; may be repeated."""
@@ -142,7 +147,8 @@ class Producer:
         if self._closed:
             raise Closed(f"producer {self.name} was closed")
         self._check(values, common)
-        chosen = common.sequence_id is not None
+        first = common.sequence_id
+        chosen = first is not None
         sending = Sending(self._room, len(values))
         try:
             async with self._room.turn():
@@ -153,7 +159,7 @@ class Producer:
                     for number in range(at, upto):
                         # Counted here and not before: the ids of messages that go to one segment grow in the order
                         # they are put.
-                        sequence = self._next_sequence if common.sequence_id is None else common.sequence_id
+                        sequence = self._next_sequence if first is None else first + number
                         self._next_sequence = max(self._next_sequence, sequence + 1)
                         self._sends += 1
                         message = EntryMessage(common.key, values[number], common.headers, sequence, now_ms)
@@ -169,8 +175,10 @@ class Producer:
             raise InvalidInput("a message's value and key are bytes")
         if not all(isinstance(name, str) and isinstance(content, bytes) for name, content in common.headers):
             raise InvalidInput("a message's headers have names of text and values of bytes")
-        if common.sequence_id is not None and not 0 <= common.sequence_id <= SEQUENCE_ID_MAX:
-            raise InvalidInput(f"sequence id {common.sequence_id} is not between 0 and 2**63 - 1")
+        if (first := common.sequence_id) is not None:
+            for sequence_id in (first, first + max(0, len(values) - 1)):
+                if not 0 <= sequence_id <= SEQUENCE_ID_MAX:
+                    raise InvalidInput(f"sequence id {sequence_id} is not between 0 and 2**63 - 1")
         largest = max(values, key=len, default=b"")
         size = size_of(EntryMessage(common.key, largest, common.headers, 0, 0))
         if size > self._bounds.message_bytes_max:
