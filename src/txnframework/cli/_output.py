@@ -15,6 +15,7 @@ from rich.table import Table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+WIDEST = 10_000  # no table is wider: what one is measured with
 PLAIN_WIDTH = 160  # into a file or pipe: wide enough that nobody's grep meets a folded line
 
 
@@ -41,6 +42,10 @@ def print_json_line(value: object) -> None:
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
     """Print a table; numbers stand to the right, None is left empty."""
+    _console().print(_table(titles, rows, title))
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
     cells = [["" if one is None else one for one in row] for row in rows]
     table = Table(box=SIMPLE_HEAD, title=None if title is None else escape(title), title_justify="left")
     for index, name in enumerate(titles):
@@ -48,13 +53,26 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], title: 
         table.add_column(name, overflow="fold", justify="right" if numbers else "left")
     for row in cells:
         table.add_row(*(escape(str(one)) for one in row))
-    _console().print(table)
+    return table
 
 
-def print_records(records: Sequence[Mapping[str, object]]) -> None:
-    """Print documents with the same names, at least one, as a table."""
+def print_records(records: Sequence[Mapping[str, object]], console: Console | None = None) -> None:
+    """
+    Print documents with the same names, at least one, as a table.
+
+    Where the terminal is too narrow, they stand one below the other: an id on two lines cannot be copied.
+    """
+    console = console or _console()
     titles = tuple(name.replace("_", " ") for name in records[0])
-    print_table(titles, ([_cell(value) for value in one.values()] for one in records))
+    rows = [[_cell(value) for value in one.values()] for one in records]
+    table = _table(titles, rows)
+    needed = console.measure(table, options=console.options.update(max_width=WIDEST)).maximum
+    if needed <= console.width or not console.is_terminal:
+        console.print(table)
+        return
+    for row in rows:
+        click.echo()
+        print_facts({title: None if value == "" else value for title, value in zip(titles, row, strict=True)})
 
 
 def print_facts(facts: Mapping[str, object]) -> None:

@@ -53,7 +53,9 @@ def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
             f"{shown_url} is damaged: a value in its column {not_text['column']!r} is not the text it claims to be"
         )
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-        return Unavailable(f"{shown_url} cannot be opened for writing: {reason}; its file and directory have to be writable")
+        return Unavailable(
+            f"{shown_url} cannot be opened for writing: {reason}; file and directory have to be writable"
+        )
     if code == sqlite3.SQLITE_FULL:
         return Unavailable(f"no room is left for {shown_url}")
     if code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH):

@@ -1,0 +1,31 @@
+"""What commands print, as wide as there is room."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from txnframework.cli._output import print_records
+
+ID = "0" * 31 + "1"
+RECORDS: list[dict[str, object]] = [{"transaction": ID, "what_to_do": "wait " * 10, "ended": None}]
+
+
+@pytest.mark.parametrize(("width", "below"), [(60, True), (120, False)])
+def test_a_narrow_terminal_breaks_no_id(width: int, below: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where a table does not fit, its names and values stand below each other, and what is empty is left out."""
+    table = io.StringIO()
+    print_records(RECORDS, Console(file=table, width=width, force_terminal=True))
+    listed = capsys.readouterr().out
+    assert ID in (listed if below else table.getvalue())
+    assert (f"transaction  {ID}\n" in listed, "ended" in listed) == (below, False)
+
+
+def test_a_pipe_gets_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table is printed whatever its width: programs look for what stands on one line."""
+    piped = io.StringIO()
+    print_records(RECORDS, Console(file=piped, width=120))
+    assert any(ID in line and "wait" in line for line in piped.getvalue().splitlines())
+    assert capsys.readouterr().out == ""
