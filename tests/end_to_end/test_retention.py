@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from txnframework import Client
 from txnframework.errors import Unavailable
 from txnframework.model import Ack, KeyRange, LedgerSummary, Position, ProcessedRange, TopicName, paths, records
 from txnframework.testing.clock import VirtualEnvironment
+from txnframework_memory import MemoryMetadataStore
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -205,6 +207,65 @@ def test_rounds_come_by_themselves(memory: Stores) -> None:
             await clock.advance(1_000)
             assert await memory.read(client, "one") == []
             assert await memory.read(client, "two") == []
+
+    memory.run(work())
+
+
+def test_who_is_not_elected_writes_nothing(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many intervals pass, and takes its turn as soon as whoever was elected is gone."""
+    writes: Counter[str] = Counter()
+
+    def counting(name: str) -> None:
+        write = getattr(MemoryMetadataStore, name)
+
+        async def count(store: MemoryMetadataStore, *arguments: Any) -> Any:
+            writes[store.session] += 1
+            return await write(store, *arguments)
+
+        monkeypatch.setattr(MemoryMetadataStore, name, count)
+
+    for name in ("put", "put_sequential", "delete", "apply", "acquire_lease"):
+        counting(name)
+
+    async def work() -> None:
+        clock = memory.environment = VirtualEnvironment()
+        rule = AT_ONCE | {"interval_ms": 1_000}
+        async with memory.open(retention=rule) as idle:
+            async with memory.open(retention=rule) as elected:
+                await elected.create_topic("orders")
+                await elected.host.coordinator()
+                await clock.advance(1_500)
+                await idle.host.coordinator()
+                await clock.advance(1_500)
+                writes.clear()
+                for _ in range(20):
+                    await clock.advance(1_000)
+                assert writes == {elected.host.metadata.session: 20}
+                await send_rolled(elected, "orders", b"old")
+            await clock.advance(1)
+            assert await memory.read(idle, "orders") == []
+
+    memory.run(work())
+
+
+def test_rounds_go_on_where_one_was_done_by_hand(memory: Stores) -> None:
+    """A process that waits for its turn, and takes it by hand before it is woken, does not wait for itself."""
+
+    async def work() -> None:
+        clock = memory.environment = VirtualEnvironment()
+        rule = AT_ONCE | {"interval_ms": 1_000}
+        async with memory.open(retention=rule) as waiting:
+            async with memory.open(retention=rule) as elected:
+                await elected.create_topic("orders")
+                await elected.host.coordinator()
+                await clock.advance(1_500)
+                await waiting.host.coordinator()
+                await clock.advance(1_500)
+                held: Any = elected.host.upkeep._held
+                await asyncio.gather(held.release(), waiting.host.upkeep.round())
+            await send_rolled(waiting, "orders", b"old")
+            await clock.advance(2_000)
+            assert await memory.read(waiting, "orders") == []
 
     memory.run(work())
 

@@ -7,7 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from txnframework.broker._agreement.leases import until_free
 from txnframework.broker._tasks.ongoing import Ongoing
+from txnframework.broker._tasks.waiting import first_of
 from txnframework.broker._upkeep.retention import keeps_everything
 from txnframework.config import Config
 from txnframework.environment import Environment
@@ -43,6 +45,8 @@ class Upkeep:
         self._tend = tend
         self._left: list[KeyRange] = []
         self._held: ILease | None = None
+        # Set while the lease may be this process's own: it was taken, or nobody knows what came of taking it.
+        self._own = asyncio.Event()
         self._work = Ongoing(self._run)
 
     def start(self) -> None:
@@ -60,11 +64,13 @@ class Upkeep:
         What fails with an error of the framework has its turn again in a later round, and keeps no other topic from
         its own; any other exception is a defect, and the loop's exception handler is told.
         """
+        self._own.set()
         try:
             # Asked for again in each round, by whoever has it, too. An ``Election`` would come too late for a process
             # that does its rounds by hand and is gone.
             self._held = await self._store.acquire_lease(self._lease, self._store.session)
         except LeaseHeld:
+            self._own.clear()
             return
         self._left = self._left or [paths.topics_range(domain=domain) for domain in TOPIC_DOMAINS]
         seen = 0
@@ -100,9 +106,15 @@ class Upkeep:
         while True:
             await self._environment.sleep_until(self._environment.now_ms() + self._interval_ms)
             try:
+                await self._until_its_turn()
                 await self.round()
             except TxnFrameworkError as error:
                 _LOG.warning("a round over the topics failed, the next one tries again: %s", error)
             except Exception as error:
                 report = {"message": "a round over the topics failed; the next one tries again", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(report)
+
+    async def _until_its_turn(self) -> None:
+        """Wait while another process is elected: to ask for the lease in vain would cost a write each time."""
+        if not self._own.is_set():
+            await first_of(until_free(self._store, paths.lease_key(self._lease)), self._own.wait())
