@@ -120,9 +120,22 @@ def test_what_init_writes_is_right(cli: Any) -> None:
     """It names the options of the installed plugins, and changes nothing."""
     assert cli("init", "mine.toml").status == 0
     text = Path("mine.toml").read_text(encoding="utf-8")
-    for told in ("[retention]", "# [coordinators.metadata]", "# timers_max = ", "# lock_timeout_ms = 10_000"):
+    for told in (
+        "[retention]",
+        "# [coordinators.metadata]",
+        "# timers_max = ",
+        "# settling_max = 8",
+        "# lock_timeout_ms = 10_000",
+    ):
         assert told in text
     assert cli("check", "mine.toml").status == 0
+
+
+def test_check_says_what_is_thrown_away(cli: Any, tmp_path: Path) -> None:
+    """In a line of its own, where anything is."""
+    (tmp_path / "mine.toml").write_text("[retention]\ntime_ms = 86_400_000")
+    assert "\n  retention   acknowledged messages are thrown away after 24 h\n" in cli("check", "mine.toml").out
+    assert "retention" not in cli("check").out
 
 
 def test_a_subscription_is_moved_by_hand(cli: Any) -> None:

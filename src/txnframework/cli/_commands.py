@@ -12,6 +12,7 @@ from txnframework.cli._loaded import Loaded
 from txnframework.cli._opening import CONFIG_FILE, config_option, with_client
 from txnframework.cli._output import output_option, print_json, print_table
 from txnframework.cli._served import served
+from txnframework.cli._trimming import trimming
 from txnframework.config import check_config, load_config, redact_url
 from txnframework.errors import ConfigurationError
 
@@ -60,8 +61,9 @@ def check(loaded: Loaded, file: Path) -> None:
     """
     Say whether a configuration file is right.
 
-    Reads FILE (default: txnframework.toml) and compares it with the installed plugins; opens no store. Exit status
-    2 if something is wrong; standard error says what, where and what is allowed.
+    Reads FILE (default: txnframework.toml) and compares it with the installed plugins; opens no store. Says which
+    stores and plugins it names, and what [retention] throws away where it is set. Exit status 2 if something is
+    wrong; standard error says what, where and what is allowed.
     """
     if not file.exists():
         raise ConfigurationError("", "is not there; 'txnframework init' writes one", str(file))
@@ -74,6 +76,8 @@ def check(loaded: Loaded, file: Path) -> None:
     click.echo(f"  ledger      {redact_url(config.ledger.url)}")
     for domain in ("segment", "persistent"):
         click.echo(f"  {domain:<11} {served(config.domain('', domain), loaded.registry)}")
+    for rule in trimming(config):
+        click.echo(f"  retention   {rule}")
 
 
 @click.command()
