@@ -10,11 +10,10 @@ from crash_story import Story, values_of
 from crash_world import Machine, World
 
 from txnframework import Client, Message, State, TransactionNotFound, TxnID
-from txnframework.model import KeyRange, Record, TopicName, paths, records
+from txnframework.model import TopicName, paths, records
 from txnframework.model.layout import Layout, SegmentState, from_record, planned_changes
 
 WATCHER = "watcher"
-EVERYTHING_MAX = 10_000
 
 
 class Invariants:
@@ -39,6 +38,8 @@ class Invariants:
             async with await bystander.client.consumer(topic, WATCHER, start="earliest") as consumer:
                 async for message in consumer:
                     self.story.saw("the bystander's consumer", message)
+                    if self.scenario.retention:
+                        await consumer.ack(message)
 
         for topic in self.scenario.topics:
             self._observers += [bystander.spawn(follow(topic)), bystander.spawn(consume(topic))]
@@ -92,7 +93,7 @@ class Invariants:
 
     def check_collected(self, machines: Iterable[Machine]) -> None:
         """Nothing is left of what ended, and nothing that may be read or received changed by that."""
-        left = [record.key.path for record in self._records("/txn/", "/txn-op/")]
+        left = [record.key.path for record in self.world.records("/txn/", "/txn-op/")]
         assert not left, f"left after collection: {left}"
         for machine in machines:
             self._check_topics(machine)
@@ -107,7 +108,7 @@ class Invariants:
     def _outcomes(self, machine: Machine) -> dict[TxnID, State]:
         async def ask(client: Client) -> dict[TxnID, State]:
             found = {}
-            for record in self._records("/txn/", ""):
+            for record in self.world.records("/txn/"):
                 txn_id = paths.txn_id_of(record.key.path)
                 try:
                     found[txn_id] = await client.outcome(txn_id)
@@ -128,14 +129,14 @@ class Invariants:
 
         for topic in self.scenario.topics:
             messages: list[Message] = machine.do(read(machine.client, topic))
-            self.story.check_topic(topic, messages, machine.process.name)
+            self.story.check_topic(topic, messages, machine.process.name, late=True)
             for name, readable, end in machine.do(ends(machine.client, self._layout(topic))):
                 assert readable == end, f"{machine.process.name} is stuck at {readable} of {name}, which ends at {end}"
 
     def _check_layout(self, topic: str) -> None:
         layout = self._layout(topic)
         assert not planned_changes(layout), f"changes of {topic} were planned and are not done"
-        cursors = {paths.cursor_of(record.key.path) for record in self._records("/cursor/", "")}
+        cursors = {paths.cursor_of(record.key.path) for record in self.world.records("/cursor/")}
         for segment in layout.segments.values():
             name = str(layout.name_of(segment.id))
             sealed = self._is_sealed(name)
@@ -153,10 +154,3 @@ class Invariants:
         record = self.world.space.records.get(paths.topic_key(name))
         assert record is not None
         return from_record(name, records.decode(records.TopicRecord, record))
-
-    def _records(self, *prefixes: str) -> list[Record]:
-        found: list[Record] = []
-        for prefix in filter(None, prefixes):
-            end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-            found += self.world.space.records.scan(KeyRange(prefix, end), EVERYTHING_MAX).records
-        return found

@@ -10,7 +10,13 @@ from crash_story import Story
 from crash_world import World
 
 from txnframework import Client, Consumer, Message
-from txnframework.errors import ReceiveTimeout, SubscriptionOwnedElsewhere, TransactionConflict, Unavailable
+from txnframework.errors import (
+    ReceiveTimeout,
+    SubscriptionOwnedElsewhere,
+    TopicNotFound,
+    TransactionConflict,
+    Unavailable,
+)
 
 T = TypeVar("T")
 
@@ -36,9 +42,11 @@ class Scenario(ABC):
     without_batches: ClassVar[bool] = False
     """Walk it also on a store without atomic batches: its order of steps is to be enough there."""
     composed: ClassVar[bool] = False
-    """Its parts are walked by themselves, so only its writes are made to fail."""
+    """Its parts are walked by themselves, so only its writes are made to fail, and each change is killed after once."""
     transactions: ClassVar[dict[str, Any]] = {}
     """How the victim and the bystander are configured, of the table ``transactions``."""
+    retention: ClassVar[dict[str, Any]] = {}
+    """And of the table ``retention``; with one, the bystander acknowledges what it is shown, as nothing goes before."""
 
     def __init__(self, world: World, story: Story) -> None:
         self.world = world
@@ -91,13 +99,13 @@ class Scenario(ABC):
 
 
 async def patiently(client: Client, attempt: Callable[[], Awaitable[T]]) -> T:
-    """Try until it is not in somebody's way any more: a lease that has to end, a transaction that has to be aborted."""
+    """Try until it is not in somebody's way any more: a lease that has to end, a transaction, a topic that comes."""
     environment = client.host.environment
     deadline_ms = environment.now_ms() + PATIENCE_MS
     while True:
         try:
             return await attempt()
-        except (SubscriptionOwnedElsewhere, TransactionConflict, Unavailable):
+        except (SubscriptionOwnedElsewhere, TopicNotFound, TransactionConflict, Unavailable):
             if environment.now_ms() >= deadline_ms:
                 raise
             await environment.sleep_until(environment.now_ms() + 1_000)

@@ -47,7 +47,8 @@ class Story:
     What the simulated users did, and what the stores decided.
 
     Decisions are noted where they are made, in the space itself, so that they are known after the headers are gone.
-    ``violations`` gathers what nobody waits for; ``writes`` counts changes of records, ``told`` confirmations.
+    ``trimmed`` says what may be gone for who comes late, ``violations`` gathers what nobody waits for; ``writes``
+    counts changes of records, ``told`` confirmations.
     """
 
     def __init__(self, space: MemorySpace) -> None:
@@ -57,6 +58,7 @@ class Story:
         self.promised: dict[TxnID, State] = {}
         self.seen: dict[tuple[str, str], list[Message]] = defaultdict(list)
         self.skipped: dict[tuple[str, str], dict[bytes, Due]] = defaultdict(dict)
+        self.trimmed: dict[str, frozenset[bytes]] = defaultdict(frozenset)
         self.violations: list[str] = []
         self.writes = 0
         self.told = 0
@@ -150,9 +152,15 @@ class Story:
             assert decided is state, f"{txn_id} was told to be {state.value} and is {decided.value}"
         assert not self.violations, "; ".join(self.violations)
 
-    def check_topic(self, topic: str, messages: Iterable[Message], who: str) -> None:
-        """A topic shows what it must, once, nothing that it must not, and each key in the order it was sent in."""
+    def check_topic(self, topic: str, messages: Iterable[Message], who: str, late: bool = False) -> None:
+        """
+        A topic shows what it must, once, nothing that it must not, and each key in the order it was sent in.
+
+        Who is ``late`` may miss what was trimmed.
+        """
         dues = {value: self.shown(topic, value) for value in self.sent[topic]}
+        if late:
+            dues |= {value: Due.MAY for value in self.trimmed[topic] if dues.get(value) is Due.MUST}
         self._check(dues, [message.value for message in messages], f"{topic} as {who} reads it")
 
     def check_delivered(self, topic: str, subscription: str, messages: Iterable[Message]) -> None:

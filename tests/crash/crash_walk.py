@@ -58,6 +58,11 @@ class Walked:
     lefts: list[object] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
 
+    @property
+    def changing(self) -> list[int]:
+        """The steps before the first one and after each that changed the stores or what callers were told."""
+        return [step for step, left in enumerate(self.lefts) if step == 0 or left != self.lefts[step - 1]]
+
 
 class CrashPointFailed(AssertionError):
     """The state that a crash or a fault left behind, or what became of it, breaks an invariant."""
@@ -84,10 +89,17 @@ def run(scenario_class: type[Scenario], point: Point, atomic: bool = True) -> Wa
     return walk.walked
 
 
-def kills(walked: Walked, seed: int = 0) -> Iterator[Point]:
-    """Yield a kill before the first step, after each, and after the operation was confirmed."""
-    for step in range(len(walked.lefts)):
+def kills(walked: Walked, seed: int = 0, once: bool = False) -> Iterator[Point]:
+    """
+    Yield a kill before the first step, and after each that changed the stores or what callers were told.
+
+    Until the next change a kill leaves the same behind: it is yielded for one more step, as which of the two is noticed
+    late, unless ``once`` is enough.
+    """
+    for step in walked.changing:
         yield Point(step=step, seed=seed)
+        if not once and step + 1 < len(walked.lefts):
+            yield Point(step=step + 1, seed=seed)
 
 
 def pauses(walked: Walked, seed: int = 0) -> Iterator[Point]:
@@ -96,8 +108,7 @@ def pauses(walked: Walked, seed: int = 0) -> Iterator[Point]:
 
     Where neither changed, a process that goes on finds the same as one that was paused a step earlier.
     """
-    changing = [step for step, left in enumerate(walked.lefts) if step == 0 or left != walked.lefts[step - 1]]
-    for step in changing[::PAUSES_EVERY]:
+    for step in walked.changing[::PAUSES_EVERY]:
         yield Point(step=step, seed=seed, wakes=True)
 
 
@@ -134,11 +145,11 @@ class _Walk:
         return self.point.call is not None and self.point.call < len(self.walked.calls)
 
     def run(self) -> None:
-        settings = self.scenario.transactions
-        bystander = self.world.start("bystander", **settings)
+        settings = (self.scenario.transactions, self.scenario.retention)
+        bystander = self.world.start("bystander", *settings)
         bystander.do(self._create_topics())
         self.invariants.observe(bystander)
-        victim = self.world.start("victim", **settings)
+        victim = self.world.start("victim", *settings)
         victim.do(self.scenario.arrange(victim.client))
         killed = self._operate(victim)
         self.invariants.check_now()

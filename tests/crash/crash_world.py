@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 
 from txnframework import Client
 from txnframework.broker import open_host
-from txnframework.config import Config, LedgerSection, MetadataSection, TransactionsSection
+from txnframework.config import Config, LedgerSection, MetadataSection, RetentionSection, TransactionsSection
 from txnframework.interfaces import ILedgerStore, IMetadataStore
+from txnframework.model import KeyRange, Record
 from txnframework.plugin import PluginRegistry, Provider, StoreContext, hookimpl, load_plugins
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.simulation import (
@@ -36,6 +37,8 @@ TRANSACTIONS = {
     "max_clock_skew_ms": 100,
     "sweep_interval_ms": 10_000,
 }
+EVERYTHING_MAX = 10_000
+NOTHING: dict[str, Any] = {}
 SETTLED_AFTER_MS = 45_000
 """By then every deadline has passed, every sweep has come round, and everything that ended has taken effect."""
 COLLECTED_AFTER_MS = RETENTION_MS + 30_000
@@ -83,12 +86,12 @@ class Machine:
         self._world.loop.run_until(self._living.done)
         self._living.result()
 
-    def open(self, transactions: dict[str, Any]) -> None:
+    def open(self, transactions: dict[str, Any], retention: dict[str, Any]) -> None:
         """Open the client."""
         opened = asyncio.Event()
 
         async def live() -> None:
-            config = self._world.config(self.process.name, transactions)
+            config = self._world.config(self.process.name, transactions, retention)
             host = await open_host(config, registry(), self._world.environment)
             self.client = Client(host)
             opened.set()
@@ -124,25 +127,34 @@ class World:
         self.pause: Callable[[], Awaitable[None]] = self.loop.pause if seed else _one_round
         self._name = f"world-{next(_numbers)}"
 
-    def start(self, name: str, **transactions: Any) -> Machine:
-        """Start a process and open its client, with settings of the table ``transactions``."""
+    def start(self, name: str, transactions: dict[str, Any] = NOTHING, retention: dict[str, Any] = NOTHING) -> Machine:
+        """Start a process and open its client, with settings of these tables."""
         machine = self.machines[name] = Machine(self, name)
         _worlds[self._name] = self
-        machine.open(transactions)
+        machine.open(transactions, retention)
         return machine
+
+    def records(self, *prefixes: str) -> list[Record]:
+        """Return the records whose keys begin so, as they stand in the space."""
+        found: list[Record] = []
+        for prefix in prefixes:
+            end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+            found += self.space.records.scan(KeyRange(prefix, end), EVERYTHING_MAX).records
+        return found
 
     def end(self) -> None:
         """Let everything go."""
         _worlds.pop(self._name, None)
         self.loop.close()
 
-    def config(self, machine: str, transactions: dict[str, Any]) -> Config:
+    def config(self, machine: str, transactions: dict[str, Any], retention: dict[str, Any]) -> Config:
         """Return the configuration of one process."""
         url = f"simulated://{self._name}/{machine}"
         return Config(
             metadata=MetadataSection(url=url),
             ledger=LedgerSection(url=url),
             transactions=TransactionsSection(**(TRANSACTIONS | transactions)),
+            retention=RetentionSection(**retention),
         )
 
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from crash_scenario import Scenario
 from crash_walk import Point, combinations, faults, kills, pauses, run
-from scenarios import SCENARIOS, races
+from scenarios import SCENARIOS, applications, races
 
 if TYPE_CHECKING:
     from conftest import Explored
 
 SEEDS = range(1, 5)
 ORDERS_OF_EVENTS = range(1, 21)
+RACES = (*races.SCENARIOS, *applications.RACES)
 WALKS = [
     pytest.param(scenario, atomic, id=f"{scenario.__name__}-{'batches' if atomic else 'no batches'}")
     for scenario in SCENARIOS
@@ -26,7 +27,7 @@ WALKS = [
 def test_killed_after_every_step(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
     """A process that vanishes between any two of its steps leaves a whole that others go on with."""
     walked = run(scenario, Point(), atomic)
-    points = list(kills(walked))
+    points = list(kills(walked, once=scenario.composed))
     for point in points:
         run(scenario, point, atomic)
     explored.add(scenario, atomic, f"{len(points)} kills in {len(walked.lefts)} steps", len(points))
@@ -61,7 +62,7 @@ def test_a_fault_and_then_a_kill(scenario: type[Scenario], atomic: bool, explore
     explored.add(scenario, atomic, f"{len(points)} of both", len(points))
 
 
-@pytest.mark.parametrize(("scenario", "atomic"), [walk for walk in WALKS if walk.values[0] in races.SCENARIOS])
+@pytest.mark.parametrize(("scenario", "atomic"), [walk for walk in WALKS if walk.values[0] in RACES])
 def test_races_in_many_orders(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
     """Who races whom to the end of a transaction is told the same outcome, and finds it everywhere."""
     for seed in ORDERS_OF_EVENTS:

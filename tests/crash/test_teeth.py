@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from crash_scenario import Scenario
 from crash_walk import CrashPointFailed, Point, Walked, faults, kills, run
-from scenarios import layouts, publishing, races, transactions
+from scenarios import applications, dead_letters, layouts, publishing, races, transactions
 
 from txnframework.broker import Topics
-from txnframework.client import _lane
+from txnframework.client import Consumer, _lane
 from txnframework.model import Expect, Put
 from txnframework.model.paths import header_key
 from txnframework_metadata import _buffer, _ending
 from txnframework_metadata._appending import Appending
+from txnframework_metadata._applications import Applications
 from txnframework_metadata._pending_ack import MetadataPendingAcks
 from txnframework_metadata._sweeps import Sweeps
 
@@ -165,3 +166,26 @@ def test_an_end_that_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(_ending, "Put", overwriting)
     assert any("was told to be" in failed for failed in failures(races.CommitWhileAborted, many_seeds))
+
+
+def test_an_outcome_that_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that goes on to the next transaction without the outcome of the last one has its batch done again."""
+
+    async def left_behind(self: Any, record: Any, ended: Any) -> Any:
+        return record
+
+    monkeypatch.setattr(Applications, "_with_outcome", left_behind)
+    assert any("is 2 times" in failed for failed in failures(applications.BatchesTakenOver))
+
+
+def test_a_dead_letter_and_its_acknowledgment_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A letter whose message is not acknowledged with it stands there twice after a crash in between."""
+    ack = Consumer.ack
+
+    async def apart(self: Any, *messages: Any, txn: Any = None) -> None:
+        if txn is not None:
+            await txn.commit()
+        await ack(self, *messages)
+
+    monkeypatch.setattr(Consumer, "ack", apart)
+    assert any("the dead-letter topic holds" in failed for failed in failures(dead_letters.PutAside))

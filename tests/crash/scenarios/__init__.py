@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from scenarios import acknowledging, layouts, publishing, races, subscribing, transactions
+from scenarios import (
+    acknowledging,
+    applications,
+    dead_letters,
+    deleting,
+    layouts,
+    publishing,
+    races,
+    standing_by,
+    subscribing,
+    transactions,
+    trimming,
+)
 
 SCENARIOS = (
     *publishing.SCENARIOS,
@@ -11,4 +23,9 @@ SCENARIOS = (
     *races.SCENARIOS,
     *layouts.SCENARIOS,
     *subscribing.SCENARIOS,
+    *standing_by.SCENARIOS,
+    *dead_letters.SCENARIOS,
+    *trimming.SCENARIOS,
+    *deleting.SCENARIOS,
+    *applications.SCENARIOS,
 )

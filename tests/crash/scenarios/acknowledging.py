@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import ClassVar
 
 from crash_scenario import BILLING, ORDERS, Scenario
 
 from txnframework import Client
+from txnframework.errors import InvalidTransactionState
 
 
 class AcknowledgePlain(Scenario):
@@ -15,10 +18,11 @@ class AcknowledgePlain(Scenario):
     without_batches = True
     topics: ClassVar = {ORDERS: 1}
     subscriptions = ((ORDERS, BILLING),)
+    messages = 4
 
     async def arrange(self, client: Client) -> None:
         await self.fill(ORDERS, b"0", b"1", b"2", b"3")
-        self.consumer, self.received = await self.receive(client, ORDERS, 4)
+        self.consumer, self.received = await self.receive(client, ORDERS, self.messages)
 
     async def operate(self, client: Client) -> None:
         await self.story.ack(self.consumer, self.received[1])
@@ -60,4 +64,34 @@ class AcknowledgeCumulativelyInTransaction(Acknowledge):
         await self.story.ack_cumulative(self.consumer, self.received[:3], self.txn)
 
 
-SCENARIOS = (AcknowledgePlain, AcknowledgeCumulatively, Acknowledge, AcknowledgeCumulativelyInTransaction)
+class AcknowledgeOneByOne(Acknowledge):
+    """Acknowledgments of one transaction, one call after the other and several at once, and its commit."""
+
+    messages = 6
+
+    async def arrange(self, client: Client) -> None:
+        await self.fill(ORDERS, b"4", b"5")
+        await super().arrange(client)
+
+    async def operate(self, client: Client) -> None:
+        for message in self.received[:3]:
+            await self.story.ack(self.consumer, message, txn=self.txn)
+        acks = (self.story.ack(self.consumer, message, txn=self.txn) for message in self.received[3:])
+        for failed in await asyncio.gather(*acks, return_exceptions=True):
+            if isinstance(failed, BaseException):
+                raise failed
+        await self.story.commit(self.txn)
+
+    async def carry_on(self, client: Client, failed: bool) -> None:
+        if failed:
+            with contextlib.suppress(InvalidTransactionState):  # it is committed
+                await client.abort(self.txn.id)
+
+
+SCENARIOS = (
+    AcknowledgePlain,
+    AcknowledgeCumulatively,
+    Acknowledge,
+    AcknowledgeCumulativelyInTransaction,
+    AcknowledgeOneByOne,
+)
