@@ -12,7 +12,7 @@ from dying import Dies, Dying
 from txnframework import Client
 from txnframework.errors import Unavailable
 from txnframework.model import Ack, KeyRange, LedgerSummary, Position, ProcessedRange, TopicName, paths, records
-from txnframework.testing.clock import VirtualEnvironment
+from txnframework.testing.clock import VirtualEnvironment, run_ready
 from txnframework_memory import MemoryMetadataStore
 
 if TYPE_CHECKING:
@@ -85,6 +85,30 @@ def test_what_every_subscription_acknowledged_goes(stores: Stores) -> None:
             await fast.close()
 
     stores.run(work())
+
+
+def test_aborted_messages_hold_nothing_back_while_a_consumer_is_busy(memory: Stores) -> None:
+    """The cursor passes them as soon as everything before them is acknowledged, whatever is still in work behind."""
+
+    async def work() -> None:
+        async with memory.open(retention=AT_ONCE) as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders")
+            await producer.send(b"1")
+            lost = client.transaction()
+            await lost.begin()
+            await producer.send(b"lost", txn=lost)
+            await lost.abort()
+            await send_rolled(client, "orders", b"2", b"3")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            received = [await consumer.receive(timeout_ms=10_000) for _ in range(3)]
+            await consumer.ack(*received[:2])
+            await run_ready()
+            await client.host.upkeep.round()
+            assert await memory.read(client, "orders") == [b"3"]
+            await consumer.close()
+
+    memory.run(work())
 
 
 def test_pending_acknowledgments_and_open_transactions_hold_back(stores: Stores) -> None:

@@ -84,6 +84,13 @@ class Deliveries:
         """How many messages wait for a consumer."""
         return len(self._waiting)
 
+    def done_through(self, read: Position) -> Position:
+        """Return the entry up to which nothing is held, of those up to ``read``: the one before the first held."""
+        first = next(iter(self._held), None)
+        if first is None:
+            return read
+        return Position(first.ledger_id, first.entry_id - 1)
+
     def get(self, position: Position) -> HeldMessage | None:
         """Return the message at a position, if it was read and is not done."""
         return self._held.get(position)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 from collections.abc import Callable, Iterable
 
 from txnframework.broker._dispatch.acknowledging import Acknowledging, Sized
@@ -281,16 +282,18 @@ class SegmentDispatch:
 
     async def _pass_by(self) -> None:
         """Move the cursor over what needs no acknowledgment: aborted entries, and the ends of closed ledgers."""
-        if self._cursor is None or len(self._deliveries):
+        held, skipped, incarnation = len(self._deliveries), self._reading.skipped, self.incarnation
+        if self._cursor is None or (held and not skipped):
             return
-        behind = self._cursor.mark_delete < self._reading.upto and (self._cursor.deleted or self._cursor.partial)
-        if not self._reading.skipped and not behind:
+        # Up to the first that is held everything is done: each message leaves only when the cursor knows it.
+        upto = self._deliveries.done_through(self._reading.upto)
+        passed = bisect.bisect_right(skipped, upto)
+        behind = not held and self._cursor.mark_delete < upto and (self._cursor.deleted or self._cursor.partial)
+        if not passed and not behind:
             return
-        # Nothing is held, so everything up to here is done: each message leaves only when the cursor knows it.
-        upto, incarnation, passed = self._reading.upto, self.incarnation, len(self._reading.skipped)
         await self._plain.write(incarnation, (Ack(upto, cumulative=True),))
         if incarnation == self.incarnation:
-            del self._reading.skipped[:passed]
+            del skipped[:passed]
         self._looking.again()
 
     def _note_progress(self) -> None:
