@@ -217,8 +217,9 @@ class _Walk:
     def _left_behind(self) -> object:
         """Return what tells apart what a kill leaves now: the space, and what callers were told."""
         rows = self.world.space.rows
-        tails = tuple(rows.find(name).tail() for name in rows.list_names("", "", SEGMENTS_MAX))
-        return tails, self.story.writes, self.story.told
+        found = [rows.find(name) for name in rows.list_names("", "", SEGMENTS_MAX)]
+        ledgers = tuple((one.tail(), one.ledgers(-1, 1)) for one in found)
+        return ledgers, self.story.writes, self.story.told
 
     def _fault(self, call: Call) -> Fault | None:
         self.walked.calls.append(call)
