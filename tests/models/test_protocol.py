@@ -6,9 +6,9 @@ from enum import StrEnum
 from types import ModuleType
 
 import pytest
-from protocol import acknowledging, belonging, deciding
+from protocol import acknowledging, belonging, deciding, subscribing
 
-MODELS: tuple[ModuleType, ...] = (deciding, acknowledging, belonging)
+MODELS: tuple[ModuleType, ...] = (deciding, acknowledging, belonging, subscribing)
 
 
 def _name(model: ModuleType) -> str:
