@@ -89,17 +89,15 @@ def run(scenario_class: type[Scenario], point: Point, atomic: bool = True) -> Wa
     return walk.walked
 
 
-def kills(walked: Walked, seed: int = 0, once: bool = False) -> Iterator[Point]:
+def kills(walked: Walked, seed: int = 0, changes_only: bool = False) -> Iterator[Point]:
     """
-    Yield a kill before the first step, and after each that changed the stores or what callers were told.
+    Yield a kill before the first step, after each, and after the operation was confirmed.
 
-    Until the next change a kill leaves the same behind: it is yielded for one more step, as which of the two is noticed
-    late, unless ``once`` is enough.
+    ``changes_only``: only after the steps that changed the stores or what callers were told. Until the next such step
+    a kill leaves the same behind, and only others' memory may differ.
     """
-    for step in walked.changing:
+    for step in walked.changing if changes_only else range(len(walked.lefts)):
         yield Point(step=step, seed=seed)
-        if not once and step + 1 < len(walked.lefts):
-            yield Point(step=step + 1, seed=seed)
 
 
 def pauses(walked: Walked, seed: int = 0) -> Iterator[Point]:

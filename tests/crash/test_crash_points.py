@@ -27,7 +27,7 @@ WALKS = [
 def test_killed_after_every_step(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
     """A process that vanishes between any two of its steps leaves a whole that others go on with."""
     walked = run(scenario, Point(), atomic)
-    points = list(kills(walked, once=scenario.composed))
+    points = list(kills(walked, changes_only=scenario.composed))
     for point in points:
         run(scenario, point, atomic)
     explored.add(scenario, atomic, f"{len(points)} kills in {len(walked.lefts)} steps", len(points))
