@@ -10,8 +10,9 @@ from metadata_world import SEGMENT, Process, World, branch_of, step, waiting
 
 from txnframework.errors import EntryTrimmed
 from txnframework.model import EARLIEST, Branch, Expect, Limit, Put, ReadRequest, TxnID, Visibility
-from txnframework.model.paths import abort_record_key
+from txnframework.model.paths import abort_record_key, header_key
 from txnframework.model.records import AbortRecord, encode
+from txnframework.testing.clock import run_ready
 from txnframework_metadata._options import BufferOptions
 from txnframework_metadata._outcomes import aborted_branches, branch_outcome
 
@@ -119,6 +120,36 @@ def test_entries_that_were_trimmed_while_they_were_judged_are_not_shown(uncommit
         stop = reader.wire.stop(ABORT_RECORDS)
         reading = await waiting(reader.shown() if uncommitted else reader.values())
         assert stop.reached.is_set()
+        for _ in range(2):
+            await (await process.buffer()).trim(2)
+            await world.environment.advance(world.transactions.abort_retention_ms + 1_000)
+        assert world.paths("/txn-aborted/") == []
+        stop.go.set()
+        with pytest.raises(EntryTrimmed):
+            await reading
+
+    asyncio.run(main())
+
+
+def test_entries_beyond_what_is_decided_are_not_shown_either_once_they_were_trimmed() -> None:
+    """They are judged one by one, for read_uncommitted only, and for that there is as much time as for the others."""
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        txn = await process.begin()
+        await process.send("aborted later", branch_of(txn))
+        await (await reader.buffer()).recover()
+        # The reading that a look at the segment begins with comes first, then the entry is judged.
+        first, stop = (reader.wire.stop(step("get", header_key(txn.txn_id).path)) for _ in range(2))
+        reading = await waiting(reader.shown())
+        assert not stop.reached.is_set()
+        first.go.set()
+        await run_ready()
+        assert stop.reached.is_set()
+        await process.abort(txn)
+        await process.coordinator.collect(world.environment.now_ms() + 10**9)
+        await (await process.ledger()).roll()
         for _ in range(2):
             await (await process.buffer()).trim(2)
             await world.environment.advance(world.transactions.abort_retention_ms + 1_000)

@@ -10,6 +10,7 @@ from metadata_world import World, branch_of, entry, step, waiting
 from txnframework.config import TransactionsSection
 from txnframework.errors import TransactionConflict
 from txnframework.model import Position, ProducerSequence
+from txnframework.model.paths import header_key
 
 
 def test_the_same_send_again_in_the_same_branch_is_confirmed_and_stored_once() -> None:
@@ -228,5 +229,32 @@ def test_a_conflict_in_the_middle_of_a_call_tells_of_its_entry_alone() -> None:
         appended = await (await process.buffer()).append(tuple(entry(f"{at}", None, at) for at in (1, 2, 3)))
         assert not any(answer.duplicate for answer in appended)
         assert await process.values() == ["1", "2", "3"]
+
+    asyncio.run(main())
+
+
+def test_a_copy_that_was_trimmed_while_it_was_judged_confirms_nothing() -> None:
+    """Its abort record may have gone as well, so its absence does not tell that the copy counts."""
+
+    async def main() -> None:
+        world = World()
+        process, sender = await world.process(), await world.process()
+        txn = await process.begin()
+        await process.send_once("a", 1, branch_of(txn))
+        await process.abort(txn)
+        await process.coordinator.collect(world.environment.now_ms() + 10**9)
+        await (await process.ledger()).roll()
+        later = await sender.begin(80_000_000)
+        stop = sender.wire.stop(step("get", header_key(txn.txn_id).path))
+        sending = await waiting(sender.send_once("b", 1, branch_of(later)))
+        assert stop.reached.is_set()
+        for _ in range(2):
+            await (await process.buffer()).trim(2)
+            await world.environment.advance(world.transactions.abort_retention_ms + 1_000)
+        assert world.paths("/txn-aborted/") == []
+        stop.go.set()
+        assert not (await sending).duplicate
+        await sender.commit(later)
+        assert await process.values(Position(2, -1)) == ["b"]
 
     asyncio.run(main())

@@ -771,3 +771,31 @@ def test_acks_at_the_same_time_cost_one_write() -> None:
         assert [name for name, _ in process.wire.steps] == ["get", "apply", "scan_index"]
 
     asyncio.run(main())
+
+
+def test_a_record_goes_only_once_all_of_it_stands_in_another() -> None:
+    """
+    Of two acknowledgments that one record held, repeated together, one is in conflict now: the new record holds only
+    the other, and the earlier one, which may have been confirmed, stays.
+    """
+
+    async def main() -> None:
+        world = World()
+        world.pending_ack_options = PendingAckOptions(confirmed_records_max=1)
+        process, dies = await world.process(), await world.process()
+        txn, other = await process.begin(), await process.begin()
+        await process.acknowledge(txn, Ack(FIRST), Ack(SECOND))
+        await process.acknowledge(txn, Ack(THIRD), branch=7)  # so that the record is not remembered
+        dies.wire.stop(LOOK)
+        task = await waiting(dies.acknowledge(other, Ack(SECOND)))
+        results = await asyncio.gather(
+            process.acknowledge(txn, Ack(FIRST)), process.acknowledge(txn, Ack(SECOND)), return_exceptions=True
+        )
+        assert [type(one) for one in results] == [type(None), OutcomeUnknown]
+        task.cancel()
+        await process.abort(other)
+        await process.commit(txn)
+        await process.coordinator.settle(txn.txn_id)
+        assert {FIRST, SECOND} <= set(applied(world))
+
+    asyncio.run(main())

@@ -34,12 +34,12 @@ async def look(
     Judge requests of one branch whose records stand: the others' operations, their headers, the cursor last.
 
     An operation whose header is gone by then was settled, and the cursor that is read after that shows it. Returned
-    besides: earlier records of the branch that say the same, and are not needed once this one is confirmed.
+    besides: earlier records of the branch of which nothing is known to be confirmed, see ``replaced``.
     """
     branch, incarnation = requests[0].branch, requests[0].incarnation
     places.standing.remember(stored)
     just_put = {operation.record.key.path for operation in stored}
-    doubles: list[StoredOperation] = []
+    earlier: list[StoredOperation] = []
     own: list[AckIndex] = []
     unsure: list[AckIndex] = []
     pending: list[tuple[TxnID, AckIndex]] = []
@@ -59,7 +59,7 @@ async def look(
                 put_now = operation.record.key.path in just_put
                 if not put_now and document.admitted and places.confirmed.in_doubt(operation):
                     unsure.append(operation.acks_by_entry)
-                    doubles += [operation] if confirmed is None and _is_replaced(operation, stored) else []
+                    earlier += [operation] if confirmed is None else []
             elif header is not None and header.transaction.state is State.OPEN:
                 pending.append((txn_id, operation.acks_by_entry))
             elif header is not None and header.transaction.counts(document.branch):
@@ -69,14 +69,21 @@ async def look(
         moved = Verdict("the subscription was moved or made again since the messages were received")
         return [moved] * len(requests), []
     around = Surroundings(tuple(own), tuple(unsure), tuple(pending), tuple(committed), cursor)
-    return judge_in_turn([request.acks for request in requests], around), doubles
+    return judge_in_turn([request.acks for request in requests], around), earlier
 
 
-def _is_replaced(earlier: StoredOperation, stored: Sequence[StoredOperation]) -> bool:
+def replaced(earlier: Sequence[StoredOperation], standing: Sequence[StoredOperation]) -> list[StoredOperation]:
     """
-    Whether a record that was just put says the same under a higher key.
+    Return the earlier records that are not needed, because one that is confirmed says the same under a higher key.
 
-    By key, so that of two processes that see each other's records only one removes the other's.
+    ``standing`` are records as they stand once what was in conflict was taken back: an earlier one may hold that too,
+    and may have been confirmed. By key, so that of two processes that see each other's records only one removes the
+    other's.
     """
-    path = earlier.record.key.path
-    return any(put.document == earlier.document and put.record.key.path > path for put in stored)
+    return [
+        operation
+        for operation in earlier
+        if any(
+            put.document == operation.document and put.record.key.path > operation.record.key.path for put in standing
+        )
+    ]

@@ -13,6 +13,7 @@ from txnframework.model.ids import Branch
 from txnframework.model.ledger import Append, Appended
 from txnframework.model.reading import Visibility
 from txnframework_metadata._intents import Intents
+from txnframework_metadata._outcomes import AbortRetention
 
 Resolve = Callable[[Branch, int], Awaitable[Visibility]]
 
@@ -44,10 +45,18 @@ class Appending:
     to one ledger; when that one was closed in the meantime the ledger refuses, and the branch is admitted to the next.
     """
 
-    def __init__(self, ledger: IManagedLedger, intents: Intents, resolve: Resolve, attempts_max: int) -> None:
+    def __init__(
+        self,
+        ledger: IManagedLedger,
+        intents: Intents,
+        resolve: Resolve,
+        retention: AbortRetention,
+        attempts_max: int,
+    ) -> None:
         self._ledger = ledger
         self._intents = intents
         self._resolve = resolve
+        self._retention = retention
         self._attempts_max = attempts_max
         self._locks: WeakValueDictionary[Branch, asyncio.Lock] = WeakValueDictionary()
 
@@ -85,11 +94,12 @@ class Appending:
         step = 1 if await self._was_sent(entries, rest) else max(1, len(rest))
         for start in range(0, len(rest), step):
             some = rest[start : start + step]
+            asked_ms = self._retention.now_ms()
             answers = await self._ledger.append(tuple(entries[at] for at in some), ledger_id)
             done.update({at: answer for at, answer in zip(some, answers, strict=True) if not answer.duplicate})
             for at, answer in zip(some, answers, strict=True):
                 if answer.duplicate:
-                    done[at] = await self._judge(entries[at], answer, ledger_id)
+                    done[at] = await self._judge(entries[at], answer, ledger_id, asked_ms)
 
     async def _was_sent(self, entries: tuple[Append, ...], rest: list[int]) -> bool:
         """Whether the first of several entries has an earlier copy."""
@@ -100,18 +110,19 @@ class Appending:
             return False
         return await self._ledger.find_sequence(sequence.producer, sequence.first) is not None
 
-    async def _judge(self, entry: Append, answer: Appended, ledger_id: int | None) -> Appended:
+    async def _judge(self, entry: Append, answer: Appended, ledger_id: int | None, asked_ms: int) -> Appended:
         """
         Confirm an entry by its earlier copy, or append it in place of one that does not count.
 
         A copy in the same branch counts as this one does; a copy outside transactions counts. Any other one counts as
-        its own branch does, and as long as that is open nobody can tell.
+        its own branch does, and as long as that is open nobody can tell. Where its abort record may have gone since the
+        ledger was asked for it, at ``asked_ms``, the ledger is asked again: it forgets an aborted copy before that.
         """
         for _ in range(_REPLACEMENTS_MAX):
             if not answer.duplicate or answer.branch is None or answer.branch == entry.branch:
                 return answer
             outcome = await self._resolve(answer.branch, answer.position.ledger_id)
-            if outcome is Visibility.COMMITTED:
+            if outcome is Visibility.COMMITTED and not self._retention.is_over(asked_ms):
                 return answer
             if outcome is Visibility.OPEN:
                 raise TransactionConflict(
@@ -119,7 +130,9 @@ class Appending:
                     f"the same sequence of the producer was sent in {answer.branch.txn_id}, which is open",
                     answer.branch.txn_id,
                 )
-            (answer,) = await self._ledger.append((replace(entry, replaces=answer.position),), ledger_id)
+            again = entry if outcome is Visibility.COMMITTED else replace(entry, replaces=answer.position)
+            asked_ms = self._retention.now_ms()
+            (answer,) = await self._ledger.append((again,), ledger_id)
         if not answer.duplicate:
             return answer
         raise TransactionConflict(

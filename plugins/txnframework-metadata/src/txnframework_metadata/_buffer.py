@@ -27,7 +27,7 @@ from txnframework_metadata._fetching import Fetching
 from txnframework_metadata._intents import Intents
 from txnframework_metadata._materializing import settle_writes
 from txnframework_metadata._options import BufferOptions
-from txnframework_metadata._outcomes import branch_outcome
+from txnframework_metadata._outcomes import AbortRetention, branch_outcome
 from txnframework_metadata._segment_view import SegmentView
 from txnframework_metadata._trimming import Trimming
 from txnframework_metadata._watching import first_of
@@ -53,7 +53,10 @@ class MetadataBuffer:
         self._view = SegmentView(context.segment, context.ledger, context.ledgers, context.store, options)
         self._announcements = Announcements(self._view, context.ledger, context.store)
         self._intents = Intents(context.segment, context.ledger, context.store, options)
-        self._appending = Appending(context.ledger, self._intents, self._resolve_at, options.attempts_max)
+        self._retention = AbortRetention(context.environment, context.transactions.abort_retention_ms)
+        self._appending = Appending(
+            context.ledger, self._intents, self._resolve_at, self._retention, options.attempts_max
+        )
         self._trimming = Trimming(
             context.segment,
             context.ledger,
@@ -67,8 +70,7 @@ class MetadataBuffer:
             context.ledger,
             context.store,
             self._view.outcomes,
-            context.environment,
-            context.transactions.abort_retention_ms,
+            self._retention,
             options.page_records,
         )
         self._recovering = asyncio.Lock()
@@ -225,6 +227,7 @@ class MetadataBuffer:
         if after >= upto:
             return EntryPage((), after)
         announced = self._announced()
+        begun_ms = self._retention.now_ms()
         fetched = await self._fetching.fetch(EntryRange(after, upto), announced, limit)
         shown: list[ReadableEntry] = []
         for entry, branch in fetched.entries:
@@ -235,4 +238,5 @@ class MetadataBuffer:
             else:
                 visibility = await self._resolve_at(branch, entry.position.ledger_id)
             shown.append(ReadableEntry(entry.position, entry.data, branch, visibility))
+        await self._fetching.require_there_since(EntryRange(after, upto), begun_ms)
         return EntryPage(tuple(shown), fetched.upto)

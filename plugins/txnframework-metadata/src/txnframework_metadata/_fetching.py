@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from txnframework.environment import Environment
 from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.entries import EntryView
 from txnframework.model.ids import Branch
 from txnframework.model.ledger import LedgerEntry
 from txnframework.model.positions import EntryRange, Limit, Position
 from txnframework_metadata._aborted import KnownOutcomes
-from txnframework_metadata._outcomes import aborted_branches, all_aborted_branches
+from txnframework_metadata._outcomes import AbortRetention, aborted_branches, all_aborted_branches
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +43,14 @@ class Fetching:
         ledger: IManagedLedger,
         store: IMetadataStore,
         outcomes: KnownOutcomes,
-        environment: Environment,
-        abort_retention_ms: int,
+        retention: AbortRetention,
         page_records: int,
     ) -> None:
         self._segment = segment
         self._ledger = ledger
         self._store = store
         self._outcomes = outcomes
-        self._environment = environment
-        self._abort_retention_ms = abort_retention_ms
+        self._retention = retention
         self._page_records = page_records
 
     async def fetch(self, entries: EntryRange, announced: Position, limit: Limit) -> Fetched:
@@ -62,7 +59,7 @@ class Fetching:
 
         :raises EntryTrimmed: entries of the range were there and are gone.
         """
-        begun_ms = self._environment.now_ms()
+        begun_ms = self._retention.now_ms()
         found = await self._ledger.read(entries, limit)
         branches = [EntryView(entry.data, entry.position, self._segment).branch for entry in found]
         written: dict[int, set[Branch]] = {}
@@ -85,6 +82,11 @@ class Fetching:
         if entries.after < entries.upto:
             await self._ledger.read(entries, Limit(1, 1))
 
+    async def require_there_since(self, entries: EntryRange, begun_ms: int) -> None:
+        """Raise EntryTrimmed if the ledger went so long ago that its abort records may be gone as well."""
+        if self._retention.is_over(begun_ms):
+            await self.require_there(entries)
+
     async def _judge(
         self, written: Mapping[int, AbstractSet[Branch]], entries: EntryRange, begun_ms: int
     ) -> frozenset[Branch]:
@@ -106,9 +108,7 @@ class Fetching:
             (asked, await aborted_branches(self._store, self._segment, ledger_id, asked, self._page_records))
             for ledger_id, asked in unknown.items()
         ]
-        if self._environment.now_ms() - begun_ms > self._abort_retention_ms:
-            # The ledger may have gone since, and then its abort records: that there is none tells nothing.
-            await self.require_there(entries)
+        await self.require_there_since(entries, begun_ms)
         for asked, found in looked_up:
             self._outcomes.note(asked, aborted=False)
             self._outcomes.note(found, aborted=True)

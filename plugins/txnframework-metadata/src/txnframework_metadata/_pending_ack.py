@@ -22,7 +22,7 @@ from txnframework.model.records import AckOperation
 from txnframework.model.transactions import State, Transaction
 from txnframework.plugin import SubscriptionContext, options_as
 from txnframework_metadata._ack_groups import AckGroups, Answers
-from txnframework_metadata._ack_look import Places, look
+from txnframework_metadata._ack_look import Places, look, replaced
 from txnframework_metadata._ack_records import AckRecords
 from txnframework_metadata._ack_writing import Change, Draft, admit, drafts, put_drafts, take_back
 from txnframework_metadata._confirmed_acks import ConfirmedAcks
@@ -124,7 +124,7 @@ class MetadataPendingAcks:
         verdicts: list[Verdict] = []
         try:
             await put_drafts(self._store, header, self._drafts(requests), self._options.page_records, changes)
-            verdicts, doubles = await self._look(requests, [change.now for change in changes])
+            verdicts, earlier = await self._look(requests, [change.now for change in changes])
             if any(not verdict.conflict and not verdict.repeated for verdict in verdicts):
                 await self._admit([change.now for change in changes])
         except (Conflict, NotFound, Unavailable, Closed) as error:
@@ -136,7 +136,7 @@ class MetadataPendingAcks:
                 # An earlier record of it stands, and it may be one that was confirmed: it is not to be touched.
                 raise OutcomeUnknown(_failed(first, str(error))) from error
             raise
-        return await self._answer(requests, header, changes, verdicts, doubles)
+        return await self._answer(requests, header, changes, verdicts, earlier)
 
     async def _open_header(self, request: AckRequest) -> Header:
         """Return the header of a request's transaction, not read again while one branch after the other uses it."""
@@ -155,13 +155,15 @@ class MetadataPendingAcks:
         header: Header,
         changes: Sequence[Change],
         verdicts: Sequence[Verdict],
-        doubles: Sequence[StoredOperation],
+        earlier: Sequence[StoredOperation],
     ) -> Answers:
         """Withdraw what is in conflict, or stands in another record; nothing else of the group is touched by that."""
         kept = {number for number, verdict in enumerate(verdicts) if not verdict.conflict and not verdict.repeated}
         unknown: OutcomeUnknown | None = None
+        standing: list[StoredOperation] = []
         try:
-            for operation in await self._take_back(header, changes, kept):
+            standing = await self._take_back(header, changes, kept)
+            for operation in standing:
                 self._note(operation)
         except OutcomeUnknown as error:
             unknown = error
@@ -169,7 +171,7 @@ class MetadataPendingAcks:
                 self._confirmed.note_part(operation)
         if kept:
             with contextlib.suppress(Unavailable, OutcomeUnknown):
-                await forget(self._store, doubles)
+                await forget(self._store, replaced(earlier, standing))
         answers: list[Exception | None] = []
         for request, verdict in zip(requests, verdicts, strict=True):
             if not verdict.conflict:
