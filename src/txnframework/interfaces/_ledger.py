@@ -122,6 +122,9 @@ class ILedgerStore(Interface):
         """
         Remove it with its data; an absent one succeeds; its ledger ids do not return when the name is made again.
 
+        What is open of it, in whichever process, stays what it was: it raises LedgerNotFound (or Closed) from then on,
+        and never reads or changes what is made under the name later.
+
         ``upto_ledger_id``: unless its open ledger has a higher id, decided atomically. Since ids never return, whoever
         read the id, and was paused, does not remove what was made under this name since.
         """

@@ -75,6 +75,24 @@ class StoreRules(LedgerStoreRules):
             await store.delete(NAME, (await (await store.open(NAME)).tail()).open_ledger_id)
             assert await store.list_names("", "", 10) == ()
 
+    async def test_what_is_open_of_a_deleted_ledger_stays_what_it_was(self) -> None:
+        """Opened before, it is gone when the name was made again, and changes nothing of what stands there now.
+
+        If this fails, a process that was paused while it removed a topic seals the next topic of that name.
+        """
+        async with self.data.open() as store, self.data.open() as other:
+            handles = [await store.create(NAME), await other.open(NAME)]
+            await append(handles[0], b"a")
+            await store.delete(NAME, None)
+            remade = await store.create(NAME)
+            await append(remade, b"b")
+            for former in handles:
+                for use in (former.seal, former.roll, former.tail, lambda former=former: append(former, b"c")):
+                    with pytest.raises((LedgerNotFound, Closed)):
+                        await use()
+            assert not (await remade.tail()).sealed
+            assert await read_all(remade) == [b"b"]
+
     async def test_ids_do_not_return(self) -> None:
         """A ledger that is made again under a deleted name is empty, and has none of the earlier ledger ids.
 
