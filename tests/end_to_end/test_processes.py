@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from txnframework import Client
@@ -67,7 +71,7 @@ def test_killed_processes_transform_exactly_once(sqlite: Stores) -> None:
     stores.run(_compare(stores))
 
 
-def test_a_paused_process_spoils_nothing(sqlite: Stores) -> None:
+def test_a_paused_process_spoils_nothing(sqlite: Stores, tmp_path: Path) -> None:
     """
     While it is stopped another one takes over; it goes on where it was, and can only fail; then it stands by.
 
@@ -79,7 +83,7 @@ def test_a_paused_process_spoils_nothing(sqlite: Stores) -> None:
     first, second = _start(stores), None
     try:
         _see(first, 5)
-        os.kill(first.pid, signal.SIGSTOP)
+        _stop_between_writes(first, tmp_path / "txn.db")
         second = _start(stores)
         _see(second, 5)
         os.kill(first.pid, signal.SIGCONT)
@@ -107,6 +111,28 @@ async def _compare(stores: Stores) -> None:
     async with stores.open() as client:
         assert sorted(await stores.read(client, "out")) == sorted(b"done %d" % number for number in range(MESSAGES))
         await _nothing_left(client)
+
+
+def _stop_between_writes(process: subprocess.Popen[str], database: Path) -> None:
+    """
+    Stop a process where it holds neither the database's lock nor the writers' turn.
+
+    What is stopped with one of them keeps everybody from writing for as long as it stands still: that is how locks of
+    files are, and not what is tested here.
+    """
+    while True:
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        with closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("ROLLBACK")
+                with Path(f"{database}-turn").open() as turn:
+                    fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (sqlite3.OperationalError, BlockingIOError):
+                os.kill(process.pid, signal.SIGCONT)
+            else:
+                return
 
 
 def _see(process: subprocess.Popen[str], steps: int) -> None:
