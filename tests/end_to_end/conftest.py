@@ -40,6 +40,7 @@ collect_ignore = (
     else [
         "test_backup.py",
         "test_command_line.py",
+        "test_printing_by_command.py",
         "test_processes.py",
         "test_restoring.py",
         "test_restoring_by_command.py",
