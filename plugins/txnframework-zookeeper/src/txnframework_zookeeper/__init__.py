@@ -1,0 +1,3 @@
+"""Metadata store on Apache ZooKeeper, through kazoo."""
+
+from __future__ import annotations
