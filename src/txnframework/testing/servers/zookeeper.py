@@ -1,0 +1,265 @@
+"""
+A real ZooKeeper 3.9 on this machine, from PySpark's jars: one server, or an ensemble to kill and pause members of.
+
+    with ZooKeeper(tmp_path, servers=3) as zookeeper:
+        url = f"zookeeper://{zookeeper.hosts}/test"
+        zookeeper.leader().kill()
+
+A run of tests that needs no more than one asks for ``shared_hosts()``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Self
+
+from txnframework.testing.servers._outliving import Guard
+from txnframework.testing.servers._ports import free_ports
+from txnframework.testing.servers._zookeeper_java import java_command
+
+HOSTS_VARIABLE = "TXN_TEST_ZOOKEEPER_HOSTS"
+"""The environment variable that names servers to test with, ``host:port,host:port``, instead of starting one."""
+
+TICK_MS = 200
+"""ZooKeeper's unit of time: sessions may be as short as two of it, and end at the next one."""
+
+_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_LOCALHOST = "127.0.0.1"
+_START_SECONDS_MAX = 60.0
+_ANSWER_SECONDS_MAX = 1.0
+_LOOK_SECONDS = 0.02
+_LAST_LINES = 20
+_JAVA_OPTIONS = (
+    # Little memory, and ready soon: there may be several of them beside a run of tests.
+    "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dlog4j2.level=warn",
+    "-Dzookeeper.jmx.log4j.disable=true", "-Djava.net.preferIPv4Stack=true",
+)  # fmt: skip
+_SETTINGS = {
+    "tickTime": str(TICK_MS),
+    "initLimit": "50",
+    "syncLimit": "10",
+    "maxSessionTimeout": "60000",
+    "maxClientCnxns": "0",
+    "admin.enableServer": "false",
+    "4lw.commands.whitelist": "*",
+    # What it confirms is on disk. That is the default; here it must not be otherwise.
+    "forceSync": "yes",
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a server is given beside the ordinary: lines of its configuration, and options of its Java."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    java_options: tuple[str, ...] = ()
+
+    def and_also(self, other: Setup) -> Setup:
+        """Return both; where both set one line, the other's."""
+        return Setup({**self.settings, **other.settings}, self.java_options + other.java_options)
+
+
+class ZooKeeperServer:
+    """
+    One server, by itself or in an ensemble, on ports of its own.
+
+    Its data stays in its directory, so that it goes on where it was when it is started again.
+    """
+
+    def __init__(self, directory: Path, number: int, port: int, setup: Setup) -> None:
+        self.directory = directory
+        self.port = port
+        self.is_paused = False
+        self._number = number
+        self._setup = setup
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
+
+    @property
+    def host(self) -> str:
+        """Its address, as clients are given it."""
+        return f"{_LOCALHOST}:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there, paused or not."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start it on the data that it has, and return at once."""
+        assert not self.is_running, f"the server in {self.directory} is running"
+        self.kill()  # Of one that ended by itself, what is left.
+        self.directory.mkdir(parents=True, exist_ok=True)
+        settings = _SETTINGS | {"dataDir": str(self.directory), "clientPort": str(self.port)}
+        settings |= {"clientPortAddress": _LOCALHOST, **self._setup.settings}
+        (self.directory / "myid").write_text(f"{self._number}\n")
+        configuration = self.directory / "zoo.cfg"
+        configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        command = [*java_command(), *_JAVA_OPTIONS, *self._setup.java_options, _MAIN, str(configuration)]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - Java, with arguments of our own
+                command, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        self._guard = Guard(self._process.pid)
+        self.is_paused = False
+
+    def kill(self) -> None:
+        """End it at once, as ``kill -9`` does; what it confirmed is on disk. One that has ended is left alone."""
+        if self._process is not None and self._guard is not None:
+            self._process.kill()
+            self._process.wait()
+            self._guard.dismiss()
+        self._process = self._guard = None
+        self.is_paused = False
+
+    def pause(self) -> None:
+        """Let it do nothing until ``resume``; its connections stay open meanwhile."""
+        self._signal(signal.SIGSTOP)
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+        self.is_paused = False
+
+    def ask(self, word: str) -> str:
+        """Return its answer to a four-letter command, such as ``srvr`` or ``mntr``; nothing if it does not answer."""
+        found = b""
+        try:
+            with socket.create_connection((_LOCALHOST, self.port), _ANSWER_SECONDS_MAX) as connection:
+                connection.sendall(word.encode())
+                while part := connection.recv(65536):
+                    found += part
+        except OSError:
+            return ""
+        return found.decode()
+
+    def mode(self) -> str:
+        """Return ``leader``, ``follower`` or ``standalone``; nothing while it does not serve."""
+        lines = (line.partition(": ") for line in self.ask("srvr").splitlines())
+        return next((value for name, _, value in lines if name == "Mode"), "")
+
+    @property
+    def log(self) -> Path:
+        """The file of what it says."""
+        return self.directory / "server.log"
+
+    def last_words(self) -> str:
+        """Return the last lines of its log."""
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return "\n".join(lines[-_LAST_LINES:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, f"the server in {self.directory} is not running"
+        self._process.send_signal(number)
+
+
+class ZooKeeper:
+    """
+    One server or an ensemble, in ``directory``; as a context manager it is started, and killed at the end.
+
+    Every wait is one of real time, and blocks: in an event loop use ``asyncio.to_thread``.
+    """
+
+    def __init__(self, directory: Path, servers: int = 1, setup: Setup | None = None) -> None:
+        setup = setup or Setup()
+        ports = free_ports(3 * servers)
+        clients, quorum, election = ports[:servers], ports[servers : 2 * servers], ports[2 * servers :]
+        members = {
+            f"server.{number}": f"{_LOCALHOST}:{to_leader}:{to_elect}"
+            for number, to_leader, to_elect in zip(count(1), quorum, election, strict=False)
+            if servers > 1
+        }
+        self.servers = tuple(
+            ZooKeeperServer(directory / f"server-{number}", number, port, setup=Setup(members).and_also(setup))
+            for number, port in zip(count(1), clients, strict=False)
+        )
+
+    @property
+    def hosts(self) -> str:
+        """The addresses, as clients are given them."""
+        return ",".join(server.host for server in self.servers)
+
+    def start(self) -> None:
+        """Start every server that is not running, and return when they serve."""
+        for server in self.servers:
+            if not server.is_running:
+                server.start()
+        self.wait_until_serving()
+
+    def stop(self) -> None:
+        """End every server; what was confirmed is on disk however it ends."""
+        for server in self.servers:
+            server.kill()
+
+    def wait_until_serving(self) -> None:
+        """Return when every server serves clients that is running and not paused; a majority must be."""
+        self._wait(lambda: all(server.mode() for server in self._live()))
+
+    def leader(self) -> ZooKeeperServer:
+        """Return the one that leads, or the only one; wait until there is one."""
+        self._wait(lambda: self._modes("leader", "standalone"))
+        return self._modes("leader", "standalone")[0]
+
+    def followers(self) -> tuple[ZooKeeperServer, ...]:
+        """Return those that follow the leader now."""
+        return self._modes("follower")
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _live(self) -> list[ZooKeeperServer]:
+        return [server for server in self.servers if server.is_running and not server.is_paused]
+
+    def _modes(self, *modes: str) -> tuple[ZooKeeperServer, ...]:
+        return tuple(server for server in self._live() if server.mode() in modes)
+
+    def _wait(self, is_so: Callable[[], object]) -> None:
+        until = time.monotonic() + _START_SECONDS_MAX
+        expected = self._live()
+        while not is_so():
+            ended = [server for server in expected if not server.is_running]
+            if ended or time.monotonic() > until:
+                late = ended or expected
+                what = "ended by itself" if ended else f"does not serve after {_START_SECONDS_MAX:.0f} seconds"
+                logs = "".join(f"\n{server.log}:\n{server.last_words()}" for server in late)
+                raise RuntimeError(f"ZooKeeper {what}; the end of its log:{logs}")
+            time.sleep(_LOOK_SECONDS)
+
+
+def shared_hosts() -> str:
+    """
+    Return the servers to test with: those that ``TXN_TEST_ZOOKEEPER_HOSTS`` names, or one of this process's own.
+
+    That one is started when it is first asked for, and is gone with the process. Every test takes a new chroot.
+    """
+    return os.environ.get(HOSTS_VARIABLE) or _own_server().hosts
+
+
+@cache
+def _own_server() -> ZooKeeper:
+    directory = tempfile.TemporaryDirectory(prefix="txnframework-zookeeper-")
+    zookeeper = ZooKeeper(Path(directory.name))
+    atexit.register(directory.cleanup)
+    atexit.register(zookeeper.stop)
+    zookeeper.start()
+    return zookeeper
