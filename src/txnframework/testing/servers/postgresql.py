@@ -1,0 +1,213 @@
+"""
+A real PostgreSQL 18 on this machine, from the extra ``txnframework[testing-postgresql]``.
+
+    with PostgresServer() as server:
+        url = server.create_database("mine")
+        server.kill()
+        server.start()
+
+It is as durable as any: what it confirmed is on disk. Tests that need a database, and not a server of their
+own to kill, ask ``postgresql_databases`` for one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from txnframework.testing.servers._outliving import Guard
+from txnframework.testing.servers._ports import free_ports
+from txnframework.testing.servers._postgresql_programs import programs, run_as, unprivileged
+from txnframework.testing.servers._psql import run_sql
+
+USER = "txnframework"
+_LOCALHOST = "127.0.0.1"
+_DATABASE = "postgres"
+_START_SECONDS_MAX = 60.0
+_STOP_SECONDS_MAX = 30.0
+_LOOK_SECONDS = 0.01
+_LAST_LINES = 20
+_SETTINGS = {
+    "listen_addresses": _LOCALHOST,
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    # What it confirms is on disk. These are the defaults; here they must not be otherwise.
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+}
+
+
+class PostgresServer:
+    """
+    One server, on a port of its own that it keeps; its data is removed at the end of the ``with`` block.
+
+    ``settings`` are lines of its configuration, such as ``max_connections``. Every wait is one of real time, and
+    blocks: in an event loop use ``asyncio.to_thread``.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        (self.port,) = free_ports(1)
+        self.directory = Path(tempfile.mkdtemp(prefix="txnframework-postgresql-"))
+        self._settings = _SETTINGS | {"port": str(self.port), **(settings or {})}
+        self._password = secrets.token_hex(16)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: Guard | None = None
+        self._programs = programs(self.directory)
+        self._initialize()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return _LOCALHOST, self.port
+
+    @property
+    def url(self) -> str:
+        """How its administrator connects: to a database in which nobody keeps anything."""
+        return self.url_of(_DATABASE)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def url_of(self, database: str, port: int | None = None) -> str:
+        """Return how to connect to a database; with a port, to the proxy that stands before the server there."""
+        return f"postgresql://{USER}:{self._password}@{_LOCALHOST}:{port or self.port}/{database}"
+
+    def start(self) -> None:
+        """Start it on the data that it has, and return when it serves."""
+        assert not self.is_running, f"the server in {self.directory} is running"
+        # What is left of the file of a killed one may name a process that is somebody else's by now.
+        (self._data / "postmaster.pid").unlink(missing_ok=True)
+        command = [str(self._programs / "postgres"), "-D", str(self._data)]
+        for name, value in self._settings.items():
+            command += ["-c", f"{name}={value}"]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - arguments of our own
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **run_as()
+            )
+        self._guard = Guard(self._process.pid)
+        self._wait_until_serving()
+
+    def stop(self) -> None:
+        """Let it end in order; who is connected is disconnected."""
+        if self._process is not None and self._guard is not None:
+            self._process.send_signal(signal.SIGINT)
+            try:
+                self._process.wait(_STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self.kill()
+            self._ended()
+
+    def kill(self) -> None:
+        """
+        End all its processes at once, as the power does; one that has ended is left alone.
+
+        The processes of the connections go with it: whatever stood in the middle of a commit stays there.
+        """
+        if self._process is None:
+            return
+        import psutil
+
+        # The first of them goes first, so that it starts no others; the others would otherwise finish what they do.
+        first = psutil.Process(self._process.pid)
+        first.suspend()
+        others = first.children(recursive=True)
+        first.kill()
+        for other in others:
+            try:
+                other.kill()
+            except psutil.NoSuchProcess:
+                continue
+        self._process.wait()
+        for other in others:
+            while other.is_running() and other.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(_LOOK_SECONDS)
+        self._ended()
+
+    def create_database(self, name: str) -> str:
+        """Make an empty database, and return its URL."""
+        run_sql(self._programs / "psql", self.url, f'CREATE DATABASE "{name}"')
+        return self.url_of(name)
+
+    def run(self, statement: str, database: str = _DATABASE) -> str:
+        """Run SQL as the administrator; return what it prints, columns apart by ``|``."""
+        return run_sql(self._programs / "psql", self.url_of(database), statement)
+
+    def last_words(self) -> str:
+        """Return the last lines of its log."""
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        return "\n".join(lines[-_LAST_LINES:])
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Kill it, and remove its data."""
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    @property
+    def _data(self) -> Path:
+        return self.directory / "data"
+
+    @property
+    def _log(self) -> Path:
+        return self.directory / "server.log"
+
+    def _initialize(self) -> None:
+        self._data.mkdir(mode=0o700)
+        password = self.directory / "password"
+        password.touch(mode=0o600)
+        password.write_text(self._password)
+        user = unprivileged()
+        if user is not None:
+            self.directory.chmod(0o711)
+            for path in (self._data, password):
+                os.chown(path, user.pw_uid, user.pw_gid)
+        command = [
+            str(self._programs / "initdb"), "-D", str(self._data), "-U", USER, "--pwfile", str(password),
+            "--auth=password",
+            "-E", "UTF8", "--locale-provider=builtin", "--locale=C.UTF-8", "--no-sync", "--no-instructions",
+        ]  # fmt: skip
+        done = subprocess.run(  # noqa: S603 - arguments of our own
+            command, check=False, capture_output=True, text=True, **run_as()
+        )
+        password.unlink()
+        if done.returncode:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise OSError(f"initdb could not make a PostgreSQL in {self.directory}: {done.stderr.strip()}")
+
+    def _wait_until_serving(self) -> None:
+        assert self._process is not None
+        until = time.monotonic() + _START_SECONDS_MAX
+        while subprocess.run(  # noqa: S603 - arguments of our own
+            [self._programs / "pg_isready", "-q", "-h", _LOCALHOST, "-p", str(self.port), "-U", USER, "-d", _DATABASE],
+            check=False,
+        ).returncode:
+            if self._process.poll() is not None or time.monotonic() > until:
+                self.kill()
+                raise OSError(f"the PostgreSQL in {self.directory} did not start:\n{self.last_words()}")
+            time.sleep(_LOOK_SECONDS)
+
+    def _ended(self) -> None:
+        if self._guard is not None:
+            self._guard.dismiss()
+        self._process = self._guard = None
