@@ -16,12 +16,13 @@ _JARS = (
 
 def java_command() -> list[str]:
     """Return the command that runs a class of ZooKeeper; raise RuntimeError, saying what to install, if it cannot."""
-    return [_java(), "-cp", os.pathsep.join(map(str, _class_path()))]
+    return [java_tool("java"), "-cp", os.pathsep.join(map(str, _class_path()))]
 
 
-def _java() -> str:
+def java_tool(name: str) -> str:
+    """Return where this program of Java's is; raise RuntimeError, saying what to install, if it is nowhere."""
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
+    found = shutil.which(name, path=str(Path(home, "bin"))) if home else shutil.which(name)
     if found is None:
         raise RuntimeError("a ZooKeeper server needs Java: install a JDK (17 or later), or set JAVA_HOME to one")
     return found

@@ -60,14 +60,23 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Setup:
-    """What a server is given beside the ordinary: lines of its configuration, and options of its Java."""
+    """
+    What a server is given beside the ordinary: lines of its configuration, and options of its Java.
+
+    With ``is_secure`` it listens at one more port, for TLS; see ``zookeeper_security``.
+    """
 
     settings: Mapping[str, str] = field(default_factory=dict)
     java_options: tuple[str, ...] = ()
+    is_secure: bool = False
 
     def and_also(self, other: Setup) -> Setup:
         """Return both; where both set one line, the other's."""
-        return Setup({**self.settings, **other.settings}, self.java_options + other.java_options)
+        return Setup(
+            {**self.settings, **other.settings},
+            self.java_options + other.java_options,
+            self.is_secure or other.is_secure,
+        )
 
 
 class ZooKeeperServer:
@@ -77,9 +86,9 @@ class ZooKeeperServer:
     Its data stays in its directory, so that it goes on where it was when it is started again.
     """
 
-    def __init__(self, directory: Path, number: int, port: int, setup: Setup) -> None:
+    def __init__(self, directory: Path, number: int, ports: tuple[int, int], setup: Setup) -> None:
         self.directory = directory
-        self.port = port
+        self.port, self.secure_port = ports
         self.is_paused = False
         self._number = number
         self._setup = setup
@@ -90,6 +99,11 @@ class ZooKeeperServer:
     def host(self) -> str:
         """Its address, as clients are given it."""
         return f"{_LOCALHOST}:{self.port}"
+
+    @property
+    def secure_host(self) -> str:
+        """Its address for TLS; a certificate names the host ``localhost``."""
+        return f"localhost:{self.secure_port}"
 
     @property
     def is_running(self) -> bool:
@@ -103,6 +117,8 @@ class ZooKeeperServer:
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = _SETTINGS | {"dataDir": str(self.directory), "clientPort": str(self.port)}
         settings |= {"clientPortAddress": _LOCALHOST, **self._setup.settings}
+        if self._setup.is_secure:
+            settings |= {"secureClientPort": str(self.secure_port), "secureClientPortAddress": _LOCALHOST}
         (self.directory / "myid").write_text(f"{self._number}\n")
         configuration = self.directory / "zoo.cfg"
         configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -174,16 +190,16 @@ class ZooKeeper:
 
     def __init__(self, directory: Path, servers: int = 1, setup: Setup | None = None) -> None:
         setup = setup or Setup()
-        ports = free_ports(3 * servers)
-        clients, quorum, election = ports[:servers], ports[servers : 2 * servers], ports[2 * servers :]
+        ports = free_ports(4 * servers)
+        plain, secure, quorum, election = (ports[kind::4] for kind in range(4))
         members = {
             f"server.{number}": f"{_LOCALHOST}:{to_leader}:{to_elect}"
             for number, to_leader, to_elect in zip(count(1), quorum, election, strict=False)
             if servers > 1
         }
         self.servers = tuple(
-            ZooKeeperServer(directory / f"server-{number}", number, port, setup=Setup(members).and_also(setup))
-            for number, port in zip(count(1), clients, strict=False)
+            ZooKeeperServer(directory / f"server-{number}", number, both, setup=Setup(members).and_also(setup))
+            for number, both in zip(count(1), zip(plain, secure, strict=True), strict=False)
         )
 
     @property

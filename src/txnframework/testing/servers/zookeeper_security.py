@@ -1,0 +1,57 @@
+"""What a test's ZooKeeper is given so that clients must log in (SASL), or may come by TLS."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from txnframework.testing.servers._zookeeper_java import java_tool
+from txnframework.testing.servers.zookeeper import Setup
+
+_PASSWORD = "of-a-test"  # noqa: S105 - of a key that lives as long as a test
+_ALIAS = "server"
+
+
+def sasl_users(directory: Path, users: Mapping[str, str]) -> Setup:
+    """Return what lets these users log in by DIGEST-MD5, with these passwords, and nobody else in."""
+    lines = "".join(f'    user_{name}="{password}"\n' for name, password in users.items())
+    file = directory / "users.jaas"
+    file.write_text(
+        f"Server {{\n    org.apache.zookeeper.server.auth.DigestLoginModule required\n{lines.rstrip()};\n}};\n"
+    )
+    settings = {
+        "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+        "sessionRequireClientSASLAuth": "true",
+    }
+    return Setup(settings, (f"-Djava.security.auth.login.config={file}",))
+
+
+@dataclass(frozen=True)
+class Tls:
+    """A server's key, and the certificate (PEM) by which clients know it."""
+
+    setup: Setup
+    certificate: Path
+
+
+def tls(directory: Path) -> Tls:
+    """Make a key for this machine; servers with its setup are also reached by TLS, at their ``secure_host``."""
+    keys, certificate = directory / "server.p12", directory / "server.pem"
+    of_keys = ("-keystore", str(keys), "-storetype", "PKCS12", "-storepass", _PASSWORD, "-alias", _ALIAS)
+    name = ("-dname", "CN=localhost", "-ext", "SAN=dns:localhost,ip:127.0.0.1", "-validity", "30")
+    _keytool("-genkeypair", *of_keys, *name, "-keyalg", "RSA", "-keysize", "2048")
+    _keytool("-exportcert", *of_keys, "-rfc", "-file", str(certificate))
+    settings = {
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.keyStore.location": str(keys),
+        "ssl.keyStore.password": _PASSWORD,
+        "ssl.clientAuth": "none",
+    }
+    return Tls(Setup(settings, is_secure=True), certificate)
+
+
+def _keytool(*arguments: str) -> None:
+    command = [java_tool("keytool"), *arguments]
+    subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - Java's own tool, arguments of our own
