@@ -16,8 +16,8 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.model import Expect, Key, Put
 from txnframework_sql import MetadataOptions, SqlMetadataStore, open_metadata_store
-from txnframework_sql._database import Database
-from txnframework_sql._sqlite import SqliteDatabase
+from txnframework_sql.sqlite._database import SqliteDatabase
+from txnframework_sql.steps.calls import Steps
 
 KEY = Key("/a")
 
@@ -134,13 +134,13 @@ def test_end_of_the_thread(url: str) -> None:
     class Kind(Broken):
         pass
 
-    def end(_: Database) -> NoReturn:
+    def end() -> Steps[NoReturn]:
         raise GeneratorExit
 
     async def main() -> None:
         store = await opened(url, Kind)
         with pytest.raises(OutcomeUnknown):
-            await asyncio.wait_for(store.bridge.write(end), 5)
+            await asyncio.wait_for(store.executor.write(end), 5)
         with pytest.raises(Unavailable):
             await put(store)
         again = await asyncio.wait_for(opened(url, Kind), 5)

@@ -12,7 +12,7 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import Corrupt, TxnFrameworkError, Unavailable
 from txnframework.model import Expect, Key, Put
 from txnframework_sql import MetadataOptions, open_metadata_store
-from txnframework_sql._errors import translated
+from txnframework_sql.sqlite._errors import translated
 
 KEY = Key("/a")
 

@@ -11,10 +11,10 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.model import Append, Expect, Key, Put
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
-from txnframework_sql._bridge import Bridge
-from txnframework_sql._database import Database
-from txnframework_sql._records import put_record
-from txnframework_sql._sqlite import SqliteDatabase, locate
+from txnframework_sql.sqlite._bridge import SqliteBridge
+from txnframework_sql.sqlite._database import SqliteDatabase, locate
+from txnframework_sql.steps.calls import Steps
+from txnframework_sql.steps.records import put_record
 
 
 def put(path: str, expected: Expect = Expect.ABSENT) -> Put:
@@ -30,12 +30,12 @@ def test_concurrent_writes_share_commits(url: str) -> None:
         store = await open_metadata_store(url, environment, MetadataOptions())
         ledgers = await open_ledger_store(url, environment, LedgerOptions(), store.identity)
         ledger = await ledgers.create("a")
-        before = store.bridge.commits
+        before = store.executor.commits
         await asyncio.gather(
             *(store.put(put(f"/{number}")) for number in range(300)),
             *(ledger.append((Append(b""),), None) for _ in range(300)),
         )
-        assert store.bridge.commits - before <= 10
+        assert store.executor.commits - before <= 10
         assert (await ledger.tail()).last_confirmed.entry_id == 299
         await ledgers.close()
         await store.close()
@@ -63,12 +63,12 @@ def test_write_that_fails_half_way_is_undone_alone(url: str) -> None:
     async def main() -> None:
         store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
 
-        def break_off(database: Database) -> None:
-            put_record(database, put("/half"))
+        def break_off() -> Steps[None]:
+            yield from put_record(put("/half"))
             raise ZeroDivisionError
 
         outcomes = await asyncio.gather(
-            store.put(put("/a")), store.bridge.write(break_off), store.put(put("/b")), return_exceptions=True
+            store.put(put("/a")), store.executor.write(break_off), store.put(put("/b")), return_exceptions=True
         )
         assert [type(outcome) for outcome in outcomes] == [int, ZeroDivisionError, int]
         assert await store.get(Key("/half")) is None
@@ -104,7 +104,7 @@ def test_commit_without_an_answer(url: str) -> None:
         assert isinstance(outcomes[0], OutcomeUnknown)
         assert isinstance(outcomes[0].__cause__, sqlite3.OperationalError)
         assert await store.get(Key("/b")) is not None
-        await store.bridge.close()
+        await store.executor.close()
 
     asyncio.run(main())
 
@@ -131,10 +131,10 @@ def test_queue_is_bounded(url: str) -> None:
     """No more than ``queue_max`` operations are with the thread; the others wait, and all are done."""
 
     async def main() -> None:
-        bridge = await Bridge.open(locate(url), MetadataOptions(queue_max=2), "identity")
+        bridge = await SqliteBridge.open(locate(url), MetadataOptions(queue_max=2), "identity")
         await asyncio.gather(
             *(
-                bridge.write(lambda database, number=number: put_record(database, put(f"/{number}")))  # type: ignore[misc]
+                bridge.write(lambda number=number: put_record(put(f"/{number}")))  # type: ignore[misc]
                 for number in range(20)
             )
         )

@@ -17,6 +17,7 @@ from txnframework.model import KeyRange
 from txnframework.testing import run_ready
 from txnframework_sql import SqlMetadataStore
 from txnframework_sql.schema import leases, sessions
+from txnframework_sql.steps.calls import rows
 from txnframework_sql.testing import SESSION_TTL_MS, SqlMetadataHarness
 
 STEP_MS = 200
@@ -39,7 +40,7 @@ def sql(store: IMetadataStore) -> SqlMetadataStore:
 def busy(store: SqlMetadataStore) -> Iterator[None]:
     """Keep the store's database thread from everything that is asked within the block."""
     gate = threading.Event()
-    task = asyncio.ensure_future(store.bridge.read(lambda _: gate.wait()))
+    task = asyncio.ensure_future(store.executor.read(lambda _: gate.wait()))
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         yield
@@ -140,8 +141,8 @@ def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
         async with harness.open() as store:
             page = await store.scan(KeyRange("/", "0"), 10)
             assert page.records == ()
-            assert await sql(store).bridge.read(lambda database: database.rows(select(leases))) == []
-            assert await sql(store).bridge.read(lambda database: database.rows(select(sessions))) == []
+            assert await sql(store).executor.read(lambda: rows(select(leases))) == []
+            assert await sql(store).executor.read(lambda: rows(select(sessions))) == []
 
     asyncio.run(main())
 
@@ -193,10 +194,10 @@ def test_session_that_holds_nothing_writes_nothing(tmp_path: Path, end: str) -> 
                 with busy(sql(one)):
                     await harness.environment.advance(SESSION_TTL_MS)
             await pass_time(harness, SESSION_TTL_MS)
-            assert await sql(two).bridge.read(lambda database: database.rows(select(sessions))) == []
-            before = sql(one).bridge.commits
+            assert await sql(two).executor.read(lambda: rows(select(sessions))) == []
+            before = sql(one).executor.commits
             await pass_time(harness, 3 * SESSION_TTL_MS)
-            assert sql(one).bridge.commits == before
+            assert sql(one).executor.commits == before
             await one.acquire_lease("name", "one")
             await pass_time(harness, 3 * SESSION_TTL_MS)
             with pytest.raises(LeaseHeld):
@@ -214,8 +215,8 @@ def test_refused_acquisition_writes_nothing(tmp_path: Path) -> None:
             await one.acquire_lease("name", "one")
             with pytest.raises(LeaseHeld):
                 await two.acquire_lease("name", "two")
-            rows = await sql(two).bridge.read(lambda database: database.rows(select(sessions.c.session)))
-            assert rows == [(one.session,)]
+            found = await sql(two).executor.read(lambda: rows(select(sessions.c.session)))
+            assert found == [(one.session,)]
 
     asyncio.run(main())
 
@@ -237,8 +238,8 @@ def test_acquisition_during_close(tmp_path: Path) -> None:
             outcomes = await asyncio.gather(*acquiring, return_exceptions=True)
             assert [type(outcome) for outcome in outcomes] == [Closed, Closed]
             assert len(asyncio.all_tasks()) == 1
-            assert await sql(two).bridge.read(lambda database: database.rows(select(sessions))) == []
-            assert await sql(two).bridge.read(lambda database: database.rows(select(leases))) == []
+            assert await sql(two).executor.read(lambda: rows(select(sessions))) == []
+            assert await sql(two).executor.read(lambda: rows(select(leases))) == []
 
     asyncio.run(main())
 

@@ -13,8 +13,8 @@ from txnframework.errors import LedgerClosed
 from txnframework.model import EARLIEST, Append, Appended, Counted, EntryRange, Limit, Position, ProducerSequence
 from txnframework.testing import VirtualEnvironment
 from txnframework_sql import LedgerOptions, SqlLedgerStore, SqlManagedLedger, open_ledger_store
-from txnframework_sql._database import Database
 from txnframework_sql.schema import metadata
+from txnframework_sql.steps.calls import Steps, row
 
 DAY_MS = 24 * 3_600_000
 
@@ -36,12 +36,12 @@ async def opened(
 async def rows_in(store: SqlLedgerStore, table: str) -> int:
     """Return how many rows a table has."""
 
-    def count(database: Database) -> int:
-        found = database.row(select(func.count()).select_from(metadata.tables[table]))
+    def count() -> Steps[int]:
+        found = yield from row(select(func.count()).select_from(metadata.tables[table]))
         assert found is not None
         return int(found[0])
 
-    return await store.bridge.read(count)
+    return await store.executor.read(count)
 
 
 def sent(producer: str, first: int, last: int | None = None) -> Append:
@@ -167,15 +167,15 @@ def test_trim_in_steps(url: str) -> None:
 
 def test_interrupted_trim_is_finished_by_the_next(url: str) -> None:
     """Entries of a trimmed ledger that a crash left behind are never seen, and are removed by the next trim."""
-    from txnframework_sql import _trim
+    from txnframework_sql.steps import trimming
 
     async def main() -> None:
         async with opened(url, LedgerOptions(ledger_entries_max=2_500), VirtualEnvironment()) as (store, ledger):
             await send(ledger, *(Append(b"x") for _ in range(2_500)))
             managed = ledger.managed
             open_id = (await ledger.tail()).open_ledger_id
-            await store.bridge.write(lambda database: _trim.hide_oldest(database, managed, open_id))
-            await store.bridge.write(lambda database: _trim.remove_hidden(database, managed.id))
+            await store.executor.write(lambda: trimming.hide_oldest(managed, open_id))
+            await store.executor.write(lambda: trimming.remove_hidden(managed.id))
             assert await rows_in(store, "entries") == 1_500
             (position,) = [one.position for one in await send(ledger, Append(b"new"))]
             (entry,) = await ledger.read(EntryRange(Position(open_id, -1), position), Limit(10))
@@ -188,14 +188,14 @@ def test_interrupted_trim_is_finished_by_the_next(url: str) -> None:
 
 def test_deleted_ledger_leaves_nothing(url: str) -> None:
     """Deleting removes every row, also what an interrupted delete of another ledger has left."""
-    from txnframework_sql import _ledger_rows
+    from txnframework_sql.steps import ledgers
 
     async def main() -> None:
         async with opened(url, LedgerOptions(ledger_entries_max=10), VirtualEnvironment()) as (store, ledger):
             other = await store.create("b")
             await asyncio.gather(*(send(ledger, sent(f"p{number}", number)) for number in range(25)))
             await other.append(tuple(sent("p", number) for number in range(25)), None)
-            await store.bridge.write(lambda database: _ledger_rows.forget_name(database, "b", None))
+            await store.executor.write(lambda: ledgers.forget_name("b", None))
             await store.delete("a", None)
             for table in ("entries", "ledger_segments", "managed_ledgers", "producer_copies"):
                 assert await rows_in(store, table) == 0

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from sqlalchemy import text
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.model import Expect, Key, Put, Record
 from txnframework_sql import MetadataOptions, SqlMetadataStore, open_metadata_store
-from txnframework_sql._database import Database
-from txnframework_sql._records import get_record
-from txnframework_sql._sqlite import SqliteDatabase
+from txnframework_sql.sqlite._database import SqliteDatabase
+from txnframework_sql.steps.calls import Steps, rows
+from txnframework_sql.steps.records import get_record
 
 KEY = Key("/a")
 # What says how far the log goes: both copies of its index's header, and where checkpoints are.
@@ -125,22 +126,22 @@ def test_lost_commit_that_cannot_be_decided(url: str, tmp_path: Path) -> None:
 def test_reads_after_an_error_have_a_view(url: str) -> None:
     """An error that ends the transaction of several reads does not take the view from those behind it."""
 
-    def fail(database: Database) -> NoReturn:
-        database.rollback()
+    def fail() -> Steps[NoReturn]:
+        yield from rows(text("ROLLBACK"))
         raise sqlite3.OperationalError("disk I/O error")
 
-    def read_twice(database: Database) -> tuple[Record | None, Record | None]:
-        before = get_record(database, KEY)
+    def read_twice() -> Steps[tuple[Record | None, Record | None]]:
+        before = yield from get_record(KEY)
         other = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
         other.execute("UPDATE records SET version = version + 1")
         other.close()
-        return before, get_record(database, KEY)
+        return before, (yield from get_record(KEY))
 
     async def main() -> None:
         store = await opened(url)
         await store.put(Put(KEY, b"", Expect.ABSENT))
         failed, (before, after) = await asyncio.gather(
-            store.bridge.read(fail), store.bridge.read(read_twice), return_exceptions=True
+            store.executor.read(fail), store.executor.read(read_twice), return_exceptions=True
         )  # type: ignore[misc]
         assert isinstance(failed, Unavailable)
         assert before == after

@@ -14,7 +14,8 @@ from txnframework.errors import Closed, InvalidInput
 from txnframework.model import Expect, Key, Put
 from txnframework.testing import run_ready
 from txnframework_sql import LedgerOptions, MetadataOptions, SqlMetadataStore, open_ledger_store, open_metadata_store
-from txnframework_sql._sqlite import Location, SqliteDatabase
+from txnframework_sql.sqlite._database import Location, SqliteDatabase
+from txnframework_sql.steps.calls import Steps
 
 PATIENCE_S = 10
 
@@ -27,6 +28,12 @@ async def opened(url: str, options: MetadataOptions | None = None) -> SqlMetadat
 async def put(store: SqlMetadataStore, path: str) -> None:
     """Make a record."""
     await store.put(Put(Key(path), b"", Expect.ABSENT))
+
+
+def wait_for(gate: threading.Event) -> Steps[None]:
+    """Keep the thread busy."""
+    gate.wait()
+    yield from ()
 
 
 def threads() -> int:
@@ -151,7 +158,7 @@ def test_cancelled_opening(url: str) -> None:
         assert openings[0].cancelled()
         await put(store, "/a")
         gate.clear()
-        busy = asyncio.create_task(store.bridge.read(lambda _: gate.wait()))
+        busy = asyncio.create_task(store.executor.read(lambda: wait_for(gate)))
         closing = asyncio.create_task(store.close())
         await run_ready()
         closing.cancel()
@@ -176,7 +183,7 @@ def test_ledger_closed_while_its_watch_is_armed(url: str) -> None:
         store = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(), None)
         ledger = await store.create("a")
         gate = threading.Event()
-        busy = asyncio.create_task(store.bridge.read(lambda _: gate.wait()))
+        busy = asyncio.create_task(store.executor.read(lambda: wait_for(gate)))
         watching = asyncio.create_task(ledger.watch())
         await run_ready()
         await ledger.close()

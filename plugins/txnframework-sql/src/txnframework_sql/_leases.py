@@ -9,8 +9,8 @@ from zope.interface import implementer
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
 from txnframework.interfaces import ILease
-from txnframework_sql._bridge import Bridge
-from txnframework_sql._lease_rows import (
+from txnframework_sql._executor import Executor
+from txnframework_sql.steps.leases import (
     Granted,
     Refused,
     Request,
@@ -59,9 +59,9 @@ class LeaseSession:
     Times are those of the environment's clock, which the processes that share a file on one machine have in common.
     """
 
-    def __init__(self, bridge: Bridge, environment: Environment, name: str, ttl_ms: int) -> None:
+    def __init__(self, executor: Executor, environment: Environment, name: str, ttl_ms: int) -> None:
         self.name = name
-        self._bridge = bridge
+        self._executor = executor
         self._environment = environment
         self._ttl_ms = ttl_ms
         self._held: dict[Lease, None] = {}
@@ -88,7 +88,7 @@ class LeaseSession:
             was_known, self._is_known = self._is_known, True
             # Before the answer, which may be lost, so that the session does not outlive what it holds.
             self.look_after_expired()
-            answer = await self._bridge.write(lambda database: take(database, request))
+            answer = await self._executor.write(lambda: take(request))
             # What lapsed during the commit is still granted in the database: the next step of the session ends it.
             self._told_lapses = lapses
             if isinstance(answer, Refused):
@@ -120,7 +120,7 @@ class LeaseSession:
         """Give up a lease; every copy of it in this session ends."""
         if lease not in self._held:
             return
-        await self._bridge.write(lambda database: give_up(database, self.name, lease.name, lease.fencing))
+        await self._executor.write(lambda: give_up(self.name, lease.name, lease.fencing))
         for held in tuple(self._held):
             if (held.name, held.fencing) == (lease.name, lease.fencing):
                 del self._held[held]
@@ -133,7 +133,7 @@ class LeaseSession:
         async with self._changing:
             if self._is_known:
                 try:
-                    await self._bridge.write(lambda database: end_session(database, self.name))
+                    await self._executor.write(lambda: end_session(self.name))
                 finally:
                     self._is_known = False
 
@@ -151,7 +151,7 @@ class LeaseSession:
         self._lapse()
 
     def _require_open(self) -> None:
-        self._bridge.require_open()
+        self._executor.require_open()
         if self._is_closed:
             raise Closed("the store is being closed, and its leases with it")
 
@@ -174,17 +174,17 @@ class LeaseSession:
     async def _renew(self) -> None:
         now_ms = self._environment.now_ms()
         if not self._is_known:
-            if await self._bridge.read(lambda database: has_expired(database, now_ms)):
-                await self._bridge.write(lambda database: end_expired(database, now_ms))
+            if await self._executor.read(lambda: has_expired(now_ms)):
+                await self._executor.write(lambda: end_expired(now_ms))
             return
         lapses = self._lapses
         if not self._held:
             # What an acquisition of unknown outcome may have taken goes with it. The next one begins it anew.
-            await self._bridge.write(lambda database: end_session(database, self.name))
+            await self._executor.write(lambda: end_session(self.name))
             self._told_lapses, self._is_known = lapses, False
             return
         expires_ms = now_ms + self._ttl_ms
-        if await self._bridge.write(lambda database: extend(database, self.name, now_ms, expires_ms)):
+        if await self._executor.write(lambda: extend(self.name, now_ms, expires_ms)):
             self._rely_until(expires_ms)
         else:
             self._lapse()

@@ -22,13 +22,13 @@ from txnframework.model import (
     Position,
     Tail,
 )
-from txnframework_sql import _append, _entry_rows, _ledger_rows, _trim
-from txnframework_sql._bridge import Bridge
-from txnframework_sql._changes import LedgerChange
-from txnframework_sql._database import Database
-from txnframework_sql._ledger_rows import Managed
+from txnframework_sql._executor import Executor
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql._watch import Watch, Watches
+from txnframework_sql.steps import appending, ledgers, reading, trimming
+from txnframework_sql.steps.calls import Steps
+from txnframework_sql.steps.changes import LedgerChange
+from txnframework_sql.steps.ledgers import Managed
 
 T = TypeVar("T")
 
@@ -41,10 +41,10 @@ class SqlManagedLedger:
     """A handle of a managed ledger; any number of them, in any number of processes, may append and read."""
 
     def __init__(
-        self, bridge: Bridge, watches: Watches, environment: Environment, options: LedgerOptions, managed: Managed
+        self, executor: Executor, watches: Watches, environment: Environment, options: LedgerOptions, managed: Managed
     ) -> None:
         self.name = managed.name
-        self._bridge = bridge
+        self._executor = executor
         self._watches = watches
         self._environment = environment
         self._options = options
@@ -58,41 +58,39 @@ class SqlManagedLedger:
         if ledger_id is None and any(entry.branch is not None for entry in entries):
             raise ValueError("an entry with a branch is appended to the ledger that its intent names")
         now_ms = self._environment.now_ms()
-        return await self._write(
-            lambda database: _append.append(database, self.managed, entries, ledger_id, now_ms, self._options)
-        )
+        return await self._write(lambda: appending.append(self.managed, entries, ledger_id, now_ms, self._options))
 
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the copy of this sequence that counts, or None."""
-        return await self._read(lambda database: _append.find_sequence(database, self.managed, producer, sequence))
+        return await self._read(lambda: appending.find_sequence(self.managed, producer, sequence))
 
     async def tail(self) -> Tail:
         """Return last confirmed position, open ledger and sealed flag, as one consistent fact."""
-        return await self._read(lambda database: _ledger_rows.end_of(database, self.managed).tail)
+        return await self._read(lambda: ledgers.tail_of(self.managed))
 
     async def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
         """Return the first entries of the range in order."""
-        return await self._read(lambda database: _entry_rows.read(database, self.managed, entries, limit))
+        return await self._read(lambda: reading.read(self.managed, entries, limit))
 
     async def count(self, entries: EntryRange, messages_max: int) -> Counted:
         """Return how far ``messages_max`` messages reach into the range."""
-        return await self._read(lambda database: _entry_rows.count(database, self.managed, entries, messages_max))
+        return await self._read(lambda: reading.count(self.managed, entries, messages_max))
 
     async def ledgers(self, after: int, items_max: int) -> tuple[LedgerSummary, ...]:
         """Return the first ledgers that are left behind one."""
-        return await self._read(lambda database: _ledger_rows.summaries(database, self.managed, after, items_max))
+        return await self._read(lambda: ledgers.summaries(self.managed, after, items_max))
 
     async def find_time(self, published_ms: int) -> Position:
         """Return the position before the first entry that was appended at or after ``published_ms``."""
-        return await self._read(lambda database: _entry_rows.find_time(database, self.managed, published_ms))
+        return await self._read(lambda: reading.find_time(self.managed, published_ms))
 
     async def roll(self) -> Tail:
         """Close the open ledger for ever and open the next, unless it is sealed or empty."""
-        return await self._write(lambda database: _ledger_rows.roll(database, self.managed))
+        return await self._write(lambda: ledgers.roll(self.managed))
 
     async def seal(self) -> Tail:
         """Refuse appends for ever; may be repeated, with the same answer."""
-        return await self._write(lambda database: _ledger_rows.seal(database, self.managed))
+        return await self._write(lambda: ledgers.seal(self.managed))
 
     async def trim(self, ledger_id: int, aborted: frozenset[Branch]) -> int:
         """Drop closed ledgers below ``ledger_id``, in a bounded step; return the first ledger that is left."""
@@ -104,18 +102,16 @@ class SqlManagedLedger:
         await self._settle_copies(below, aborted)
         removed = 0
         while removed < self._options.trim_entries_max:
-            hidden = await self._write(lambda database: _trim.hide_oldest(database, self.managed, below))
+            hidden = await self._write(lambda: trimming.hide_oldest(self.managed, below))
             if not hidden:
                 break
             removed += hidden
             await self._remove_hidden()
         silent_since_ms = self._environment.now_ms() - self._options.producer_idle_ms
         self._idle_after = await self._write(
-            lambda database: _trim.forget_idle_producers(
-                database, self.managed, self._idle_after, silent_since_ms, _PRODUCERS_A_TRIM
-            )
+            lambda: trimming.forget_idle_producers(self.managed, self._idle_after, silent_since_ms, _PRODUCERS_A_TRIM)
         )
-        return await self._read(lambda database: _trim.first_ledger(database, self.managed))
+        return await self._read(lambda: trimming.first_ledger(self.managed))
 
     async def watch(self) -> IWatch:
         """Return an armed watch on the tail."""
@@ -136,32 +132,32 @@ class SqlManagedLedger:
 
     async def _settle_copies(self, below: int, aborted: frozenset[Branch]) -> None:
         """Settle the window's copies in the closed ledgers below, if there are such ledgers."""
-        if await self._read(lambda database: _trim.first_ledger(database, self.managed)) >= below:
+        if await self._read(lambda: trimming.first_ledger(self.managed)) >= below:
             return
-        page: _trim.CopyPage | None = _trim.FIRST_COPIES
+        page: trimming.CopyPage | None = trimming.FIRST_COPIES
         while page is not None:
             page = await self._settle_page(page, below, aborted)
 
-    async def _settle_page(self, page: _trim.CopyPage, below: int, aborted: frozenset[Branch]) -> _trim.CopyPage | None:
+    async def _settle_page(
+        self, page: trimming.CopyPage, below: int, aborted: frozenset[Branch]
+    ) -> trimming.CopyPage | None:
         """Settle some copies; return where to go on. Looking holds up no writer, and mostly there is nothing to do."""
-        copies, following = await self._read(
-            lambda database: _trim.unsettled_copies(database, self.managed, page, below)
-        )
+        copies, following = await self._read(lambda: trimming.unsettled_copies(self.managed, page, below))
         if copies:
-            await self._write(lambda database: _trim.settle_copies(database, self.managed, copies, aborted))
+            await self._write(lambda: trimming.settle_copies(self.managed, copies, aborted))
         return following
 
     async def _remove_hidden(self) -> None:
-        while await self._write(lambda database: _trim.remove_hidden(database, self.managed.id)):
+        while await self._write(lambda: trimming.remove_hidden(self.managed.id)):
             pass
 
-    async def _read(self, work: Callable[[Database], T]) -> T:
+    async def _read(self, work: Callable[[], Steps[T]]) -> T:
         self._require_open()
-        return await self._bridge.read(work)
+        return await self._executor.read(work)
 
-    async def _write(self, work: Callable[[Database], T]) -> T:
+    async def _write(self, work: Callable[[], Steps[T]]) -> T:
         self._require_open()
-        return await self._bridge.write(work)
+        return await self._executor.write(work)
 
     def _require_open(self) -> None:
         if self._is_closed:

@@ -6,54 +6,55 @@ from zope.interface import implementer
 
 from txnframework.environment import Environment
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IRestorable
-from txnframework_sql import _ledger_rows, _trim
-from txnframework_sql._bridge import Bridge, Kind
+from txnframework_sql._executor import Executor
 from txnframework_sql._ledger import SqlManagedLedger
-from txnframework_sql._ledger_rows import Managed
 from txnframework_sql._options import LedgerOptions
-from txnframework_sql._sqlite import SqliteDatabase, locate
-from txnframework_sql._store_rows import known_ledger_identity, ledger_identity, take_ledger_identity
 from txnframework_sql._watch import Watches
+from txnframework_sql.sqlite._bridge import Kind, SqliteBridge
+from txnframework_sql.sqlite._database import SqliteDatabase, locate
+from txnframework_sql.steps import ledgers, trimming
+from txnframework_sql.steps.identities import known_ledger_identity, ledger_identity, take_ledger_identity
+from txnframework_sql.steps.ledgers import Managed
 
 
 @implementer(ILedgerStore, IRestorable)
 class SqlLedgerStore:
     """Managed ledgers in a SQL database that several processes use at once; what is confirmed is on disk."""
 
-    def __init__(self, bridge: Bridge, environment: Environment, options: LedgerOptions, identity: str) -> None:
+    def __init__(self, executor: Executor, environment: Environment, options: LedgerOptions, identity: str) -> None:
         self.identity = identity
-        self.bridge = bridge
+        self.executor = executor
         self._environment = environment
         self._options = options
-        self._watches = Watches(bridge, environment, options.poll_ms)
+        self._watches = Watches(executor, environment, options.poll_ms)
 
     async def create(self, name: str) -> IManagedLedger:
         """Make an empty one, or open the one that is there."""
         now_ms = self._environment.now_ms()
-        return self._handle(await self.bridge.write(lambda database: _ledger_rows.create(database, name, now_ms)))
+        return self._handle(await self.executor.write(lambda: ledgers.create(name, now_ms)))
 
     async def open(self, name: str) -> IManagedLedger:
         """Open it, or raise LedgerNotFound."""
-        return self._handle(await self.bridge.read(lambda database: _ledger_rows.find(database, name)))
+        return self._handle(await self.executor.read(lambda: ledgers.find(name)))
 
     async def delete(self, name: str, upto_ledger_id: int | None) -> None:
         """Remove it with its data, unless it is a later one; an absent one succeeds."""
         # From the first commit on it is not there; a crash before its data is removed leaves that to the next delete.
-        await self.bridge.write(lambda database: _ledger_rows.forget_name(database, name, upto_ledger_id))
-        while await self.bridge.write(_trim.remove_deleted):
+        await self.executor.write(lambda: ledgers.forget_name(name, upto_ledger_id))
+        while await self.executor.write(trimming.remove_deleted):
             pass
 
     async def list_names(self, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
         """Return names that begin with ``prefix``, in order, after ``after``."""
-        return await self.bridge.read(lambda database: _ledger_rows.list_names(database, prefix, after, items_max))
+        return await self.executor.read(lambda: ledgers.list_names(prefix, after, items_max))
 
     async def highest_txn_numbers(self) -> dict[int, int]:
         """Return the highest transaction number ever appended, by coordinator."""
-        return await self.bridge.read(_ledger_rows.highest_numbers)
+        return await self.executor.read(ledgers.highest_numbers)
 
     async def take_identity(self, identity: str) -> None:
         """Belong to a metadata store of another identity from now on."""
-        await self.bridge.write(lambda database: take_ledger_identity(database, identity))
+        await self.executor.write(lambda: take_ledger_identity(identity))
         self.identity = identity
 
     async def close(self) -> None:
@@ -61,10 +62,10 @@ class SqlLedgerStore:
         try:
             await self._watches.close()
         finally:
-            await self.bridge.close()
+            await self.executor.close()
 
     def _handle(self, managed: Managed) -> SqlManagedLedger:
-        return SqlManagedLedger(self.bridge, self._watches, self._environment, self._options, managed)
+        return SqlManagedLedger(self.executor, self._watches, self._environment, self._options, managed)
 
 
 async def open_ledger_store(
@@ -82,13 +83,13 @@ async def open_ledger_store(
     :raises UnknownFormat: a later release made or upgraded it.
     :raises Unavailable: it is locked, or cannot be opened; nothing was changed.
     """
-    bridge = await Bridge.open(locate(url), options, f"sql-{environment.random_bits(64):016x}", kind)
+    executor = await SqliteBridge.open(locate(url), options, f"sql-{environment.random_bits(64):016x}", kind)
     try:
         # Writes once in the life of a database; afterwards it is only compared.
-        found = await bridge.read(known_ledger_identity) or ""
+        found = await executor.read(known_ledger_identity) or ""
         if not found or (identity is not None and found != identity):
-            found = await bridge.write(lambda database: ledger_identity(database, identity))
+            found = await executor.write(lambda: ledger_identity(identity, executor.shown_url))
     except BaseException:
-        await bridge.close()
+        await executor.close()
         raise
-    return SqlLedgerStore(bridge, environment, options, found)
+    return SqlLedgerStore(executor, environment, options, found)

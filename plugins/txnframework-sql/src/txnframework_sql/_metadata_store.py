@@ -18,13 +18,14 @@ from txnframework.model import (
     Record,
     RecordPage,
 )
-from txnframework_sql import _records
-from txnframework_sql._bridge import Bridge, Kind
+from txnframework_sql._executor import Executor
 from txnframework_sql._leases import LeaseSession
 from txnframework_sql._options import MetadataOptions
-from txnframework_sql._sqlite import SqliteDatabase, locate
-from txnframework_sql._store_rows import identity, take_identity
 from txnframework_sql._watch import Watches
+from txnframework_sql.sqlite._bridge import Kind, SqliteBridge
+from txnframework_sql.sqlite._database import SqliteDatabase, locate
+from txnframework_sql.steps import records
+from txnframework_sql.steps.identities import identity, take_identity
 
 _LEASES = "/lease/"
 _BEHIND_LEASES = "/lease0"
@@ -40,46 +41,46 @@ class SqlMetadataStore:
     """
 
     def __init__(
-        self, bridge: Bridge, environment: Environment, options: MetadataOptions, identity: str, session: str
+        self, executor: Executor, environment: Environment, options: MetadataOptions, identity: str, session: str
     ) -> None:
         self.identity = identity
         self.session = session
-        self.bridge = bridge
-        self._watches = Watches(bridge, environment, options.poll_ms)
-        self._leases = LeaseSession(bridge, environment, session, options.session_ttl_ms)
+        self.executor = executor
+        self._watches = Watches(executor, environment, options.poll_ms)
+        self._leases = LeaseSession(executor, environment, session, options.session_ttl_ms)
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
-        return await self.bridge.read(lambda database: _records.get_record(database, key))
+        return await self.executor.read(lambda: records.get_record(key))
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries; return its new version."""
-        return (await self.bridge.write(lambda database: _records.put_record(database, write))).version
+        return (await self.executor.write(lambda: records.put_record(write))).version
 
     async def delete(self, key: Key, expected: Expected) -> None:
         """Remove a record and its index entries."""
-        await self.bridge.write(lambda database: _records.delete_record(database, Delete(key, expected)))
+        await self.executor.write(lambda: records.delete_record(Delete(key, expected)))
 
     async def put_sequential(self, write: PutSequential) -> Key:
         """Write a record under the next number; return its key."""
-        return (await self.bridge.write(lambda database: _records.put_next(database, write))).key
+        return (await self.executor.write(lambda: records.put_next(write))).key
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply every step of the batch, or none."""
-        _records.check_batch(batch)
-        return await self.bridge.write(lambda database: _records.apply_batch(database, batch))
+        records.check_batch(batch)
+        return await self.executor.write(lambda: records.apply_batch(batch))
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
-        return await self.bridge.read(lambda database: _records.scan_records(database, keys, items_max))
+        return await self.executor.read(lambda: records.scan_records(keys, items_max))
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return a page of records in the order of an index."""
-        return await self.bridge.read(lambda database: _records.scan_index_entries(database, entries, items_max))
+        return await self.executor.read(lambda: records.scan_index_entries(entries, items_max))
 
     async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
         """Return an armed watch."""
-        self.bridge.require_open()
+        self.executor.require_open()
         if _holds_leases(target):
             self._leases.look_after_expired()
         return await self._watches.arm(target)
@@ -90,7 +91,7 @@ class SqlMetadataStore:
 
     async def take_identity(self, identity: str) -> None:
         """Have another identity from now on."""
-        await self.bridge.write(lambda database: take_identity(database, identity))
+        await self.executor.write(lambda: take_identity(identity))
         self.identity = identity
 
     async def close(self) -> None:
@@ -99,13 +100,13 @@ class SqlMetadataStore:
             await self._watches.close()
             await self._leases.close()
         finally:
-            await self.bridge.close()
+            await self.executor.close()
 
     async def abandon(self) -> None:
         """Let go as a process does that is killed: the session stays in the database until it expires."""
         await self._watches.close()
         await self._leases.abandon()
-        await self.bridge.close()
+        await self.executor.close()
 
 
 def _holds_leases(target: Key | KeyRange | IndexRange) -> bool:
@@ -125,10 +126,10 @@ async def open_metadata_store(
     :raises UnknownFormat: a later release made or upgraded it.
     :raises Unavailable: it is locked, or cannot be opened; nothing was changed.
     """
-    bridge = await Bridge.open(locate(url), options, f"sql-{environment.random_bits(64):016x}", kind)
+    executor = await SqliteBridge.open(locate(url), options, f"sql-{environment.random_bits(64):016x}", kind)
     try:
-        found = await bridge.read(identity)
+        found = await executor.read(identity)
     except BaseException:
-        await bridge.close()
+        await executor.close()
         raise
-    return SqlMetadataStore(bridge, environment, options, found, f"session-{environment.random_bits(64):016x}")
+    return SqlMetadataStore(executor, environment, options, found, f"session-{environment.random_bits(64):016x}")

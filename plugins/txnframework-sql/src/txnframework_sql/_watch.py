@@ -3,44 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from zope.interface import implementer
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.interfaces import IWatch
-from txnframework.model import Key
-from txnframework_sql._bridge import Bridge
-from txnframework_sql._changes import Change, LedgerChange, Target, concerns
-from txnframework_sql._database import Database
-from txnframework_sql._ledger_rows import end_state
-from txnframework_sql._records import get_record
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """What a look at the database found: whether others have committed since, and the state of some targets."""
-
-    version: int
-    states: dict[Target, Hashable | None]
-
-
-def _look(database: Database, targets: Collection[Target]) -> _Look:
-    return _Look(database.foreign_version(), {target: _state(database, target) for target in targets})
-
-
-def _state(database: Database, target: Target) -> Hashable | None:
-    """Return what differs after every change of a target; None where only a scan would show a change."""
-    if isinstance(target, Key):
-        record = get_record(database, target)
-        # An absent record may have come and gone.
-        return None if record is None else record.version
-    if isinstance(target, LedgerChange):
-        return end_state(database, target.managed_id)
-    return None
+from txnframework_sql._executor import Executor
+from txnframework_sql.sqlite import look
+from txnframework_sql.steps.changes import Change, Target, concerns
 
 
 @implementer(IWatch)
@@ -96,9 +69,9 @@ class _Polling:
 class Watches:
     """The armed watches of one store."""
 
-    def __init__(self, bridge: Bridge, environment: Environment, poll_ms: int) -> None:
+    def __init__(self, executor: Executor, environment: Environment, poll_ms: int) -> None:
         self.waiting = 0
-        self._bridge = bridge
+        self._executor = executor
         self._environment = environment
         self._poll_ms = poll_ms
         self._loop = asyncio.get_running_loop()
@@ -106,7 +79,7 @@ class Watches:
         self._armed: dict[Watch, None] = {}
         self._poller: asyncio.Task[None] | None = None
         self._is_closed = False
-        bridge.observe(self._observe)
+        executor.observe(self._observe)
 
     async def arm(self, target: Target) -> Watch:
         """Return a watch that no change from now on escapes."""
@@ -115,12 +88,12 @@ class Watches:
         # First the commits of this connection, then those of others: what comes in between wakes once too often.
         self._armed[watch] = None
         try:
-            look = await self._bridge.read(lambda database: _look(database, (target,)))
+            found = await self._executor.read(lambda: look((target,)))
             self._require_open()
         except BaseException:
             watch.end()
             raise
-        watch.seen_version, watch.state = look.version, look.states[target]
+        watch.seen_version, watch.state = found.version, found.states[target]
         return watch
 
     def polling(self) -> _Polling:
@@ -139,7 +112,7 @@ class Watches:
     async def close(self) -> None:
         """End every watch; may be repeated."""
         self._is_closed = True
-        self._bridge.ignore(self._observe)
+        self._executor.ignore(self._observe)
         for watch in tuple(self._armed):
             watch.end()
         if self._poller is not None:
@@ -148,9 +121,9 @@ class Watches:
             self._poller = None
 
     def _require_open(self) -> None:
-        self._bridge.require_open()
+        self._executor.require_open()
         if self._is_closed:
-            raise Closed(f"the store {self._bridge.shown_url} is being closed, and its watches with it")
+            raise Closed(f"the store {self._executor.shown_url} is being closed, and its watches with it")
 
     async def _poll(self) -> None:
         """Ask again and again whether another connection has committed, as long as somebody waits."""
@@ -167,16 +140,16 @@ class Watches:
 
     async def _wake_by_others(self) -> None:
         """Look whether others have committed; if so, wake whom it may concern."""
-        version = (await self._bridge.read(lambda database: _look(database, ()))).version
+        version = (await self._executor.read(lambda: look(()))).version
         unsure = [watch for watch in self._armed if watch.seen_version != version]
         if not unsure:
             return
-        look = await self._bridge.read(lambda database: _look(database, {watch.target for watch in unsure}))
+        found = await self._executor.read(lambda: look({watch.target for watch in unsure}))
         for watch in unsure:
-            state = look.states[watch.target]
+            state = found.states[watch.target]
             if state is None or state != watch.state:
                 watch.wake()
-            watch.seen_version, watch.state = look.version, state
+            watch.seen_version, watch.state = found.version, state
 
     def _observe(self, changes: tuple[Change, ...]) -> None:
         # On the database's thread: only a glance here, the rest in the loop of the store.

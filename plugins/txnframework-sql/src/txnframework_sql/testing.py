@@ -11,12 +11,12 @@ from typing import ClassVar
 from txnframework.errors import TxnFrameworkError
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.testing import Belonging, Crashing, Disconnecting, Harness, VirtualEnvironment, run_ready
-from txnframework_sql._bridge import Bridge
-from txnframework_sql._database import Database
+from txnframework_sql._executor import Executor
 from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
 from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
 from txnframework_sql._options import LedgerOptions, MetadataOptions
-from txnframework_sql._sqlite import SqliteDatabase
+from txnframework_sql.sqlite._database import SqliteDatabase
+from txnframework_sql.steps.calls import Steps
 
 SESSION_TTL_MS = 6_000
 POLL_MS = 20
@@ -59,38 +59,38 @@ class _File:
     def __init__(self, directory: Path, environment: VirtualEnvironment) -> None:
         self.url = f"sqlite:///{directory / 'txn.db'}"
         self._environment = environment
-        self._clients: dict[Bridge, type[CuttableDatabase]] = {}
+        self._clients: dict[Executor, type[CuttableDatabase]] = {}
 
     def kind(self) -> type[CuttableDatabase]:
         """Return the connection class of another client."""
         return type("OneClient", (CuttableDatabase,), {})
 
-    def opened(self, bridge: Bridge, kind: type[CuttableDatabase]) -> None:
+    def opened(self, executor: Executor, kind: type[CuttableDatabase]) -> None:
         """Remember a client."""
-        self._clients[bridge] = kind
+        self._clients[executor] = kind
 
-    def closing(self, bridge: Bridge) -> None:
+    def closing(self, executor: Executor) -> None:
         """Forget a client."""
-        self._clients.pop(bridge, None)
+        self._clients.pop(executor, None)
 
-    def cut(self, bridge: Bridge, is_cut: bool) -> None:
+    def cut(self, executor: Executor, is_cut: bool) -> None:
         """Cut or restore a client."""
-        self._clients[bridge].cut(is_cut)
+        self._clients[executor].cut(is_cut)
 
     async def settle(self) -> None:
         """Let every thread do what it was asked, and every waiting watch look at the database once."""
         for step_ms in (0, POLL_MS):
             await self._environment.advance(step_ms)
-            for bridge in tuple(self._clients):
+            for executor in tuple(self._clients):
                 # The second one begins after the writes that stood beside the first are done.
                 for _ in range(2):
                     with suppress(TxnFrameworkError):
-                        await bridge.read(_nothing)
+                        await executor.read(_nothing)
             await run_ready()
 
 
-def _nothing(_: Database) -> None:
-    pass
+def _nothing() -> Steps[None]:
+    yield from ()
 
 
 class SqlMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disconnecting[IMetadataStore]):
@@ -106,11 +106,11 @@ class SqlMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disc
         options = MetadataOptions(session_ttl_ms=SESSION_TTL_MS, poll_ms=POLL_MS, share_connection=False)
         kind = self._file.kind()
         store = await open_metadata_store(self._file.url, self.environment, options, kind)
-        self._file.opened(store.bridge, kind)
+        self._file.opened(store.executor, kind)
         try:
             yield store
         finally:
-            self._file.closing(store.bridge)
+            self._file.closing(store.executor)
             await store.close()
 
     async def settle(self) -> None:
@@ -120,7 +120,7 @@ class SqlMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disc
     async def crash(self, opened: IMetadataStore) -> None:
         """Stop its heartbeat, and wait until its session has expired for everybody else."""
         assert isinstance(opened, SqlMetadataStore)
-        self._file.closing(opened.bridge)
+        self._file.closing(opened.executor)
         await opened.abandon()
         for _ in range(2 * SESSION_TTL_MS // 500):
             await self.environment.advance(500)
@@ -129,12 +129,12 @@ class SqlMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disc
     async def cut(self, opened: IMetadataStore) -> None:
         """Lose the next reply, then the connection."""
         assert isinstance(opened, SqlMetadataStore)
-        self._file.cut(opened.bridge, True)
+        self._file.cut(opened.executor, True)
 
     async def restore(self, opened: IMetadataStore) -> None:
         """Connect again."""
         assert isinstance(opened, SqlMetadataStore)
-        self._file.cut(opened.bridge, False)
+        self._file.cut(opened.executor, False)
 
 
 class SqlLedgerHarness(
@@ -159,11 +159,11 @@ class SqlLedgerHarness(
         options = LedgerOptions(poll_ms=POLL_MS, share_connection=False)
         kind = self._file.kind()
         store = await open_ledger_store(self._file.url, self.environment, options, identity, kind)
-        self._file.opened(store.bridge, kind)
+        self._file.opened(store.executor, kind)
         try:
             yield store
         finally:
-            self._file.closing(store.bridge)
+            self._file.closing(store.executor)
             await store.close()
 
     async def settle(self) -> None:
@@ -173,15 +173,15 @@ class SqlLedgerHarness(
     async def crash(self, opened: ILedgerStore) -> None:
         """Let go: what was not committed is not there."""
         assert isinstance(opened, SqlLedgerStore)
-        self._file.closing(opened.bridge)
+        self._file.closing(opened.executor)
         await opened.close()
 
     async def cut(self, opened: ILedgerStore) -> None:
         """Lose the next reply, then the connection."""
         assert isinstance(opened, SqlLedgerStore)
-        self._file.cut(opened.bridge, True)
+        self._file.cut(opened.executor, True)
 
     async def restore(self, opened: ILedgerStore) -> None:
         """Connect again."""
         assert isinstance(opened, SqlLedgerStore)
-        self._file.cut(opened.bridge, False)
+        self._file.cut(opened.executor, False)

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from txnframework.errors import TxnFrameworkError
-from txnframework_sql._changes import Change
-from txnframework_sql._database import Database
-from txnframework_sql._errors import DATABASE_ERRORS, translated
+from txnframework_sql.sqlite._database import SqliteDatabase
+from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
+from txnframework_sql.steps.calls import Steps
+from txnframework_sql.steps.changes import Change
 
 T = TypeVar("T")
 
-Work = Callable[[Database], T]
-"""What is done on the thread. It may be called again, if the group it was in had to be undone."""
+Work = Callable[[], Steps[T]]
+"""Begins what is done on the thread. It may be called again, if the group it was in had to be undone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,11 +39,11 @@ class Outcome:
     changes: tuple[Change, ...] = ()
 
 
-def attempt(database: Database, job: Job[Any]) -> Outcome:
+def attempt(database: SqliteDatabase, job: Job[Any]) -> Outcome:
     """Execute one job within a transaction."""
     database.changes = []
     try:
-        value = job.work(database)
+        value = database.perform(job.work())
     except DATABASE_ERRORS as error:
         return failed([job], translated(error, database.shown_url), error)[0]
     except Exception as error:  # Whoever asked is told; the thread goes on.

@@ -1,4 +1,4 @@
-"""Sessions and leases in the database: every function is one step of a transaction on its thread."""
+"""Sessions and leases."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from txnframework.model import Delete, Expect, Key, Put
 from txnframework.model.paths import lease_key
-from txnframework_sql._database import Database
-from txnframework_sql._records import delete_record, put_record
 from txnframework_sql.schema import leases, sessions
+from txnframework_sql.steps.calls import Steps, row, rows, write
+from txnframework_sql.steps.records import delete_record, put_record
 
 _EXPIRED = select(sessions.c.session).where(sessions.c.expires_ms <= bindparam("now_ms"))
 _DELETE_SESSION = delete(sessions).where(sessions.c.session == bindparam("of_session"))
@@ -73,55 +73,56 @@ class Request:
     anew: bool
 
 
-def take(database: Database, request: Request) -> Granted | Refused:
+def take(request: Request) -> Steps[Granted | Refused]:
     """Take a lease that is free, or whose session has expired, and keep the own session alive with it."""
     # Its own session may be among the expired ones; its old leases must not come to life again with it.
-    end_expired(database, request.now_ms)
+    yield from end_expired(request.now_ms)
     if request.anew:
-        end_session(database, request.session)
+        yield from end_session(request.session)
     key = lease_key(request.name)
-    held = database.row(_HELD, of_name=request.name)
+    held = yield from row(_HELD, of_name=request.name)
     if held is not None and held[:2] != (request.session, request.holder):
         return Refused(key, held[1])
-    database.write(_JOIN, session=request.session, expires_ms=request.expires_ms)
+    yield from write(_JOIN, session=request.session, expires_ms=request.expires_ms)
     if held is not None:
         return Granted(key, held[2])
     document = LeaseDocument(holder=request.holder, session=request.session)
     # The number of the record's version: it only grows over all records, and so over the holders of a lease.
-    fencing = put_record(database, Put(key, msgspec.json.encode(document), Expect.ANY)).version
-    database.write(_TAKE, name=request.name, session=request.session, holder=request.holder, fencing=fencing)
+    written = yield from put_record(Put(key, msgspec.json.encode(document), Expect.ANY))
+    fencing = written.version
+    yield from write(_TAKE, name=request.name, session=request.session, holder=request.holder, fencing=fencing)
     return Granted(key, fencing)
 
 
-def extend(database: Database, session: str, now_ms: int, expires_ms: int) -> bool:
+def extend(session: str, now_ms: int, expires_ms: int) -> Steps[bool]:
     """Keep a session alive, and end those that have expired; False: it has expired itself."""
-    alive = database.write(_EXTEND, of_session=session, now_ms=now_ms, expires_ms=expires_ms) > 0
+    extended = yield from write(_EXTEND, of_session=session, now_ms=now_ms, expires_ms=expires_ms)
     # Somebody may watch the lease of a process that died, and nobody else would wake them.
-    end_expired(database, now_ms)
-    return alive
+    yield from end_expired(now_ms)
+    return extended > 0
 
 
-def give_up(database: Database, session: str, name: str, fencing: int) -> None:
+def give_up(session: str, name: str, fencing: int) -> Steps[None]:
     """Release a lease, if the session still has it."""
-    if database.write(_GIVE_UP, of_name=name, of_session=session, of_fencing=fencing):
-        delete_record(database, Delete(lease_key(name), Expect.ANY))
+    if (yield from write(_GIVE_UP, of_name=name, of_session=session, of_fencing=fencing)):
+        yield from delete_record(Delete(lease_key(name), Expect.ANY))
 
 
-def end_session(database: Database, session: str) -> None:
+def end_session(session: str) -> Steps[None]:
     """Release every lease of a session and forget it."""
-    for (name,) in database.rows(_OF_SESSION, of_session=session):
-        held = database.row(_HELD, of_name=name)
+    for (name,) in (yield from rows(_OF_SESSION, of_session=session)):
+        held = yield from row(_HELD, of_name=name)
         if held is not None:
-            give_up(database, session, name, held[2])
-    database.write(_DELETE_SESSION, of_session=session)
+            yield from give_up(session, name, held[2])
+    yield from write(_DELETE_SESSION, of_session=session)
 
 
-def has_expired(database: Database, now_ms: int) -> bool:
+def has_expired(now_ms: int) -> Steps[bool]:
     """Return whether a session's time has passed that nobody has ended."""
-    return bool(database.rows(_EXPIRED, now_ms=now_ms))
+    return bool((yield from rows(_EXPIRED, now_ms=now_ms)))
 
 
-def end_expired(database: Database, now_ms: int) -> None:
+def end_expired(now_ms: int) -> Steps[None]:
     """End every session whose time has passed."""
-    for (session,) in database.rows(_EXPIRED, now_ms=now_ms):
-        end_session(database, session)
+    for (session,) in (yield from rows(_EXPIRED, now_ms=now_ms)):
+        yield from end_session(session)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Select, column, insert, select, table
 
 from txnframework.errors import InvalidInput, UnknownFormat
-from txnframework_sql._errors import DATABASE_ERRORS, sqlite_code
 from txnframework_sql.schema import REVISION, VERSION_TABLE, store
+from txnframework_sql.sqlite._errors import DATABASE_ERRORS, sqlite_code
+from txnframework_sql.steps.calls import row
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-    from txnframework_sql._sqlite import SqliteDatabase
+    from txnframework_sql.sqlite._database import SqliteDatabase
 
 _STORED_REVISION: Select[tuple[Any]] = select(column("version_num")).select_from(table(VERSION_TABLE))
 _ADD_IDENTITY = insert(store)
@@ -57,7 +58,7 @@ def migrations_config() -> Config:
 
     config = Config()
     # Interpolation would see a percent sign in a path as its own.
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("script_location", str(Path(__file__).parent.parent / "migrations").replace("%", "%%"))
     return config
 
 
@@ -78,7 +79,7 @@ def _upgrade(database: SqliteDatabase, found: str | None) -> None:
 
 def _stored_revision(database: SqliteDatabase) -> str | None:
     try:
-        found = database.row(_STORED_REVISION)
+        found = database.perform(row(_STORED_REVISION))
     except DATABASE_ERRORS as error:
         # "no such table" has only the general code; a locked or damaged file has one of its own.
         if sqlite_code(error) != sqlite3.SQLITE_ERROR:

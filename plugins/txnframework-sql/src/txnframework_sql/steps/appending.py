@@ -1,4 +1,4 @@
-"""Appending in the database: one step of a transaction on its thread."""
+"""Appending."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from txnframework.errors import LedgerClosed, LedgerSealed
 from txnframework.model import Append, Appended, Branch, Position, ProducerSequence, TxnID
-from txnframework_sql._changes import LedgerChange
-from txnframework_sql._database import Database, Row
-from txnframework_sql._ledger_rows import End, Managed, end_of, open_next
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.schema import entries, highest_txn_numbers, ledger_segments, place_of, producer_copies
+from txnframework_sql.steps.calls import Row, Steps, changed, first_rows, row, rows, write
+from txnframework_sql.steps.changes import LedgerChange
+from txnframework_sql.steps.ledgers import End, Managed, end_of, open_next
 
 _COPY = producer_copies.c
 _OF_PRODUCER = (_COPY.managed_id == bindparam("of_managed_id"), _COPY.producer == bindparam("of_producer"))
@@ -75,25 +75,26 @@ class _Totals:
 
 
 def append(
-    database: Database,
     managed: Managed,
     appends: tuple[Append, ...],
     ledger_id: int | None,
     now_ms: int,
     options: LedgerOptions,
-) -> tuple[Appended, ...]:
+) -> Steps[tuple[Appended, ...]]:
     """Append every entry that does not stand there already, or refuse all of them before the first change."""
-    end = end_of(database, managed)
+    end = yield from end_of(managed)
     if end.is_sealed:
         raise LedgerSealed(managed.name)
     if ledger_id is not None and ledger_id != end.ledger_id:
         raise LedgerClosed(managed.name, ledger_id)
     # The clock of an open ledger never goes back, so that it can be searched by time.
     totals = _Totals(end.entries, end.bytes, end.messages, max(now_ms, end.appended_ms))
-    appended = tuple(_append_one(database, managed, end, totals, entry, options) for entry in appends)
+    appended: list[Appended] = []
+    for entry in appends:
+        appended.append((yield from _append_one(managed, end, totals, entry, options)))
     if totals.entries == end.entries:
-        return appended
-    database.write(
+        return tuple(appended)
+    yield from write(
         _GROW,
         of_ledger_id=end.ledger_id,
         entries=totals.entries,
@@ -101,44 +102,43 @@ def append(
         messages=totals.messages,
         appended_ms=totals.appended_ms,
     )
-    _note_transactions(database, (entry.branch for entry in appends if entry.branch is not None))
-    database.changes.append(LedgerChange(managed.id))
+    yield from _note_transactions(entry.branch for entry in appends if entry.branch is not None)
+    yield from changed(LedgerChange(managed.id))
     if totals.entries >= options.ledger_entries_max or totals.bytes >= options.ledger_bytes_max:
         # In the same commit, so that whoever learns of the full ledger's last entry finds the next one open.
-        open_next(database, managed, Position(end.ledger_id, totals.entries - 1), totals.appended_ms)
-    return appended
+        yield from open_next(managed, Position(end.ledger_id, totals.entries - 1), totals.appended_ms)
+    return tuple(appended)
 
 
-def find_sequence(database: Database, managed: Managed, producer: str, sequence: int) -> Appended | None:
+def find_sequence(managed: Managed, producer: str, sequence: int) -> Steps[Appended | None]:
     """Return the copy of a sequence that counts, or None."""
-    end_of(database, managed)
-    for copy in _overlapping(database, managed, ProducerSequence(producer, sequence, sequence)):
+    yield from end_of(managed)
+    for copy in (yield from _overlapping(managed, ProducerSequence(producer, sequence, sequence))):
         return copy.appended(producer)
     return None
 
 
-def _append_one(
-    database: Database, managed: Managed, end: End, totals: _Totals, entry: Append, options: LedgerOptions
-) -> Appended:
+def _append_one(managed: Managed, end: End, totals: _Totals, entry: Append, options: LedgerOptions) -> Steps[Appended]:
     """Append one entry, or report the copy that stands there."""
     position = Position(end.ledger_id, totals.entries)
     sequence = entry.sequence
     if sequence is not None:
-        newest = _copy(database.row(_NEWEST, of_managed_id=managed.id, of_producer=sequence.producer))
+        found = yield from row(_NEWEST, of_managed_id=managed.id, of_producer=sequence.producer)
+        newest = None if found is None else _copy(found)
         through = 0 if newest is None else newest.sequences_through
         if newest is not None and newest.last >= sequence.first:
             replaces = entry.replaces.entry if entry.replaces is not None else None
-            copies = _overlapping(database, managed, sequence)
+            copies = yield from _overlapping(managed, sequence)
             for copy in copies:
                 if copy.position != replaces:
                     return copy.appended(sequence.producer)
             for copy in copies:
-                _drop(database, managed, sequence.producer, copy.last)
-        _add_copy(database, managed, entry, position, through, totals.appended_ms, options)
+                yield from _drop(managed, sequence.producer, copy.last)
+        yield from _add_copy(managed, entry, position, through, totals.appended_ms, options)
     totals.entries += 1
     totals.bytes += len(entry.data)
     totals.messages += entry.messages
-    database.write(
+    yield from write(
         _ADD_ENTRY,
         place=place_of(position.ledger_id, position.entry_id),
         messages_through=totals.messages,
@@ -149,19 +149,18 @@ def _append_one(
 
 
 def _add_copy(
-    database: Database,
     managed: Managed,
     entry: Append,
     position: Position,
     through: int,
     appended_ms: int,
     options: LedgerOptions,
-) -> None:
+) -> Steps[None]:
     """Remember where the entry's sequences stand, and forget some that are old enough."""
     sequence, branch = entry.sequence, entry.branch
     assert sequence is not None
     now_through = through + sequence.last - sequence.first + 1
-    database.write(
+    yield from write(
         _ADD_COPY,
         managed_id=managed.id,
         producer=sequence.producer,
@@ -177,37 +176,32 @@ def _add_copy(
     if now_through // _FORGET_EVERY == through // _FORGET_EVERY:
         return
     # Twice as many as can have come since, so that what had to stay before is caught up with.
-    oldest = database.rows(_OLDEST, of_managed_id=managed.id, of_producer=sequence.producer, items=2 * _FORGET_EVERY)
+    oldest = yield from rows(_OLDEST, of_managed_id=managed.id, of_producer=sequence.producer, items=2 * _FORGET_EVERY)
     for last, copy_through in oldest:
         if copy_through <= now_through - options.deduplication_window and last != sequence.last:
-            _drop(database, managed, sequence.producer, last)
+            yield from _drop(managed, sequence.producer, last)
 
 
-def _drop(database: Database, managed: Managed, producer: str, last: int) -> None:
-    database.write(_DROP_COPY, of_managed_id=managed.id, of_producer=producer, of_last=last)
+def _drop(managed: Managed, producer: str, last: int) -> Steps[None]:
+    yield from write(_DROP_COPY, of_managed_id=managed.id, of_producer=producer, of_last=last)
 
 
-def _overlapping(database: Database, managed: Managed, sequence: ProducerSequence) -> list[_Copy]:
+def _overlapping(managed: Managed, sequence: ProducerSequence) -> Steps[list[_Copy]]:
     """Return the copies that hold any of these sequences, in order."""
     # Copies of one producer do not overlap, so they are ordered by their first sequence as they are by their last,
     # and those that are looked for stand side by side.
-    found: list[_Copy] = []
-    rows = database.stream(
-        _FROM_SEQUENCE, of_managed_id=managed.id, of_producer=sequence.producer, from_sequence=sequence.first
+    found = yield from first_rows(
+        _FROM_SEQUENCE,
+        lambda copy: copy[0] <= sequence.last,
+        of_managed_id=managed.id,
+        of_producer=sequence.producer,
+        from_sequence=sequence.first,
     )
-    for row in rows:
-        copy = _copy(row)
-        if copy is None or copy.first > sequence.last:
-            break
-        found.append(copy)
-    rows.close()
-    return found
+    return [_copy(copy) for copy in found]
 
 
-def _copy(row: Row | None) -> _Copy | None:
-    if row is None:
-        return None
-    first, last, ledger_id, entry_id, txn, branch, through = row
+def _copy(found: Row) -> _Copy:
+    first, last, ledger_id, entry_id, txn, branch, through = found
     return _Copy(
         first,
         last,
@@ -217,11 +211,11 @@ def _copy(row: Row | None) -> _Copy | None:
     )
 
 
-def _note_transactions(database: Database, branches: Iterable[Branch]) -> None:
+def _note_transactions(branches: Iterable[Branch]) -> Steps[None]:
     """Remember the highest transaction number of each coordinator."""
     highest: dict[int, int] = {}
     for branch in branches:
         txn_id = branch.txn_id
         highest[txn_id.coordinator] = max(txn_id.number, highest.get(txn_id.coordinator, 0))
     for coordinator, number in highest.items():
-        database.write(_NOTE, coordinator=coordinator, number=f"{number:028x}")
+        yield from write(_NOTE, coordinator=coordinator, number=f"{number:028x}")

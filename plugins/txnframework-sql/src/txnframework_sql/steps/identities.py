@@ -1,12 +1,12 @@
-"""The identities of a database, as rows."""
+"""The identities of a database."""
 
 from __future__ import annotations
 
 from sqlalchemy import bindparam, insert, select, update
 
 from txnframework.errors import CorruptRecord, StoreMismatch
-from txnframework_sql._database import Database
 from txnframework_sql.schema import store
+from txnframework_sql.steps.calls import Steps, row, write
 
 _GET = select(store.c.value).where(store.c.name == bindparam("of_name"))
 _SET = insert(store).values(name=bindparam("name"), value=bindparam("value"))
@@ -16,31 +16,31 @@ _IDENTITY = "identity"
 _LEDGER_IDENTITY = "ledger-identity"
 
 
-def identity(database: Database) -> str:
+def identity() -> Steps[str]:
     """Return the name that was given to the metadata store when the database was made."""
-    found = database.row(_GET, of_name=_IDENTITY)
+    found = yield from row(_GET, of_name=_IDENTITY)
     if found is None:
         raise CorruptRecord("/store", _IDENTITY, "the database has no identity")
     return str(found[0])
 
 
-def take_identity(database: Database, identity: str) -> None:
+def take_identity(identity: str) -> Steps[None]:
     """Give the metadata store another name."""
-    database.write(_CHANGE, of_name=_IDENTITY, value=identity)
+    yield from write(_CHANGE, of_name=_IDENTITY, value=identity)
 
 
-def take_ledger_identity(database: Database, identity: str) -> None:
+def take_ledger_identity(identity: str) -> Steps[None]:
     """Let the ledgers belong to a metadata store of another name."""
-    database.write(_CHANGE, of_name=_LEDGER_IDENTITY, value=identity)
+    yield from write(_CHANGE, of_name=_LEDGER_IDENTITY, value=identity)
 
 
-def known_ledger_identity(database: Database) -> str | None:
+def known_ledger_identity() -> Steps[str | None]:
     """Return the identity that the ledgers have taken on, or None if nobody has opened them yet."""
-    found = database.row(_GET, of_name=_LEDGER_IDENTITY)
+    found = yield from row(_GET, of_name=_LEDGER_IDENTITY)
     return None if found is None else str(found[0])
 
 
-def ledger_identity(database: Database, expected: str | None) -> str:
+def ledger_identity(expected: str | None, shown_url: str) -> Steps[str]:
     """
     Return the identity of the metadata store that the ledgers belong to.
 
@@ -49,11 +49,11 @@ def ledger_identity(database: Database, expected: str | None) -> str:
 
     :raises StoreMismatch: they belong to another one; nothing was changed.
     """
-    found = known_ledger_identity(database)
+    found = yield from known_ledger_identity()
     if found is None:
-        chosen = expected or identity(database)
-        database.write(_SET, name=_LEDGER_IDENTITY, value=chosen)
+        chosen = expected or (yield from identity())
+        yield from write(_SET, name=_LEDGER_IDENTITY, value=chosen)
         return chosen
     if expected is not None and found != expected:
-        raise StoreMismatch(f"the ledgers in {database.shown_url} belong to {found}, the metadata store is {expected}")
+        raise StoreMismatch(f"the ledgers in {shown_url} belong to {found}, the metadata store is {expected}")
     return found

@@ -16,13 +16,10 @@ from contextlib import suppress
 from typing import Any
 
 from txnframework.errors import OutcomeUnknown, Unavailable
-from txnframework_sql._changes import Change
-from txnframework_sql._database import Database
-from txnframework_sql._errors import DATABASE_ERRORS, commit_lost, translated
-from txnframework_sql._jobs import Job, Outcome, attempt, copy_of, deliver, failed
-
-Observer = Callable[[tuple[Change, ...]], None]
-"""Called on the thread after a commit with what it changed; must be quick and not raise."""
+from txnframework_sql._executor import Observer
+from txnframework_sql.sqlite._database import SqliteDatabase
+from txnframework_sql.sqlite._errors import DATABASE_ERRORS, commit_lost, translated
+from txnframework_sql.sqlite._jobs import Job, Outcome, attempt, copy_of, deliver, failed
 
 
 class DatabaseThread:
@@ -32,7 +29,7 @@ class DatabaseThread:
     ``started`` is done when the database is open, or has the error with which that failed.
     """
 
-    def __init__(self, connect: Callable[[], Database], group_max: int) -> None:
+    def __init__(self, connect: Callable[[], SqliteDatabase], group_max: int) -> None:
         self.started: ThreadFuture[None] = ThreadFuture()
         self.stopped: ThreadFuture[None] = ThreadFuture()
         for told in (self.started, self.stopped):
@@ -113,7 +110,7 @@ class DatabaseThread:
                 self.stopped.set_result(None)
 
     def _answer(
-        self, execute: Callable[[Database, list[Job[Any]]], None], database: Database, jobs: list[Job[Any]]
+        self, execute: Callable[[SqliteDatabase, list[Job[Any]]], None], database: SqliteDatabase, jobs: list[Job[Any]]
     ) -> None:
         """Execute a group; whatever happens, everybody in it gets an answer, and only the end of the thread ends it."""
         try:
@@ -151,7 +148,7 @@ class DatabaseThread:
                 break
         return jobs
 
-    def _read(self, database: Database, jobs: list[Job[Any]]) -> None:
+    def _read(self, database: SqliteDatabase, jobs: list[Job[Any]]) -> None:
         """Execute jobs that change nothing in one view, taken after all of them were asked for."""
         if not jobs:
             return
@@ -169,7 +166,7 @@ class DatabaseThread:
             outcomes += failed(jobs[len(outcomes) :], translated(error, database.shown_url), error)
         deliver(outcomes)
 
-    def _write(self, database: Database, jobs: list[Job[Any]]) -> None:
+    def _write(self, database: SqliteDatabase, jobs: list[Job[Any]]) -> None:
         """Execute writes with one commit; if one of them fails half way, each with a commit of its own."""
         if not jobs:
             return
@@ -182,7 +179,7 @@ class DatabaseThread:
                 observer(changes)
         deliver(outcomes)
 
-    def _commit_together(self, database: Database, jobs: list[Job[Any]]) -> list[Outcome] | None:
+    def _commit_together(self, database: SqliteDatabase, jobs: list[Job[Any]]) -> list[Outcome] | None:
         """Return what became of each job; None, and nothing changed, if one of several failed after it had written."""
         try:
             self._settle(database)
@@ -199,7 +196,7 @@ class DatabaseThread:
             outcomes.append(outcome)
         return self._commit(database, outcomes)
 
-    def _commit(self, database: Database, outcomes: list[Outcome]) -> list[Outcome]:
+    def _commit(self, database: SqliteDatabase, outcomes: list[Outcome]) -> list[Outcome]:
         """Commit; if that fails, every job that had succeeded fails with it."""
         try:
             database.commit()
@@ -219,7 +216,7 @@ class DatabaseThread:
                     self._settle(database)
         return outcomes
 
-    def _settle(self, database: Database) -> None:
+    def _settle(self, database: SqliteDatabase) -> None:
         """
         Decide for ever whether a lost commit happened, before anybody looks.
 
@@ -236,7 +233,7 @@ class DatabaseThread:
             self._is_unsettled = False
 
     @staticmethod
-    def _undo(database: Database) -> bool:
+    def _undo(database: SqliteDatabase) -> bool:
         """Roll back; return whether that is sure."""
         try:
             database.rollback()

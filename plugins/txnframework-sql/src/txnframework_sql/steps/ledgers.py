@@ -1,4 +1,4 @@
-"""Managed ledgers and their ends in the database: every function is one step of a transaction on its thread."""
+"""Managed ledgers and their ends."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from sqlalchemy import bindparam, insert, select, update
 
 from txnframework.errors import LedgerNotFound
 from txnframework.model import LedgerSummary, Position, Tail
-from txnframework_sql._changes import LedgerChange
-from txnframework_sql._database import Database
-from txnframework_sql._records import next_number
 from txnframework_sql.schema import highest_txn_numbers, ledger_segments, managed_ledgers
+from txnframework_sql.steps.calls import Steps, changed, row, rows, write
+from txnframework_sql.steps.changes import LedgerChange
+from txnframework_sql.steps.records import next_number
 
 _MANAGED = managed_ledgers.c
 _SEGMENT = ledger_segments.c
@@ -111,28 +111,28 @@ class End:
         return Tail(self.last, self.ledger_id, self.is_sealed)
 
 
-def create(database: Database, name: str, now_ms: int) -> Managed:
+def create(name: str, now_ms: int) -> Steps[Managed]:
     """Return the managed ledger of this name, made if it is not there."""
-    if database.row(_FIND, of_name=name) is None:
+    if (yield from row(_FIND, of_name=name)) is None:
         # Ids of ledgers are unique over all names, so that none returns when a name is made again.
-        ledger_id = next_number(database, "ledger")
-        database.write(_ADD, name=name, ledger_id=ledger_id)
-        managed = find(database, name)
-        database.write(_ADD_SEGMENT, ledger_id=ledger_id, managed_id=managed.id, appended_ms=now_ms)
-    return find(database, name)
+        ledger_id = yield from next_number("ledger")
+        yield from write(_ADD, name=name, ledger_id=ledger_id)
+        managed = yield from find(name)
+        yield from write(_ADD_SEGMENT, ledger_id=ledger_id, managed_id=managed.id, appended_ms=now_ms)
+    return (yield from find(name))
 
 
-def find(database: Database, name: str) -> Managed:
+def find(name: str) -> Steps[Managed]:
     """Return the managed ledger of this name, or raise LedgerNotFound."""
-    found = database.row(_FIND, of_name=name)
+    found = yield from row(_FIND, of_name=name)
     if found is None:
         raise LedgerNotFound(name)
     return Managed(found[0], name)
 
 
-def end_of(database: Database, managed: Managed) -> End:
+def end_of(managed: Managed) -> Steps[End]:
     """Return the end of a managed ledger; LedgerNotFound: it was deleted since it was opened."""
-    found = database.row(_END, of_managed_id=managed.id)
+    found = yield from row(_END, of_managed_id=managed.id)
     if found is None:
         raise LedgerNotFound(managed.name)
     sealed, ledger_id, last_ledger_id, last_entry_id, entries, size, messages, appended_ms = found
@@ -140,71 +140,76 @@ def end_of(database: Database, managed: Managed) -> End:
     return End(bool(sealed), ledger_id, before, entries, size, messages, appended_ms)
 
 
-def end_state(database: Database, managed_id: int) -> tuple[int, ...] | None:
+def tail_of(managed: Managed) -> Steps[Tail]:
+    """Return last confirmed position, open ledger and sealed flag of a managed ledger."""
+    return (yield from end_of(managed)).tail
+
+
+def end_state(managed_id: int) -> Steps[tuple[int, ...] | None]:
     """Return what differs after every change of a managed ledger's tail; None: it was deleted."""
-    found = database.row(_END, of_managed_id=managed_id)
+    found = yield from row(_END, of_managed_id=managed_id)
     return None if found is None else tuple(found[:5])
 
 
-def summaries(database: Database, managed: Managed, after: int, items_max: int) -> tuple[LedgerSummary, ...]:
+def summaries(managed: Managed, after: int, items_max: int) -> Steps[tuple[LedgerSummary, ...]]:
     """Return the first ledgers that are left behind one."""
-    end_of(database, managed)
-    rows = database.rows(_SUMMARIES, of_managed_id=managed.id, after=after, items=items_max)
-    return tuple(LedgerSummary(*row) for row in rows)
+    yield from end_of(managed)
+    found = yield from rows(_SUMMARIES, of_managed_id=managed.id, after=after, items=items_max)
+    return tuple(LedgerSummary(*summary) for summary in found)
 
 
-def roll(database: Database, managed: Managed) -> Tail:
+def roll(managed: Managed) -> Steps[Tail]:
     """Close the open ledger and open the next, unless it is sealed or empty."""
-    end = end_of(database, managed)
+    end = yield from end_of(managed)
     if not end.is_sealed and end.entries:
-        open_next(database, managed, end.last, end.appended_ms)
-    return end_of(database, managed).tail
+        yield from open_next(managed, end.last, end.appended_ms)
+    return (yield from tail_of(managed))
 
 
-def open_next(database: Database, managed: Managed, last: Position, appended_ms: int) -> None:
+def open_next(managed: Managed, last: Position, appended_ms: int) -> Steps[None]:
     """Open a new ledger behind the entry ``last``, which was appended at ``appended_ms``."""
-    ledger_id = next_number(database, "ledger")
-    database.write(_ADD_SEGMENT, ledger_id=ledger_id, managed_id=managed.id, appended_ms=appended_ms)
-    database.write(
+    ledger_id = yield from next_number("ledger")
+    yield from write(_ADD_SEGMENT, ledger_id=ledger_id, managed_id=managed.id, appended_ms=appended_ms)
+    yield from write(
         _ROLL,
         of_managed_id=managed.id,
         ledger_id=ledger_id,
         last_ledger_id=last.ledger_id,
         last_entry_id=last.entry_id,
     )
-    database.changes.append(LedgerChange(managed.id))
+    yield from changed(LedgerChange(managed.id))
 
 
-def seal(database: Database, managed: Managed) -> Tail:
+def seal(managed: Managed) -> Steps[Tail]:
     """Refuse appends for ever."""
-    end = end_of(database, managed)
+    end = yield from end_of(managed)
     if not end.is_sealed:
-        database.write(_SEAL, of_managed_id=managed.id)
-        database.changes.append(LedgerChange(managed.id))
+        yield from write(_SEAL, of_managed_id=managed.id)
+        yield from changed(LedgerChange(managed.id))
     return Tail(end.last, end.ledger_id, True)
 
 
-def forget_name(database: Database, name: str, upto_ledger_id: int | None) -> None:
+def forget_name(name: str, upto_ledger_id: int | None) -> Steps[None]:
     """
     Make a managed ledger one that is not there any more; its data is removed later, in steps.
 
     ``upto_ledger_id``: unless its open ledger has a higher id.
     """
-    found = database.row(_FIND, of_name=name)
+    found = yield from row(_FIND, of_name=name)
     if found is None:
         return
-    if upto_ledger_id is None or end_of(database, Managed(found[0], name)).ledger_id <= upto_ledger_id:
-        database.write(_FORGET_NAME, of_managed_id=found[0])
-        database.changes.append(LedgerChange(found[0]))
+    if upto_ledger_id is None or (yield from end_of(Managed(found[0], name))).ledger_id <= upto_ledger_id:
+        yield from write(_FORGET_NAME, of_managed_id=found[0])
+        yield from changed(LedgerChange(found[0]))
 
 
-def list_names(database: Database, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
+def list_names(prefix: str, after: str, items_max: int) -> Steps[tuple[str, ...]]:
     """Return names that begin with ``prefix``, in order, after ``after``."""
     stop = prefix + _HIGHEST_CHARACTER
-    found = database.rows(_NAMES, prefix=prefix, stop=stop, after=after, items=items_max)
+    found = yield from rows(_NAMES, prefix=prefix, stop=stop, after=after, items=items_max)
     return tuple(name for (name,) in found)
 
 
-def highest_numbers(database: Database) -> dict[int, int]:
+def highest_numbers() -> Steps[dict[int, int]]:
     """Return the highest transaction number appended, by coordinator."""
-    return {coordinator: int(number, 16) for coordinator, number in database.rows(_HIGHEST)}
+    return {coordinator: int(number, 16) for coordinator, number in (yield from rows(_HIGHEST))}

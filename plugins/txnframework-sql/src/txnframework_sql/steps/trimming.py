@@ -1,4 +1,4 @@
-"""Removing entries in small steps, so that no writer waits long; each function is one step on the thread."""
+"""Removing entries in small steps, so that no writer waits long."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, delete, func, select, tuple_, update
 
 from txnframework.model import Branch, Position, TxnID
-from txnframework_sql._changes import LedgerChange
-from txnframework_sql._database import Database
-from txnframework_sql._ledger_rows import Managed, end_of
 from txnframework_sql.schema import entries, ledger_segments, managed_ledgers, place_of, producer_copies
+from txnframework_sql.steps.calls import Steps, changed, row, rows, write
+from txnframework_sql.steps.changes import LedgerChange
+from txnframework_sql.steps.ledgers import Managed, end_of
 
 STEP = 1_000
 """How many rows one step removes at most."""
@@ -101,18 +101,18 @@ class UnsettledCopy:
     branch: Branch
 
 
-def first_ledger(database: Database, managed: Managed) -> int:
+def first_ledger(managed: Managed) -> Steps[int]:
     """Return the first ledger that is left."""
-    end = end_of(database, managed)
-    found = database.row(_OLDEST, of_managed_id=managed.id, is_trimming=0)
+    end = yield from end_of(managed)
+    found = yield from row(_OLDEST, of_managed_id=managed.id, is_trimming=0)
     return end.ledger_id if found is None else int(found[0])
 
 
 def unsettled_copies(
-    database: Database, managed: Managed, page: CopyPage, below: int
-) -> tuple[list[UnsettledCopy], CopyPage | None]:
+    managed: Managed, page: CopyPage, below: int
+) -> Steps[tuple[list[UnsettledCopy], CopyPage | None]]:
     """Return a page's copies that have a branch and stand in ledgers below ``below``; and the next page, if any."""
-    found = database.rows(
+    found = yield from rows(
         _COPIES_AFTER, of_managed_id=managed.id, after_producer=page.producer, after_last=page.last, items=STEP
     )
     copies = [
@@ -123,12 +123,10 @@ def unsettled_copies(
     return copies, CopyPage(found[-1][0], found[-1][1]) if len(found) == STEP else None
 
 
-def settle_copies(
-    database: Database, managed: Managed, copies: Iterable[UnsettledCopy], aborted: frozenset[Branch]
-) -> None:
+def settle_copies(managed: Managed, copies: Iterable[UnsettledCopy], aborted: frozenset[Branch]) -> Steps[None]:
     """Forget copies of aborted branches; note of the others that they count."""
     for copy in copies:
-        database.write(
+        yield from write(
             _FORGET_COPY if copy.branch in aborted else _COUNT_COPY,
             of_managed_id=managed.id,
             of_producer=copy.producer,
@@ -138,67 +136,65 @@ def settle_copies(
         )
 
 
-def hide_oldest(database: Database, managed: Managed, below: int) -> int:
+def hide_oldest(managed: Managed, below: int) -> Steps[int]:
     """Make the oldest ledger, if it is closed and below ``below``, one that is gone; return how many entries it had."""
-    end = end_of(database, managed)
-    found = database.row(_OLDEST, of_managed_id=managed.id, is_trimming=0)
+    end = yield from end_of(managed)
+    found = yield from row(_OLDEST, of_managed_id=managed.id, is_trimming=0)
     if found is None or found[0] >= below or found[0] == end.ledger_id:
         return 0
     ledger_id, size = found
     # From this commit on nobody sees its entries. A crash before they are removed leaves them to the next trim.
-    database.write(_HIDE, of_ledger_id=ledger_id)
-    database.write(_NOTE_TRIMMED, of_managed_id=managed.id, ledger_id=ledger_id, entry_id=size - 1)
-    database.changes.append(LedgerChange(managed.id))
+    yield from write(_HIDE, of_ledger_id=ledger_id)
+    yield from write(_NOTE_TRIMMED, of_managed_id=managed.id, ledger_id=ledger_id, entry_id=size - 1)
+    yield from changed(LedgerChange(managed.id))
     return int(size)
 
 
-def remove_hidden(database: Database, managed_id: int) -> bool:
+def remove_hidden(managed_id: int) -> Steps[bool]:
     """Remove some entries of a ledger that is gone; return whether there is more to do."""
-    found = database.row(_OLDEST, of_managed_id=managed_id, is_trimming=1)
+    found = yield from row(_OLDEST, of_managed_id=managed_id, is_trimming=1)
     if found is None:
         return False
     stop = place_of(found[0] + 1, 0)
-    first = database.row(_FIRST_PLACE, first=place_of(found[0], 0), stop=stop)
+    first = yield from row(_FIRST_PLACE, first=place_of(found[0], 0), stop=stop)
     if first is None or first[0] is None:
-        database.write(_FORGET_SEGMENT, of_ledger_id=found[0])
+        yield from write(_FORGET_SEGMENT, of_ledger_id=found[0])
     else:
-        database.write(_REMOVE, first=first[0], stop=min(first[0] + STEP, stop))
+        yield from write(_REMOVE, first=first[0], stop=min(first[0] + STEP, stop))
     return True
 
 
-def forget_idle_producers(
-    database: Database, managed: Managed, after: str, silent_since_ms: int, producers_max: int
-) -> str:
+def forget_idle_producers(managed: Managed, after: str, silent_since_ms: int, producers_max: int) -> Steps[str]:
     """
     Forget producers that have been silent for long, among the first ones after ``after``.
 
     Return the name after which to go on, empty at the end: names of producers that write once (such as one attempt of
     a task) would otherwise stay for ever.
     """
-    found = database.rows(_FIRST_PRODUCERS, of_managed_id=managed.id, after=after, items=producers_max)
+    found = yield from rows(_FIRST_PRODUCERS, of_managed_id=managed.id, after=after, items=producers_max)
     for producer, appended_ms in found:
         if appended_ms < silent_since_ms:
-            _remove_copies(database, managed.id, producer)
+            yield from _remove_copies(managed.id, producer)
     return str(found[-1][0]) if len(found) == producers_max else ""
 
 
-def remove_deleted(database: Database) -> bool:
+def remove_deleted() -> Steps[bool]:
     """Remove some data of a managed ledger that was deleted; return whether there is more to do."""
-    found = database.row(_DELETED)
+    found = yield from row(_DELETED)
     if found is None:
         return False
     managed_id = found[0]
-    database.write(_HIDE_ALL, of_managed_id=managed_id)
-    if remove_hidden(database, managed_id):
+    yield from write(_HIDE_ALL, of_managed_id=managed_id)
+    if (yield from remove_hidden(managed_id)):
         return True
-    producer = database.row(_FIRST_PRODUCERS, of_managed_id=managed_id, after="", items=1)
+    producer = yield from row(_FIRST_PRODUCERS, of_managed_id=managed_id, after="", items=1)
     if producer is not None:
-        _remove_copies(database, managed_id, producer[0])
+        yield from _remove_copies(managed_id, producer[0])
     else:
-        database.write(_FORGET_MANAGED, of_managed_id=managed_id)
+        yield from write(_FORGET_MANAGED, of_managed_id=managed_id)
     return True
 
 
-def _remove_copies(database: Database, managed_id: int, producer: str) -> None:
-    oldest = database.rows(_LAST_COPIES, of_managed_id=managed_id, of_producer=producer, items=STEP)
-    database.write(_REMOVE_COPIES, of_managed_id=managed_id, of_producer=producer, upto=oldest[-1][0])
+def _remove_copies(managed_id: int, producer: str) -> Steps[None]:
+    oldest = yield from rows(_LAST_COPIES, of_managed_id=managed_id, of_producer=producer, items=STEP)
+    yield from write(_REMOVE_COPIES, of_managed_id=managed_id, of_producer=producer, upto=oldest[-1][0])

@@ -1,4 +1,4 @@
-"""Records and their index entries in the database: every function is one step of a transaction on its thread."""
+"""Records and their index entries."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from txnframework.model import (
     Record,
     RecordPage,
 )
-from txnframework_sql._changes import RecordChange, partition_of
-from txnframework_sql._database import Database, Row
 from txnframework_sql.schema import counters, index_entries, records
+from txnframework_sql.steps.calls import Row, Steps, changed, row, rows, write
+from txnframework_sql.steps.changes import RecordChange, partition_of
 
 _AT = (records.c.path == bindparam("at_path"), records.c.partition == bindparam("at_partition"))
 _GET = select(records.c.value, records.c.version).where(*_AT)
@@ -89,83 +89,83 @@ _SCAN_INDEX_AFTER = _SCAN_INDEX.where(
 # -- reading ------------------------------------------------------------------------------------------
 
 
-def get_record(database: Database, key: Key) -> Record | None:
+def get_record(key: Key) -> Steps[Record | None]:
     """Return a record, or None."""
-    found = database.row(_GET, at_path=key.path, at_partition=partition_of(key))
+    found = yield from row(_GET, at_path=key.path, at_partition=partition_of(key))
     return None if found is None else Record(key, found[0], found[1])
 
 
-def scan_records(database: Database, keys: KeyRange, items_max: int) -> RecordPage:
+def scan_records(keys: KeyRange, items_max: int) -> Steps[RecordPage]:
     """Return a page of a key range."""
     range_ = {"start": keys.start, "stop": keys.stop, "items": items_max + 1}
     if keys.partition is None:
-        rows = database.rows(_SCAN, **range_)
+        found = yield from rows(_SCAN, **range_)
     else:
-        rows = database.rows(_SCAN_PARTITION, in_partition=keys.partition, **range_)
-    if len(rows) <= items_max:
-        return RecordPage(tuple(map(_record, rows)))
-    page = rows[:items_max]
+        found = yield from rows(_SCAN_PARTITION, in_partition=keys.partition, **range_)
+    if len(found) <= items_max:
+        return RecordPage(tuple(map(_record, found)))
+    page = found[:items_max]
     path, partition = page[-1][:2]
     if keys.partition is None:
         # One path in two partitions is one key of a range, so a page can end only between two paths.
-        page += database.rows(_SAME_PATH, at_path=path, after_partition=partition)
+        page += yield from rows(_SAME_PATH, at_path=path, after_partition=partition)
     # The first text behind a path is the path with the lowest character added.
     return RecordPage(tuple(map(_record, page)), KeyRange(f"{path}\0", keys.stop, keys.partition))
 
 
-def scan_index_entries(database: Database, entries: IndexRange, items_max: int) -> RecordPage:
+def scan_index_entries(entries: IndexRange, items_max: int) -> Steps[RecordPage]:
     """Return a page of an index range."""
     range_ = {"index": entries.index, "start": entries.start, "stop": entries.stop, "items": items_max + 1}
     if entries.after is None:
-        rows = database.rows(_SCAN_INDEX, **range_)
+        found = yield from rows(_SCAN_INDEX, **range_)
     else:
         after = {"after_path": entries.after.path, "after_partition": partition_of(entries.after)}
-        rows = database.rows(_SCAN_INDEX_AFTER, **range_, **after)
-    found = tuple(map(_record, rows[:items_max]))
-    if len(rows) <= items_max:
-        return RecordPage(found)
-    return RecordPage(found, IndexRange(entries.index, rows[items_max - 1][4], entries.stop, found[-1].key))
+        found = yield from rows(_SCAN_INDEX_AFTER, **range_, **after)
+    page = tuple(map(_record, found[:items_max]))
+    if len(found) <= items_max:
+        return RecordPage(page)
+    return RecordPage(page, IndexRange(entries.index, found[items_max - 1][4], entries.stop, page[-1].key))
 
 
 # -- writing ------------------------------------------------------------------------------------------
 
 
-def apply_batch(database: Database, batch: Batch) -> tuple[Record, ...]:
+def apply_batch(batch: Batch) -> Steps[tuple[Record, ...]]:
     """Apply every step of a batch; raise VersionMismatch before the first change."""
     heads: dict[Key, tuple[int | None, frozenset[IndexEntry]]] = {}
     for step in (*batch.checks, *batch.puts, *batch.deletes):
         if not isinstance(step, PutSequential):
-            heads[step.key] = version, _ = _head(database, step.key)
+            heads[step.key] = version, _ = yield from _head(step.key)
             _require(step.key, step.expected, version)
-    written = tuple(
-        put_next(database, put) if isinstance(put, PutSequential) else _write(database, put, *heads[put.key])
-        for put in batch.puts
-    )
+    written: list[Record] = []
+    for put in batch.puts:
+        steps = put_next(put) if isinstance(put, PutSequential) else _write(put, *heads[put.key])
+        written.append((yield from steps))
     for step in batch.deletes:
         version, indexes = heads[step.key]
         if version is not None:
-            _remove(database, step.key, indexes)
-    return written
+            yield from _remove(step.key, indexes)
+    return tuple(written)
 
 
-def put_record(database: Database, put: Put) -> Record:
+def put_record(put: Put) -> Steps[Record]:
     """Write a record with its index entries; raise VersionMismatch before any change."""
-    version, indexes = _head(database, put.key)
+    version, indexes = yield from _head(put.key)
     _require(put.key, put.expected, version)
-    return _write(database, put, version, indexes)
+    return (yield from _write(put, version, indexes))
 
 
-def delete_record(database: Database, step: Delete) -> None:
+def delete_record(step: Delete) -> Steps[None]:
     """Remove a record with its index entries; raise VersionMismatch before any change."""
-    version, indexes = _head(database, step.key)
+    version, indexes = yield from _head(step.key)
     _require(step.key, step.expected, version)
     if version is not None:
-        _remove(database, step.key, indexes)
+        yield from _remove(step.key, indexes)
 
 
-def next_number(database: Database, counter: str) -> int:
+def next_number(counter: str) -> Steps[int]:
     """Return a number that the counter never gave before."""
-    found = database.row(_NEXT_NUMBER, counter=counter)
+    found = yield from row(_NEXT_NUMBER, counter=counter)
     assert found is not None, "made with the schema"
     return int(found[0])
 
@@ -186,9 +186,9 @@ def check_batch(batch: Batch) -> None:
         raise ValueError("a batch has at most one step for any one key")
 
 
-def _head(database: Database, key: Key) -> tuple[int | None, frozenset[IndexEntry]]:
+def _head(key: Key) -> Steps[tuple[int | None, frozenset[IndexEntry]]]:
     """Return the version and the index entries of a record."""
-    found = database.row(_HEAD, at_path=key.path, at_partition=partition_of(key))
+    found = yield from row(_HEAD, at_path=key.path, at_partition=partition_of(key))
     return (None, frozenset()) if found is None else (found[0], _decode_indexes(key, found[1]))
 
 
@@ -199,46 +199,46 @@ def _require(key: Key, expected: Expected, actual: int | None) -> None:
         raise VersionMismatch(key, actual)
 
 
-def _write(database: Database, put: Put, version: int | None, before: frozenset[IndexEntry]) -> Record:
+def _write(put: Put, version: int | None, before: frozenset[IndexEntry]) -> Steps[Record]:
     # One counter for the versions of all records: no version returns when a record is made again.
-    number = next_number(database, "number")
-    return _store(database, put, number, version is None, before)
+    number = yield from next_number("number")
+    return (yield from _store(put, number, version is None, before))
 
 
-def put_next(database: Database, put: PutSequential) -> Record:
+def put_next(put: PutSequential) -> Steps[Record]:
     """Write under the next number. The counter is that of all prefixes, so none has to be kept for each of them."""
     partition = partition_of(put.prefix)
     while True:
-        number = next_number(database, "number")
+        number = yield from next_number("number")
         key = Key(f"{put.prefix.path}/{number:020d}", partition)
-        if _head(database, key)[0] is None:
-            return _store(database, Put(key, put.value, Expect.ABSENT, put.indexes), number, True, frozenset())
+        if (yield from _head(key))[0] is None:
+            return (yield from _store(Put(key, put.value, Expect.ABSENT, put.indexes), number, True, frozenset()))
 
 
-def _store(database: Database, put: Put, number: int, is_new: bool, before: frozenset[IndexEntry]) -> Record:
+def _store(put: Put, number: int, is_new: bool, before: frozenset[IndexEntry]) -> Steps[Record]:
     path, partition = put.key.path, partition_of(put.key)
     value, after = bytes(put.value), frozenset(put.indexes)
     columns = {"version": number, "indexes": _encode_indexes(after), "value": value}
     if is_new:
-        database.write(_INSERT, path=path, partition=partition, **columns)
+        yield from write(_INSERT, path=path, partition=partition, **columns)
     else:
-        database.write(_UPDATE, at_path=path, at_partition=partition, **columns)
-    _reindex(database, put.key, before, after)
+        yield from write(_UPDATE, at_path=path, at_partition=partition, **columns)
+    yield from _reindex(put.key, before, after)
     return Record(put.key, value, number)
 
 
-def _remove(database: Database, key: Key, before: frozenset[IndexEntry]) -> None:
-    database.write(_DELETE, at_path=key.path, at_partition=partition_of(key))
-    _reindex(database, key, before, frozenset())
+def _remove(key: Key, before: frozenset[IndexEntry]) -> Steps[None]:
+    yield from write(_DELETE, at_path=key.path, at_partition=partition_of(key))
+    yield from _reindex(key, before, frozenset())
 
 
-def _reindex(database: Database, key: Key, before: frozenset[IndexEntry], after: frozenset[IndexEntry]) -> None:
+def _reindex(key: Key, before: frozenset[IndexEntry], after: frozenset[IndexEntry]) -> Steps[None]:
     """Bring the index entries in step with the record, in the same transaction."""
     path, partition = key.path, partition_of(key)
-    for statement, changed in ((_DELETE_ENTRY, before - after), (_INSERT_ENTRY, after - before)):
-        for entry in changed:
-            database.write(statement, index_name=entry.index, key=entry.key, path=path, partition=partition)
-    database.changes.append(RecordChange(path, partition, before | after))
+    for statement, concerned in ((_DELETE_ENTRY, before - after), (_INSERT_ENTRY, after - before)):
+        for entry in concerned:
+            yield from write(statement, index_name=entry.index, key=entry.key, path=path, partition=partition)
+    yield from changed(RecordChange(path, partition, before | after))
 
 
 def _record(row: Row) -> Record:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from txnframework.errors import Closed
-from txnframework_sql._database import Database
-from txnframework_sql._errors import DATABASE_ERRORS, translated
-from txnframework_sql._jobs import Job, Work
+from txnframework_sql._executor import Observer
 from txnframework_sql._options import DatabaseOptions
-from txnframework_sql._sqlite import Location, SqliteDatabase
-from txnframework_sql._thread import DatabaseThread, Observer
-from txnframework_sql._upgrade import ensure_current
+from txnframework_sql.sqlite._database import Location, SqliteDatabase
+from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
+from txnframework_sql.sqlite._jobs import Job, Work
+from txnframework_sql.sqlite._thread import DatabaseThread
+from txnframework_sql.sqlite._upgrade import ensure_current
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class OpenThreads:
     def take(self, location: Location, options: DatabaseOptions, new_identity: str, kind: Kind) -> DatabaseThread:
         """Return the thread of a database, started if there is none; to be given back."""
 
-        def connect() -> Database:
+        def connect() -> SqliteDatabase:
             return _connect(location, options, new_identity, kind)
 
         if not options.share_connection:
@@ -85,9 +85,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_open_threads.forget)
 
 
-class Bridge:
+class SqliteBridge:
     """
-    Executes work on a database's thread and waits for it; used in the event loop in which it was opened.
+    The executor of a SQLite file: work is done on its thread, and waited for.
 
     :raises Closed: it was closed, or this process was forked from the one that opened it.
     """
@@ -102,7 +102,7 @@ class Bridge:
     @classmethod
     async def open(
         cls, location: Location, options: DatabaseOptions, new_identity: str, kind: Kind = SqliteDatabase
-    ) -> Bridge:
+    ) -> SqliteBridge:
         """Open the database; made, with ``new_identity``, if it is not there."""
         thread = _open_threads.take(location, options, new_identity, kind)
         try:
@@ -118,14 +118,14 @@ class Bridge:
         return self._thread.commits
 
     async def read(self, work: Work[T]) -> T:
-        """Return what ``work`` finds in one view that holds every write confirmed before this call."""
+        """Return what steps find in one view that holds every write confirmed before this call."""
         return await self._run(work, is_write=False)
 
     async def write(self, work: Work[T]) -> T:
         """
-        Return what ``work`` returns, once what it wrote is durable.
+        Return what steps return, once what they wrote is durable.
 
-        ``work`` raises before it writes, or everything it wrote is undone.
+        They raise before they write, or everything they wrote is undone.
         """
         return await self._run(work, is_write=True)
 
@@ -165,7 +165,7 @@ class Bridge:
             return await future
 
 
-def _connect(location: Location, options: DatabaseOptions, new_identity: str, kind: Kind) -> Database:
+def _connect(location: Location, options: DatabaseOptions, new_identity: str, kind: Kind) -> SqliteDatabase:
     """Open the file on the calling thread, with the schema of this release in it."""
     try:
         database = kind(location, options.lock_timeout_ms)

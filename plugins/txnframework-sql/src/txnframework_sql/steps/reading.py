@@ -1,17 +1,17 @@
-"""Reading, counting and searching entries in the database: one step of a transaction on its thread."""
+"""Reading, counting and searching entries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import bindparam, select
 
 from txnframework.errors import CorruptEntry, EntryTrimmed
 from txnframework.model import Counted, EntryRange, LedgerEntry, Limit, Position
-from txnframework_sql._database import Database, Row
-from txnframework_sql._ledger_rows import Managed, end_of
 from txnframework_sql.schema import entries, entry_id_of, ledger_segments, managed_ledgers, place_of
+from txnframework_sql.steps.calls import Row, Steps, first_rows, row, rows
+from txnframework_sql.steps.ledgers import Managed, end_of
 
 _SEGMENT = ledger_segments.c
 _ANY_NUMBER = 1 << 31
@@ -60,44 +60,58 @@ class _Stretch:
     messages: int | None
 
 
-def read(database: Database, managed: Managed, range_: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
+@dataclass(slots=True)
+class _Room:
+    """How many bytes may still be read; the first entry always fits."""
+
+    bytes: int
+    is_begun: bool = False
+    is_used_up: bool = False
+
+    def fits(self, entry: Row) -> bool:
+        """Whether an entry is still to be read; after the first that is not, none is."""
+        self.bytes -= len(entry[1])
+        self.is_used_up = self.is_begun and self.bytes < 0
+        self.is_begun = True
+        return not self.is_used_up
+
+
+def read(managed: Managed, range_: EntryRange, limit: Limit) -> Steps[tuple[LedgerEntry, ...]]:
     """Return the first entries of a range."""
-    end_of(database, managed)
-    _require_untrimmed(database, managed, range_)
+    yield from end_of(managed)
+    yield from _require_untrimmed(managed, range_)
     found: list[LedgerEntry] = []
-    room = limit.bytes
-    for stretch in _stretches(database, managed, range_, limit.items):
+    room = _Room(limit.bytes)
+    for stretch in (yield from _stretches(managed, range_, limit.items)):
         expected = stretch.first
-        for place, data in _entries_of(database, stretch, max(limit.items, 1) - len(found)):
+        for place, data in (yield from _entries_of(stretch, max(limit.items, 1) - len(found), room)):
             if entry_id_of(place) != expected:
                 raise CorruptEntry(Position(stretch.ledger_id, expected), "it is missing", managed.name)
-            room -= len(data)
-            if found and room < 0:
-                return tuple(found)
             found.append(LedgerEntry(Position(stretch.ledger_id, expected), data))
             expected += 1
-        if len(found) >= limit.items:
+        if room.is_used_up or len(found) >= limit.items:
             break
         if expected <= stretch.last:
             raise CorruptEntry(Position(stretch.ledger_id, expected), "it is missing", managed.name)
     return tuple(found)
 
 
-def count(database: Database, managed: Managed, range_: EntryRange, messages_max: int) -> Counted:
+def count(managed: Managed, range_: EntryRange, messages_max: int) -> Steps[Counted]:
     """Return how far the messages reach, by whole entries and by at least one."""
-    end_of(database, managed)
+    yield from end_of(managed)
     counted = Counted(range_.after, 0)
-    for stretch in _stretches(database, managed, range_):
-        before = _messages_through(database, stretch.ledger_id, stretch.first - 1)
+    for stretch in (yield from _stretches(managed, range_)):
+        before = yield from _messages_through(stretch.ledger_id, stretch.first - 1)
         through = stretch.messages
         if through is None:
-            through = _messages_through(database, stretch.ledger_id, stretch.last)
+            through = yield from _messages_through(stretch.ledger_id, stretch.last)
         room = messages_max - counted.messages
         last = stretch.last
         if through - before > room:
-            last, through = _reach(database, stretch, before + room)
+            last, through = yield from _reach(stretch, before + room)
             if last < stretch.first and counted.upto == range_.after:
-                last, through = stretch.first, _messages_through(database, stretch.ledger_id, stretch.first)
+                last = stretch.first
+                through = yield from _messages_through(stretch.ledger_id, last)
         if last >= stretch.first:
             counted = Counted(Position(stretch.ledger_id, last), counted.messages + through - before)
         if last < stretch.last:
@@ -105,28 +119,26 @@ def count(database: Database, managed: Managed, range_: EntryRange, messages_max
     return counted
 
 
-def find_time(database: Database, managed: Managed, published_ms: int) -> Position:
+def find_time(managed: Managed, published_ms: int) -> Steps[Position]:
     """Return the position before the first entry of this time or later."""
-    end = end_of(database, managed)
-    found = database.row(_FROM_TIME, of_managed_id=managed.id, from_ms=published_ms)
+    end = yield from end_of(managed)
+    found = yield from row(_FROM_TIME, of_managed_id=managed.id, from_ms=published_ms)
     if found is None:
         return end.last
     ledger_id, size = found
 
-    def is_before(entry_id: int) -> bool:
-        return _totals(database, ledger_id, entry_id)[1] < published_ms
+    def is_before(entry_id: int) -> Steps[bool]:
+        return (yield from _totals(ledger_id, entry_id))[1] < published_ms
 
-    return Position(ledger_id, _last_with(is_before, 0, size - 1))
+    return Position(ledger_id, (yield from _last_with(is_before, 0, size - 1)))
 
 
-def _stretches(
-    database: Database, managed: Managed, range_: EntryRange, ledgers_max: int = _ANY_NUMBER
-) -> list[_Stretch]:
+def _stretches(managed: Managed, range_: EntryRange, ledgers_max: int = _ANY_NUMBER) -> Steps[list[_Stretch]]:
     """Return what a range covers of each of its ledgers that are left."""
     after, upto = range_.after, range_.upto
     if after >= upto:
         return []
-    rows = database.rows(
+    found = yield from rows(
         _SEGMENTS,
         of_managed_id=managed.id,
         from_ledger_id=after.ledger_id,
@@ -135,7 +147,7 @@ def _stretches(
         items=ledgers_max + 1,
     )
     stretches = []
-    for ledger_id, size, messages in rows:
+    for ledger_id, size, messages in found:
         first = after.entry_id + 1 if ledger_id == after.ledger_id else 0
         last = min(upto.entry_id, size - 1) if ledger_id == upto.ledger_id else size - 1
         if first <= last:
@@ -143,54 +155,54 @@ def _stretches(
     return stretches
 
 
-def _entries_of(database: Database, stretch: _Stretch, items_max: int) -> Generator[Row, None, None]:
-    """Yield the first entries of a stretch, one by one, so that no more data is fetched than is wanted."""
+def _entries_of(stretch: _Stretch, items_max: int, room: _Room) -> Steps[list[Row]]:
+    """Return the first entries of a stretch for which there is room; no more data is fetched than that."""
     first, last = place_of(stretch.ledger_id, stretch.first), place_of(stretch.ledger_id, stretch.last)
-    return database.stream(_ENTRIES, first=first, last=last, items=items_max)
+    return (yield from first_rows(_ENTRIES, room.fits, first=first, last=last, items=items_max))
 
 
-def _require_untrimmed(database: Database, managed: Managed, range_: EntryRange) -> None:
+def _require_untrimmed(managed: Managed, range_: EntryRange) -> Steps[None]:
     """Raise EntryTrimmed if entries of the range were trimmed."""
-    found = database.row(_TRIMMED, of_managed_id=managed.id)
+    found = yield from row(_TRIMMED, of_managed_id=managed.id)
     if found is None or found[1] is None:
         return
     gone, first_ever = Position(found[1], found[2]), Position(found[0], 0)
     if range_.after < gone and range_.upto >= first_ever and range_.after < range_.upto:
         missing = max(first_ever, Position(range_.after.ledger_id, range_.after.entry_id + 1))
-        rest = EntryRange(gone, end_of(database, managed).last)
-        left = next(iter(_stretches(database, managed, rest, 1)), None)
+        rest = EntryRange(gone, (yield from end_of(managed)).last)
+        left = next(iter((yield from _stretches(managed, rest, 1))), None)
         raise EntryTrimmed(managed.name, missing, None if left is None else Position(left.ledger_id, left.first))
 
 
-def _reach(database: Database, stretch: _Stretch, through_max: int) -> tuple[int, int]:
+def _reach(stretch: _Stretch, through_max: int) -> Steps[tuple[int, int]]:
     """Return the last entry up to which the ledger has no more messages than this, and how many it has there."""
 
-    def fits(entry_id: int) -> bool:
-        return _messages_through(database, stretch.ledger_id, entry_id) <= through_max
+    def fits(entry_id: int) -> Steps[bool]:
+        return (yield from _messages_through(stretch.ledger_id, entry_id)) <= through_max
 
-    last = _last_with(fits, stretch.first, stretch.last)
-    return last, _messages_through(database, stretch.ledger_id, last)
+    last = yield from _last_with(fits, stretch.first, stretch.last)
+    return last, (yield from _messages_through(stretch.ledger_id, last))
 
 
-def _last_with(is_true: Callable[[int], bool], first: int, last: int) -> int:
+def _last_with(is_true: Callable[[int], Steps[bool]], first: int, last: int) -> Steps[int]:
     """Return the last of these numbers for which something is true that then stays false; ``first - 1`` if none is."""
     low, high = first - 1, last
     while low < high:
         middle = (low + high + 1) // 2
-        if is_true(middle):
+        if (yield from is_true(middle)):
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _messages_through(database: Database, ledger_id: int, entry_id: int) -> int:
-    return 0 if entry_id < 0 else _totals(database, ledger_id, entry_id)[0]
+def _messages_through(ledger_id: int, entry_id: int) -> Steps[int]:
+    return 0 if entry_id < 0 else (yield from _totals(ledger_id, entry_id))[0]
 
 
-def _totals(database: Database, ledger_id: int, entry_id: int) -> tuple[int, int]:
+def _totals(ledger_id: int, entry_id: int) -> Steps[tuple[int, int]]:
     """Return messages up to and including an entry, and when it was appended."""
-    found = database.row(_TOTALS_AT, at=place_of(ledger_id, entry_id))
+    found = yield from row(_TOTALS_AT, at=place_of(ledger_id, entry_id))
     if found is None:
         raise CorruptEntry(Position(ledger_id, entry_id), "it is missing")
     return found[0], found[1]

@@ -15,10 +15,10 @@ from sqlalchemy.exc import ArgumentError
 
 from txnframework.config import redact_url
 from txnframework.errors import InvalidInput, Unavailable
-from txnframework_sql._database import Database
-from txnframework_sql._errors import DATABASE_ERRORS, is_locked
-from txnframework_sql._opened import open_files
-from txnframework_sql._turn import Turn
+from txnframework_sql.sqlite._errors import DATABASE_ERRORS, is_locked
+from txnframework_sql.sqlite._opened import open_files
+from txnframework_sql.sqlite._statements import Statements
+from txnframework_sql.sqlite._turn import Turn
 
 _PRAGMAS = (
     # A commit is on disk before it is confirmed; in WAL mode that is one fsync of the log.
@@ -69,7 +69,7 @@ def locate(url: str) -> Location:
     return Location(Path(parsed.database).expanduser().resolve(), shown)
 
 
-class SqliteDatabase(Database):
+class SqliteDatabase(Statements):
     """
     One connection to a SQLite file in WAL mode.
 
@@ -95,7 +95,8 @@ class SqliteDatabase(Database):
             open_files.end(self._file)
             raise
         self._lock_timeout_s = lock_timeout_ms / 1000
-        super().__init__(connection, location.shown_url)
+        super().__init__(connection)
+        self.shown_url = location.shown_url
         self._driver = cast(sqlite3.Connection, connection.connection.driver_connection)
         self._turn = Turn(location.path)
         try:
@@ -160,10 +161,6 @@ class SqliteDatabase(Database):
     def writes(self) -> int:
         """How many rows this connection has changed."""
         return self._driver.total_changes
-
-    def foreign_version(self) -> int:
-        """Return SQLite's ``data_version``: it differs if another connection committed in between."""
-        return int(self._one("PRAGMA data_version"))
 
     def table_names(self) -> frozenset[str]:
         """Return the names of all tables."""
