@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +15,7 @@ from txnframework_spark.demo import command
 from txnframework_spark.demo.check import Verdict
 from txnframework_spark.demo.outcome import Outcome
 from txnframework_spark.demo.run import Settings
+from txnframework_spark.demo.stage import StoreUrls
 
 OUTCOME = Outcome("ratings.txt", Verdict(1, {"enriched": 1}, 1, 0, 0, 0, 0, ()), {"enriched": 1}, 0, 1, 1.0)
 
@@ -120,3 +123,38 @@ def test_json_is_the_last_line_and_the_status_follows_the_outcome(
     assert len(result.stdout.splitlines()) == 1
     assert places[0].exists() is not ok
     assert ("is kept in" in result.stderr) is not ok
+
+
+def test_a_server_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """embedded-postgresql is started, used for both stores, and gone at the end."""
+    used: list[StoreUrls] = []
+
+    def pretend(settings: Settings, console: object) -> Outcome:
+        used.append(settings.stores)
+        assert can_connect(settings.stores.metadata)
+        return OUTCOME
+
+    monkeypatch.setattr(command, "run_demo", pretend)
+    result = CliRunner().invoke(command.demo, ["--metadata", "embedded-postgresql", "--directory", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    (stores,) = used
+    assert stores.metadata.startswith("postgresql://")
+    assert stores.ledger == stores.metadata
+    assert not can_connect(stores.metadata)
+
+
+def can_connect(url: str) -> bool:
+    """Whether somebody listens there."""
+    at = urlsplit(url)
+    assert at.hostname is not None
+    assert at.port is not None
+    try:
+        socket.create_connection((at.hostname, at.port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def test_a_server_that_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    """The names that there are, are said."""
+    assert "embedded-postgresql" in refused(capsys, "--metadata", "embedded-oracle")

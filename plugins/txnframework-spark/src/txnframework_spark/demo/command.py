@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 
 from txnframework.errors import InvalidInput
+from txnframework.testing.servers.embedded import started
 from txnframework_spark.demo.errors import UnusableDirectory
 from txnframework_spark.demo.input import movielens_path, read_input
 from txnframework_spark.demo.outcome import Outcome
@@ -42,7 +43,8 @@ was typed is wrong, or Java 17 is missing.
 @click.option(
     "--metadata",
     metavar="URL",
-    help="Store for transactions, layouts and cursors.  [default: a SQLite file in the directory]",
+    help="Store for transactions, layouts and cursors; embedded-postgresql starts a server for the time of the demo."
+    "  [default: a SQLite file in the directory]",
 )
 @click.option("--ledger", metavar="URL", help="Store for messages.  [default: the same as --metadata]")
 @click.option(
@@ -88,8 +90,12 @@ def demo(
     """
     check_java()
     read = read_input(source or movielens_path())
-    with _working_directory(directory) as (place, keep), _interrupted_by_sigterm():
-        settings = Settings(read, place, StoreUrls.of(metadata, ledger, place), batch_size)
+    with (
+        _working_directory(directory) as (place, keep),
+        _interrupted_by_sigterm(),
+        started(metadata, ledger) as (metadata_url, ledger_url),
+    ):
+        settings = Settings(read, place, StoreUrls.of(metadata_url, ledger_url, place), batch_size)
         outcome = run_demo(settings, Console(stderr=True))
         if not outcome.ok:
             keep()

@@ -1,0 +1,147 @@
+"""The servers of ``txnframework.testing.servers.postgresql``: what the other tests over PostgreSQL rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import asyncpg
+import psutil
+import pytest
+
+from txnframework.testing.servers.embedded import started
+from txnframework.testing.servers.postgresql import PostgresServer
+from txnframework.testing.servers.postgresql_databases import fresh_database
+
+BOUND_S = 30.0
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    with PostgresServer() as one:
+        yield one
+
+
+def test_what_was_confirmed_outlives_a_kill(server: PostgresServer) -> None:
+    """A server that is killed and started again has what it confirmed, at the same address; it was on disk."""
+    server.create_database("mine")
+    server.run("CREATE TABLE kept (number int)", "mine")
+    server.run("INSERT INTO kept VALUES (7)", "mine")
+    server.kill()
+    assert not server.is_running
+    with pytest.raises(OSError, match="refused"):
+        server.run("SELECT 1")
+    server.start()
+    assert server.run("SELECT number FROM kept", "mine") == "7"
+    assert "was not properly shut down" in server.log()
+    assert [server.run(f"SHOW {name}") for name in ("fsync", "synchronous_commit")] == ["on", "on"]
+
+
+def test_kill_ends_every_process(server: PostgresServer) -> None:
+    """Nothing of a killed server goes on, not even a statement that was running."""
+    first = psutil.Process(server.pid)
+    with subprocess.Popen(
+        [sys.executable, "-c", "import asyncio, asyncpg, sys\n" + SLEEPS, server.url], stdout=subprocess.PIPE
+    ) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"connected\n"
+        processes = [first, *first.children(recursive=True)]
+        server.kill()
+        assert not [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+        assert client.wait(BOUND_S) != 0
+
+
+SLEEPS = """
+async def main():
+    connection = await asyncpg.connect(sys.argv[1])
+    print("connected", flush=True)
+    await connection.execute("SELECT pg_sleep(3600)")
+
+try:
+    asyncio.run(main())
+except (OSError, asyncpg.PostgresError):
+    sys.exit(1)
+"""
+
+
+def test_stopped_and_started(server: PostgresServer) -> None:
+    """One that is stopped ends in order, and serves the same data again."""
+    server.run("CREATE TABLE kept ()")
+    server.stop()
+    server.start()
+    assert server.run("SELECT count(*) FROM kept") == "0"
+    assert "was not properly shut down" not in server.log()
+
+
+def test_settings() -> None:
+    """Lines of the configuration are those that were given."""
+    with PostgresServer({"default_transaction_read_only": "on"}) as server, pytest.raises(OSError, match="read-only"):
+        server.run("CREATE TABLE refused ()")
+
+
+def test_server_ends_with_who_started_it() -> None:
+    """A server does not outlive the process that started it, though that was killed."""
+    program = "import os; from txnframework.testing.servers.postgresql import PostgresServer\n"
+    program += "server = PostgresServer(); server.start(); print(server.pid, server.directory, flush=True)\n"
+    program += "os.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pid, directory = done.stdout.split()
+    until = time.monotonic() + BOUND_S
+    while psutil.pid_exists(int(pid)) and psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    subprocess.run(["rm", "-rf", directory], check=True)
+
+
+def test_password_is_needed(server: PostgresServer) -> None:
+    """Others on this machine cannot use it: whoever administers it could run programs as its user."""
+    stranger = ["psql", "-XqAt", "-h", "127.0.0.1", "-p", str(server.port), "-U", "txnframework", "-w", "postgres"]
+    stranger[0] = str(server.programs / "psql")
+    done = subprocess.run(
+        stranger, capture_output=True, text=True, check=False, env={**os.environ, "PGPASSFILE": os.devnull}
+    )
+    assert "no password supplied" in done.stderr
+
+
+async def _names(url: str) -> list[str]:
+    connection = await asyncpg.connect(url)
+    try:
+        return [row["table_name"] for row in await connection.fetch(TABLES)]
+    finally:
+        await connection.close()
+
+
+TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
+
+
+def test_databases_are_apart() -> None:
+    """Each fresh database is empty, and gone afterwards."""
+    with fresh_database() as one, fresh_database() as two:
+        assert urlsplit(one).path != urlsplit(two).path
+        assert asyncio.run(_names(one)) == asyncio.run(_names(two)) == []
+    with pytest.raises(asyncpg.InvalidCatalogNameError):
+        asyncio.run(_names(one))
+
+
+def test_embedded() -> None:
+    """The name stands for an empty database in a server that ends with the block, also when that raises."""
+    used: list[str] = []
+
+    def use() -> None:
+        with started("embedded-postgresql") as (url,):
+            assert url is not None
+            assert asyncio.run(_names(url)) == []
+            used.append(url)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        use()
+    with pytest.raises(ConnectionRefusedError):
+        asyncio.run(_names(used[0]))
