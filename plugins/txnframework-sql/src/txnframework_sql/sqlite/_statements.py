@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Executable
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from txnframework_sql.steps.calls import Call, FirstRows, Row, Rows, Steps, Write
+from txnframework_sql.steps.calls import Call, FirstRows, Lock, Row, Rows, Steps, Write
 from txnframework_sql.steps.changes import Change
 
 T = TypeVar("T")
@@ -74,6 +74,9 @@ class Statements:
             return self._cursor.rowcount
         if isinstance(call, FirstRows):
             return self._first_rows(call)
+        if isinstance(call, Lock):
+            # Whoever writes here is alone.
+            return None
         self.changes.append(call)
         return None
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import bindparam, delete, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
 
 from txnframework.errors import LedgerClosed, LedgerSealed
 from txnframework.model import Append, Appended, Branch, Position, ProducerSequence, TxnID
@@ -14,7 +13,7 @@ from txnframework_sql._options import LedgerOptions
 from txnframework_sql.schema import entries, highest_txn_numbers, ledger_segments, place_of, producer_copies
 from txnframework_sql.steps.calls import Row, Steps, changed, first_rows, row, rows, write
 from txnframework_sql.steps.changes import LedgerChange
-from txnframework_sql.steps.ledgers import End, Managed, end_of, open_next
+from txnframework_sql.steps.ledgers import End, Managed, end_of, locked_end_of, open_next
 
 _COPY = producer_copies.c
 _OF_PRODUCER = (_COPY.managed_id == bindparam("of_managed_id"), _COPY.producer == bindparam("of_producer"))
@@ -40,12 +39,15 @@ _GROW = (
     .where(ledger_segments.c.ledger_id == bindparam("of_ledger_id"))
     .values({name: bindparam(name) for name in ("entries", "bytes", "messages", "appended_ms")})
 )
-_NOTE = upsert(highest_txn_numbers).values(coordinator=bindparam("coordinator"), number=bindparam("number"))
-_NOTE = _NOTE.on_conflict_do_update(
-    index_elements=[highest_txn_numbers.c.coordinator],
-    set_={"number": _NOTE.excluded.number},
-    where=_NOTE.excluded.number > highest_txn_numbers.c.number,
+_HIGHEST = highest_txn_numbers.c
+_OF_COORDINATOR = _HIGHEST.coordinator == bindparam("of_coordinator")
+_KNOWN = select(_HIGHEST.number).where(_OF_COORDINATOR)
+_RAISE = (
+    update(highest_txn_numbers)
+    .where(_OF_COORDINATOR, _HIGHEST.number < bindparam("higher"))
+    .values(number=bindparam("higher"))
 )
+_NOTE_FIRST = insert(highest_txn_numbers).values(coordinator=bindparam("coordinator"), number=bindparam("number"))
 
 # Old copies of a producer are looked for once in so many of its sequences.
 _FORGET_EVERY = 64
@@ -82,7 +84,7 @@ def append(
     options: LedgerOptions,
 ) -> Steps[tuple[Appended, ...]]:
     """Append every entry that does not stand there already, or refuse all of them before the first change."""
-    end = yield from end_of(managed)
+    end = yield from locked_end_of(managed)
     if end.is_sealed:
         raise LedgerSealed(managed.name)
     if ledger_id is not None and ledger_id != end.ledger_id:
@@ -217,5 +219,9 @@ def _note_transactions(branches: Iterable[Branch]) -> Steps[None]:
     for branch in branches:
         txn_id = branch.txn_id
         highest[txn_id.coordinator] = max(txn_id.number, highest.get(txn_id.coordinator, 0))
-    for coordinator, number in highest.items():
-        yield from write(_NOTE, coordinator=coordinator, number=f"{number:028x}")
+    for coordinator, number in sorted(highest.items()):
+        digits = f"{number:028x}"
+        if (yield from write(_RAISE, of_coordinator=coordinator, higher=digits)):
+            continue
+        if (yield from row(_KNOWN, of_coordinator=coordinator)) is None:
+            yield from write(_NOTE_FIRST, coordinator=coordinator, number=digits)

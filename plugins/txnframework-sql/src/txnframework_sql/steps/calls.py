@@ -40,7 +40,20 @@ class Write:
     parameters: Mapping[str, object]
 
 
-Call = Rows | FirstRows | Write | Change
+@dataclass(slots=True, eq=False)
+class Lock:
+    """
+    A statement that does nothing but lock rows until the end of the transaction; none where writers are serial anyway.
+
+    It stands before the statements that read what is decided on: a statement that had to wait for a lock itself sees
+    of other rows, and of joined ones, what was there before it waited.
+    """
+
+    statement: Executable
+    parameters: Mapping[str, object]
+
+
+Call = Rows | FirstRows | Write | Lock | Change
 """A change is told, once the transaction is committed, to whoever watches for it; nothing is sent back."""
 
 Steps = Generator[Call, Any, T]
@@ -74,6 +87,11 @@ def write(statement: Executable, **parameters: object) -> Steps[int]:
     """Execute a statement that returns no rows; return how many rows it changed."""
     changed_rows: int = yield Write(statement, parameters)
     return changed_rows
+
+
+def lock(statement: Executable, **parameters: object) -> Steps[None]:
+    """Wait until nobody else holds the rows of a statement, and hold them until the end of the transaction."""
+    yield Lock(statement, parameters)
 
 
 def changed(change: Change) -> Steps[None]:

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, insert, select, update
 from txnframework.errors import LedgerNotFound
 from txnframework.model import LedgerSummary, Position, Tail
 from txnframework_sql.schema import highest_txn_numbers, ledger_segments, managed_ledgers
-from txnframework_sql.steps.calls import Steps, changed, row, rows, write
+from txnframework_sql.steps.calls import Steps, changed, lock, row, rows, write
 from txnframework_sql.steps.changes import LedgerChange
 from txnframework_sql.steps.records import next_number
 
@@ -19,13 +19,17 @@ _SEGMENT = ledger_segments.c
 _HIGHEST_CHARACTER = "\U0010ffff"
 
 _FIND = select(_MANAGED.id).where(_MANAGED.name == bindparam("of_name"))
-_ADD = insert(managed_ledgers).values(
-    name=bindparam("name"),
-    sealed=0,
-    first_ledger_id=bindparam("ledger_id"),
-    open_ledger_id=bindparam("ledger_id"),
-    last_ledger_id=bindparam("ledger_id"),
-    last_entry_id=-1,
+_ADD = (
+    insert(managed_ledgers)
+    .values(
+        name=bindparam("name"),
+        sealed=0,
+        first_ledger_id=bindparam("ledger_id"),
+        open_ledger_id=bindparam("ledger_id"),
+        last_ledger_id=bindparam("ledger_id"),
+        last_entry_id=-1,
+    )
+    .returning(_MANAGED.id)
 )
 _ADD_SEGMENT = insert(ledger_segments).values(
     ledger_id=bindparam("ledger_id"),
@@ -50,6 +54,7 @@ _END = (
     .select_from(managed_ledgers.join(ledger_segments, _SEGMENT.ledger_id == _MANAGED.open_ledger_id))
     .where(_MANAGED.id == bindparam("of_managed_id"), _MANAGED.name.is_not(None))
 )
+_LOCK = select(_MANAGED.id).where(_MANAGED.id == bindparam("of_managed_id")).with_for_update(key_share=True)
 _SUMMARIES = (
     select(_SEGMENT.ledger_id, _SEGMENT.entries, _SEGMENT.messages, _SEGMENT.bytes, _SEGMENT.appended_ms)
     .where(
@@ -113,13 +118,14 @@ class End:
 
 def create(name: str, now_ms: int) -> Steps[Managed]:
     """Return the managed ledger of this name, made if it is not there."""
-    if (yield from row(_FIND, of_name=name)) is None:
+    found = yield from row(_FIND, of_name=name)
+    if found is None:
         # Ids of ledgers are unique over all names, so that none returns when a name is made again.
         ledger_id = yield from next_number("ledger")
-        yield from write(_ADD, name=name, ledger_id=ledger_id)
-        managed = yield from find(name)
-        yield from write(_ADD_SEGMENT, ledger_id=ledger_id, managed_id=managed.id, appended_ms=now_ms)
-    return (yield from find(name))
+        found = yield from row(_ADD, name=name, ledger_id=ledger_id)
+        assert found is not None
+        yield from write(_ADD_SEGMENT, ledger_id=ledger_id, managed_id=found[0], appended_ms=now_ms)
+    return Managed(found[0], name)
 
 
 def find(name: str) -> Steps[Managed]:
@@ -145,6 +151,16 @@ def tail_of(managed: Managed) -> Steps[Tail]:
     return (yield from end_of(managed)).tail
 
 
+def locked_end_of(managed: Managed) -> Steps[End]:
+    """
+    Return the end of a managed ledger, which nobody else changes before the transaction ends.
+
+    Positions, the open ledger, the seal and the deduplication window are decided under this lock.
+    """
+    yield from lock(_LOCK, of_managed_id=managed.id)
+    return (yield from end_of(managed))
+
+
 def end_state(managed_id: int) -> Steps[tuple[int, ...] | None]:
     """Return what differs after every change of a managed ledger's tail; None: it was deleted."""
     found = yield from row(_END, of_managed_id=managed_id)
@@ -160,7 +176,7 @@ def summaries(managed: Managed, after: int, items_max: int) -> Steps[tuple[Ledge
 
 def roll(managed: Managed) -> Steps[Tail]:
     """Close the open ledger and open the next, unless it is sealed or empty."""
-    end = yield from end_of(managed)
+    end = yield from locked_end_of(managed)
     if not end.is_sealed and end.entries:
         yield from open_next(managed, end.last, end.appended_ms)
     return (yield from tail_of(managed))
@@ -182,7 +198,7 @@ def open_next(managed: Managed, last: Position, appended_ms: int) -> Steps[None]
 
 def seal(managed: Managed) -> Steps[Tail]:
     """Refuse appends for ever."""
-    end = yield from end_of(managed)
+    end = yield from locked_end_of(managed)
     if not end.is_sealed:
         yield from write(_SEAL, of_managed_id=managed.id)
         yield from changed(LedgerChange(managed.id))
@@ -198,7 +214,12 @@ def forget_name(name: str, upto_ledger_id: int | None) -> Steps[None]:
     found = yield from row(_FIND, of_name=name)
     if found is None:
         return
-    if upto_ledger_id is None or (yield from end_of(Managed(found[0], name))).ledger_id <= upto_ledger_id:
+    try:
+        end = yield from locked_end_of(Managed(found[0], name))
+    except LedgerNotFound:
+        # Somebody else has just done it.
+        return
+    if upto_ledger_id is None or end.ledger_id <= upto_ledger_id:
         yield from write(_FORGET_NAME, of_managed_id=found[0])
         yield from changed(LedgerChange(found[0]))
 

@@ -11,7 +11,7 @@ from txnframework.model import Branch, Position, TxnID
 from txnframework_sql.schema import entries, ledger_segments, managed_ledgers, place_of, producer_copies
 from txnframework_sql.steps.calls import Steps, changed, row, rows, write
 from txnframework_sql.steps.changes import LedgerChange
-from txnframework_sql.steps.ledgers import Managed, end_of
+from txnframework_sql.steps.ledgers import Managed, end_of, locked_end_of
 
 STEP = 1_000
 """How many rows one step removes at most."""
@@ -27,7 +27,11 @@ _OLDEST = (
     .limit(1)
 )
 _HIDE = update(ledger_segments).where(_SEGMENT.ledger_id == bindparam("of_ledger_id")).values(trimming=1)
-_HIDE_ALL = update(ledger_segments).where(_SEGMENT.managed_id == bindparam("of_managed_id")).values(trimming=1)
+_HIDE_ALL = (
+    update(ledger_segments)
+    .where(_SEGMENT.managed_id == bindparam("of_managed_id"), _SEGMENT.trimming == 0)
+    .values(trimming=1)
+)
 _NOTE_TRIMMED = (
     update(managed_ledgers)
     .where(_MANAGED.id == bindparam("of_managed_id"))
@@ -39,7 +43,7 @@ _FIRST_PLACE = select(func.min(entries.c.place)).where(
 )
 _REMOVE = delete(entries).where(entries.c.place >= bindparam("first"), entries.c.place < bindparam("stop"))
 
-_DELETED = select(_MANAGED.id).where(_MANAGED.name.is_(None)).limit(1)
+_DELETED = select(_MANAGED.id).where(_MANAGED.name.is_(None)).limit(1).with_for_update()
 _FORGET_MANAGED = delete(managed_ledgers).where(_MANAGED.id == bindparam("of_managed_id"))
 _FIRST_PRODUCERS = (
     select(_COPY.producer, func.max(_COPY.appended_ms))
@@ -125,6 +129,7 @@ def unsettled_copies(
 
 def settle_copies(managed: Managed, copies: Iterable[UnsettledCopy], aborted: frozenset[Branch]) -> Steps[None]:
     """Forget copies of aborted branches; note of the others that they count."""
+    yield from locked_end_of(managed)
     for copy in copies:
         yield from write(
             _FORGET_COPY if copy.branch in aborted else _COUNT_COPY,
@@ -138,7 +143,7 @@ def settle_copies(managed: Managed, copies: Iterable[UnsettledCopy], aborted: fr
 
 def hide_oldest(managed: Managed, below: int) -> Steps[int]:
     """Make the oldest ledger, if it is closed and below ``below``, one that is gone; return how many entries it had."""
-    end = yield from end_of(managed)
+    end = yield from locked_end_of(managed)
     found = yield from row(_OLDEST, of_managed_id=managed.id, is_trimming=0)
     if found is None or found[0] >= below or found[0] == end.ledger_id:
         return 0
@@ -171,6 +176,7 @@ def forget_idle_producers(managed: Managed, after: str, silent_since_ms: int, pr
     Return the name after which to go on, empty at the end: names of producers that write once (such as one attempt of
     a task) would otherwise stay for ever.
     """
+    yield from locked_end_of(managed)
     found = yield from rows(_FIRST_PRODUCERS, of_managed_id=managed.id, after=after, items=producers_max)
     for producer, appended_ms in found:
         if appended_ms < silent_since_ms:
