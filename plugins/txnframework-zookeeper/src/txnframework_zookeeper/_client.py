@@ -1,0 +1,75 @@
+"""A client of kazoo's, as this package wants it: its thread, its login, its log."""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.retry import KazooRetry
+
+from txnframework.errors import ConfigurationError
+from txnframework_zookeeper._options import MetadataOptions, Servers
+from txnframework_zookeeper._requests import acl_bytes
+from txnframework_zookeeper._thread import Connection, ThreadHandler
+
+_ALL_PERMISSIONS = 31
+_FIRST_WAIT_S = 0.05
+_LONGEST_WAIT_S = 1.0
+
+
+def _no_secrets(record: logging.LogRecord) -> bool:
+    """Let nothing through that is finer than INFO: there kazoo writes logins, sessions' passwords and records."""
+    return record.levelno >= logging.INFO
+
+
+_log = logging.getLogger("txnframework_zookeeper.kazoo")
+_log.addFilter(_no_secrets)
+
+
+def new_client(servers: Servers, options: MetadataOptions, resumed: tuple[int, bytes] | None) -> Any:
+    """Return a client that is not started yet; ``resumed``: the number and the password of a session to go on with."""
+    timeout_s = options.session_timeout_ms / 1000
+    handler = ThreadHandler(min(timeout_s, options.connect_timeout_ms / 1000))
+    client = KazooClient(
+        hosts=servers.hosts,
+        timeout=timeout_s,
+        client_id=resumed,
+        handler=handler,
+        auth_data=[("digest", f"{servers.user}:{servers.password}")] if _is_digest(servers, options) else None,
+        connection_retry=KazooRetry(
+            max_tries=-1, delay=_FIRST_WAIT_S, max_delay=_LONGEST_WAIT_S, sleep_func=handler.sleep_func
+        ),
+        logger=_log,
+        use_ssl=options.tls,
+        ca=options.tls_ca,
+        certfile=options.tls_certificate,
+        keyfile=options.tls_key,
+        verify_certs=options.tls_verify,
+        check_hostname=options.tls_check_host,
+    )
+    client._connection = Connection(client, client._conn_retry.copy(), _log, _sasl(servers, options))
+    return client
+
+
+def acl_of(servers: Servers, options: MetadataOptions) -> bytes:
+    """Return the access control list of what is made: for the own login, or for everybody."""
+    has_login = bool(servers.user) or options.login == "sasl-gssapi"
+    is_private = has_login if options.is_private is None else options.is_private
+    return acl_bytes([(_ALL_PERMISSIONS, "auth", "") if is_private else (_ALL_PERMISSIONS, "world", "anyone")])
+
+
+def _is_digest(servers: Servers, options: MetadataOptions) -> bool:
+    return bool(servers.user) and options.login == "digest"
+
+
+def _sasl(servers: Servers, options: MetadataOptions) -> dict[str, str] | None:
+    if options.login == "digest":
+        return None
+    if find_spec("puresasl") is None:
+        raise ConfigurationError("metadata.options.login", "install txnframework-zookeeper[sasl] to log in by SASL")
+    if options.login == "sasl-gssapi":
+        kerberos = {"mechanism": "GSSAPI", "service": options.sasl_service}
+        return kerberos | ({"principal": servers.user} if servers.user else {})
+    return {"mechanism": "DIGEST-MD5", "username": servers.user, "password": servers.password}

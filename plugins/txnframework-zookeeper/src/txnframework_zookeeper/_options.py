@@ -1,0 +1,153 @@
+"""Where the servers are and what can be set, with the defaults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+from msgspec import Meta
+
+from txnframework.config import redact_url
+from txnframework.errors import ConfigurationError
+
+PASSWORD_VARIABLE = "TXN_ZOOKEEPER_PASSWORD"  # noqa: S105
+"""The environment variable with the password of a user whom the URL names without one."""
+
+_DEFAULT_PORT = 2181
+_SHAPE = "write zookeeper://host:port,host:port/chroot"
+
+
+class MetadataOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What can be set for a metadata store on ZooKeeper."""
+
+    session_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=100,
+            description="How long the servers keep a session, and with it the leases, of a client that they do not"
+            " hear from; they may agree to another time (minSessionTimeout, maxSessionTimeout).",
+        ),
+    ] = 10_000
+    connect_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How long opening waits for a connection, and an operation while it is lost, before it is"
+            " refused.",
+        ),
+    ] = 15_000
+    requests_max: Annotated[
+        int,
+        Meta(ge=1, description="How many requests are under way at most; further ones wait."),
+    ] = 512
+    watches_max: Annotated[
+        int,
+        Meta(ge=1, description="How many nodes are watched at most at the servers; a further watch is refused."),
+    ] = 4_096
+    login: Annotated[
+        Literal["digest", "sasl-digest-md5", "sasl-gssapi"],
+        Meta(
+            description="How a user is logged in: ZooKeeper's own digest, or SASL (needs the extra"
+            " txnframework-zookeeper[sasl])."
+        ),
+    ] = "digest"
+    sasl_service: Annotated[str, Meta(min_length=1, description="The servers' name for Kerberos.")] = "zookeeper"
+    is_private: Annotated[
+        bool | None,
+        Meta(
+            description="Let nobody but the own login read and write what is made; by default when there is a login.",
+        ),
+    ] = None
+    tls: Annotated[bool, Meta(description="Connect by TLS.")] = False
+    tls_ca: Annotated[
+        str | None, Meta(description="File with the certificates to trust beside those of the system.")
+    ] = None
+    tls_certificate: Annotated[str | None, Meta(description="File with the own certificate, if servers ask.")] = None
+    tls_key: Annotated[str | None, Meta(description="File with the key of the own certificate.")] = None
+    tls_verify: Annotated[bool, Meta(description="Refuse a server whose certificate is not trusted.")] = True
+    tls_check_host: Annotated[
+        bool, Meta(description="Refuse a server whose certificate does not name the host of the URL.")
+    ] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """An ensemble, the place of this store in it, and who logs in; ``shown_url`` may be printed."""
+
+    hosts: str
+    root: str
+    shown_url: str
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+
+def locate(url: str, variables: Mapping[str, str] = os.environ) -> Servers:
+    """
+    Return what a URL names.
+
+    :raises ConfigurationError: it names no servers, or a path that can be no chroot.
+    """
+    shown = redact_url(url)
+    parts = urlsplit(url)
+    login, _, hosts = parts.netloc.rpartition("@")
+    if parts.scheme != "zookeeper" or not hosts or parts.query or parts.fragment:
+        raise ConfigurationError("", f"{shown} names no ZooKeeper servers; {_SHAPE}")
+    user, _, password = (unquote(part) for part in login.partition(":"))
+    if password and not user:
+        raise ConfigurationError("", f"{shown} has a password and no user; write zookeeper://user:password@host:port")
+    return Servers(
+        hosts=",".join(_host(host, shown) for host in hosts.split(",")),
+        root=_root(unquote(parts.path), shown),
+        shown_url=shown,
+        user=user,
+        password=password or (variables.get(PASSWORD_VARIABLE, "") if user else ""),
+    )
+
+
+def _host(host: str, shown: str) -> str:
+    name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+    if not colon:
+        name, port = host, str(_DEFAULT_PORT)
+    if not name or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ConfigurationError("", f"{shown} names something that is no host with a port; {_SHAPE}")
+    return f"{name}:{port}"
+
+
+def _root(path: str, shown: str) -> str:
+    root = path.rstrip("/")
+    names = root.split("/")[1:]
+    if any(name in ("", ".", "..") for name in names) or any(not char.isprintable() for char in root):
+        raise ConfigurationError("", f"{shown} has a path that can be no chroot; {_SHAPE}")
+    if names[:1] == ["zookeeper"]:
+        raise ConfigurationError("", f"{shown}: /zookeeper is ZooKeeper's own; name another chroot")
+    return root
+
+
+def check(servers: Servers, options: MetadataOptions) -> None:
+    """
+    Refuse options that contradict each other or the URL, and files that are not there.
+
+    :raises ConfigurationError: the first of them.
+    """
+    place = "metadata.options"
+    if servers.user and not servers.password and options.login != "sasl-gssapi":
+        raise ConfigurationError(
+            "metadata.url", f"{servers.shown_url} names a user without a password; set {PASSWORD_VARIABLE}"
+        )
+    if options.login == "sasl-digest-md5" and not servers.user:
+        raise ConfigurationError("metadata.url", f"{servers.shown_url} names no user to log in; write user@host")
+    if options.tls_check_host and options.tls and not options.tls_verify:
+        raise ConfigurationError(f"{place}.tls_check_host", "set it to false where tls_verify is false")
+    if bool(options.tls_certificate) != bool(options.tls_key):
+        raise ConfigurationError(f"{place}.tls_key", "name both tls_certificate and tls_key, or neither")
+    for name in ("tls_ca", "tls_certificate", "tls_key"):
+        value: str | None = getattr(options, name)
+        if value and not options.tls:
+            raise ConfigurationError(f"{place}.{name}", "set tls to true to use it")
+        if value and not Path(value).is_file():
+            raise ConfigurationError(f"{place}.{name}", f"there is no file {value}")

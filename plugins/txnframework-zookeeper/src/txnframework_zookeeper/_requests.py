@@ -1,0 +1,240 @@
+"""What is asked of a server, as bytes; kazoo sends a request and hands what came back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import ClassVar, NamedTuple
+
+from kazoo.exceptions import EXCEPTIONS
+
+_INT = Struct("!i")
+_LONG = Struct("!q")
+_STAT = Struct("!qqqqiiiqiiq")
+_MULTI_HEADER = Struct("!iBi")
+_MULTI_END = _MULTI_HEADER.pack(-1, True, -1)
+# The zxid stands behind the 4 bytes of a reply's xid.
+_ZXID_AT = 4
+_EPHEMERAL = 1
+_CREATE2, _DELETE, _SET, _CHECK, _FAILED = 15, 2, 5, 13, -1
+_PERSISTENT_RECURSIVE = 1
+_ANY_WATCH = 3
+ANY_VERSION = -1
+
+
+class Stat(NamedTuple):
+    """What ZooKeeper knows of a node."""
+
+    czxid: int
+    mzxid: int
+    ctime: int
+    mtime: int
+    version: int
+    cversion: int
+    aversion: int
+    ephemeral_owner: int
+    data_length: int
+    children_count: int
+    pzxid: int
+
+
+class Node(NamedTuple):
+    """A node as read."""
+
+    data: bytes
+    stat: Stat
+
+
+@dataclass(frozen=True, slots=True)
+class CreateNode:
+    """Make a node that is not there, below a parent that is."""
+
+    path: str
+    data: bytes = b""
+    is_ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetNode:
+    """Write a node's data, if its version is this."""
+
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNode:
+    """Remove a node that has no children, if its version is this."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class CheckNode:
+    """Require a node to be there, in this version."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+Op = CreateNode | SetNode | DeleteNode | CheckNode
+
+
+class Committed(NamedTuple):
+    """What a multi did: the number of its transaction, and the new state of what each op created or set."""
+
+    zxid: int
+    stats: tuple[Stat | None, ...]
+
+
+def text(value: str) -> bytes:
+    """Return a string as the protocol has it."""
+    encoded = value.encode()
+    return _INT.pack(len(encoded)) + encoded
+
+
+def acl_bytes(entries: Sequence[tuple[int, str, str]]) -> bytes:
+    """Return permissions, scheme and id of each entry of an access control list."""
+    return _INT.pack(len(entries)) + b"".join(
+        _INT.pack(permissions) + text(scheme) + text(name) for permissions, scheme, name in entries
+    )
+
+
+def _stat(buffer: bytes, offset: int) -> Stat:
+    return Stat._make(_STAT.unpack_from(buffer, offset))
+
+
+def _string_end(buffer: bytes, offset: int) -> int:
+    return offset + _INT.size + max(0, int(_INT.unpack_from(buffer, offset)[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class OnPath:
+    """A request about one node."""
+
+    path: str
+    type: ClassVar[int]
+    tail: ClassVar[bytes] = b""
+
+    def serialize(self) -> bytes:
+        """Return the request's bytes."""
+        return text(self.path) + self.tail
+
+    def deserialize(self, buffer: bytes, offset: int) -> object:  # noqa: ARG002
+        """Return what the reply says."""
+        return None
+
+
+class Get(OnPath):
+    """Read a node."""
+
+    type = 4
+    tail = b"\0"
+
+    def deserialize(self, buffer: bytes, offset: int) -> Node:
+        """Return the node."""
+        end = _string_end(buffer, offset)
+        return Node(bytes(buffer[offset + _INT.size : end]), _stat(buffer, end))
+
+
+class Exists(OnPath):
+    """Read what is known of a node."""
+
+    type = 3
+    tail = b"\0"
+
+    def deserialize(self, buffer: bytes, offset: int) -> Stat:
+        """Return it."""
+        return _stat(buffer, offset)
+
+
+class Children(OnPath):
+    """List the names below a node."""
+
+    type = 8
+    tail = b"\0"
+
+    def deserialize(self, buffer: bytes, offset: int) -> list[str]:
+        """Return them, in no order."""
+        count = _INT.unpack_from(buffer, offset)[0]
+        offset += _INT.size
+        names = []
+        for _ in range(count):
+            end = _string_end(buffer, offset)
+            names.append(bytes(buffer[offset + _INT.size : end]).decode())
+            offset = end
+        return names
+
+
+class Sync(OnPath):
+    """Let the server catch up with its leader before it answers what is asked next."""
+
+    type = 9
+
+
+class Watch(OnPath):
+    """Be told of every change of a node and of all below it, until it is taken back or the connection is lost."""
+
+    type = 106
+    tail = _INT.pack(_PERSISTENT_RECURSIVE)
+
+
+class Unwatch(OnPath):
+    """Take a watch back."""
+
+    type = 18
+    tail = _INT.pack(_ANY_WATCH)
+
+
+class Multi:
+    """Several ops, all or nothing."""
+
+    # kazoo rewrites what a request of the type 14 returns, as a list.
+    type = 14
+
+    def __init__(self, ops: Sequence[Op], root: str, acl: bytes) -> None:
+        self._ops = ops
+        self._root = root
+        self._acl = acl
+
+    def serialize(self) -> bytes:
+        """Return the request's bytes."""
+        parts: list[bytes] = []
+        for op in self._ops:
+            path = text(self._root + op.path)
+            match op:
+                case CreateNode():
+                    flags = _INT.pack(_EPHEMERAL if op.is_ephemeral else 0)
+                    parts += (_MULTI_HEADER.pack(_CREATE2, 0, -1), path, _INT.pack(len(op.data)), op.data)
+                    parts += (self._acl, flags)
+                case SetNode():
+                    parts += (_MULTI_HEADER.pack(_SET, 0, -1), path, _INT.pack(len(op.data)), op.data)
+                    parts.append(_INT.pack(op.version))
+                case DeleteNode():
+                    parts += (_MULTI_HEADER.pack(_DELETE, 0, -1), path, _INT.pack(op.version))
+                case CheckNode():
+                    parts += (_MULTI_HEADER.pack(_CHECK, 0, -1), path, _INT.pack(op.version))
+        parts.append(_MULTI_END)
+        return b"".join(parts)
+
+    def deserialize(self, buffer: bytes, offset: int) -> list[object]:
+        """Return the transaction's number, and for each op its stat, None or its error."""
+        found: list[object] = [_LONG.unpack_from(buffer, _ZXID_AT)[0]]
+        while True:
+            kind, is_done, _ = _MULTI_HEADER.unpack_from(buffer, offset)
+            offset += _MULTI_HEADER.size
+            if is_done:
+                return found
+            if kind == _CREATE2:
+                offset = _string_end(buffer, offset)
+            if kind in (_CREATE2, _SET):
+                found.append(_stat(buffer, offset))
+                offset += _STAT.size
+            elif kind == _FAILED:
+                found.append(EXCEPTIONS[_INT.unpack_from(buffer, offset)[0]]())
+                offset += _INT.size
+            else:
+                found.append(None)

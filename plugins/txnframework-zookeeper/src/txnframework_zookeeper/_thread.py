@@ -1,0 +1,200 @@
+"""
+kazoo's thread: how it waits, and how what it receives comes into the event loop.
+
+kazoo runs a thread for the connection, and by its own handler two more for callbacks. This handler has none besides the
+first: results, watch events and states go from it into the loop, in the order in which they came, many at a time.
+Nothing of this package runs on that thread for longer than it takes to put something into a queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import select
+import socket
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kazoo.exceptions import AuthFailedError, ConnectionDropped
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.handlers.utils import create_tcp_connection
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Watch as WatchEvent
+
+from txnframework_zookeeper._wire import Bell, Wire
+
+_READ_PART = 2 / 3
+"""kazoo waits for an answer for this part of the session's timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The connection is there and its login done; a new session if its number is another."""
+
+    session_id: int
+    password: bytes = field(repr=False)
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A watched node, or one below a watched one, was made, written or removed; its whole path."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """kazoo's thread is at its end: it was stopped, the login was refused, or it met something it did not expect."""
+
+    error: BaseException | None
+
+
+class Returns:
+    """What goes from kazoo's thread into the loop: in order, and with one wake-up for all that wait together."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._is_on_its_way = False
+
+    def put(self, receive: Callable[[Any], None], what: Any) -> None:
+        """Call ``receive`` in the loop; from any thread."""
+        self._waiting.append((receive, what))
+        if not self._is_on_its_way:
+            self._is_on_its_way = True
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                # The loop was closed, and nobody waits in it.
+                self._waiting.clear()
+
+    def _deliver(self) -> None:
+        # First the mark, then the look: what is put in between has a wake-up of its own.
+        self._is_on_its_way = False
+        while self._waiting:
+            receive, what = self._waiting.popleft()
+            receive(what)
+
+
+class Flight:
+    """A request under way; kazoo calls one of the methods, from its thread or the caller's, sometimes twice."""
+
+    __slots__ = ("_receive", "_returns")
+
+    def __init__(self, returns: Returns, receive: Callable[[Any], None]) -> None:
+        self._returns = returns
+        self._receive = receive
+
+    def set(self, value: object = None) -> None:
+        """Take what the request's ``deserialize`` returned."""
+        self._returns.put(self._receive, value)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Take what came instead."""
+        self._returns.put(self._receive, error)
+
+
+class ThreadHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """What kazoo asks for sockets, and for waiting at them."""
+
+    def __init__(self, attempt_s: float) -> None:
+        super().__init__()
+        self.last_error: BaseException | None = None
+        self._attempt_s = attempt_s
+
+    def start(self) -> None:
+        """Start no thread: there are no callbacks to run."""
+        self._running = True
+
+    def stop(self) -> None:
+        """Stop nothing."""
+        self._running = False
+
+    def dispatch_callback(self, callback: object) -> None:
+        """Drop it: this package gives kazoo none."""
+
+    def create_socket_pair(self) -> tuple[Bell, Bell]:
+        """Return what kazoo rings when there is something to send."""
+        bell = Bell()
+        return bell, bell
+
+    def create_connection(self, *address: Any, timeout: float, **options: Any) -> Wire:
+        """Return a connected socket."""
+        try:
+            connected = create_tcp_connection(socket, *address, timeout=min(timeout, self._attempt_s), **options)
+        except OSError as error:
+            self.last_error = error
+            raise
+        return Wire(connected, timeout * _READ_PART)
+
+    def select(self, read: list[Any], write: list[Any], _: list[Any], timeout: float | None = None) -> Any:
+        """Return which of the sockets have something to read; writing is always possible."""
+        if write:
+            return [], write, []
+        ready = [end for end in read if end.pending()]
+        if ready:
+            return ready, [], []
+        return self._poll(read, timeout), [], []
+
+    def _poll(self, read: list[Any], timeout: float | None) -> list[Any]:
+        wire = read[0]
+        assert isinstance(wire, Wire)
+        poll = select.poll()
+        ends = {end.fileno(): end for end in read}
+        for number in ends:
+            poll.register(number, select.POLLIN)
+        wire.flush()
+        patience_s = wire.patience_s()
+        wait_s = patience_s if timeout is None else min(timeout, patience_s)
+        return [ends[number] for number, _ in poll.poll(wait_s * 1000)]
+
+
+class Connection(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's connection, with what it does not tell: the timeout agreed on, and events of recursive watches."""
+
+    def __init__(self, client: Any, retry: Any, logger: logging.Logger, login: dict[str, str] | None) -> None:
+        super().__init__(client, retry, logger=logger, sasl_options=login)
+        self.receive: Callable[[Connected | Changed | Ended], None] = lambda _: None
+        self._has_logged_in = False
+
+    def cut(self) -> None:
+        """End the connection, from any thread; the session goes on in the next one."""
+        wire = self._socket
+        if wire is not None:
+            wire.cut()
+
+    def zk_loop(self) -> None:
+        """Be connected until it is stopped."""
+        error: BaseException | None = None
+        try:
+            super().zk_loop()
+        except Exception as unexpected:
+            error = unexpected
+        finally:
+            self.receive(Ended(error))
+
+    def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
+        read_timeout_ms, connect_timeout_ms = super()._connect(host, hostip, port)
+        self._socket.silence_s = read_timeout_ms / 1000
+        self.handler.last_error = None
+        self._has_logged_in = True
+        client = self.client
+        timeout_ms = round(read_timeout_ms / _READ_PART)
+        self.receive(Connected(client._session_id, client._session_passwd, timeout_ms))
+        return read_timeout_ms, connect_timeout_ms
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        try:
+            super()._authenticate_with_sasl(host, timeout)
+        except AuthFailedError as error:
+            # kazoo never tries again after it. What was right once is not wrong because a connection broke.
+            if self._has_logged_in and isinstance(error.__cause__, ConnectionDropped):
+                raise ConnectionDropped("the connection broke during the login") from error
+            raise
+
+    def _read_watch_event(self, buffer: bytes, offset: int) -> None:
+        event, _ = WatchEvent.deserialize(buffer, offset)
+        self.receive(Changed(event.path))
