@@ -1,0 +1,1 @@
+"""PostgreSQL: the connections of one event loop, what their errors mean, and what wakes watches."""

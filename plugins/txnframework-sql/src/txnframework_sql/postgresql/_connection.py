@@ -1,0 +1,176 @@
+"""One held connection: statements, transactions, and what is known when one of them fails."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from txnframework.errors import TxnFrameworkError, Unavailable
+from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, in_doubt, is_hopeless, translated
+
+if TYPE_CHECKING:
+    from asyncpg.prepared_stmt import PreparedStatement
+
+    Prepared = PreparedStatement[asyncpg.Record]
+
+Row = asyncpg.Record
+"""A row: by position, by column name, or taken apart as a tuple is."""
+
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_BEGIN_VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class Connection:
+    """
+    A connection that is lent to one caller at a time.
+
+    A statement outside a transaction is a transaction of its own. ``read`` and ``write`` differ in what is known if
+    they fail: a read has changed nothing; a write that got no answer raises OutcomeUnknown, unless it stands in a
+    transaction, which has changed nothing before its COMMIT was sent. Every error is the framework's own; ``Rerun`` is
+    one after which the same work may be done again.
+    """
+
+    def __init__(self, driver: asyncpg.Connection[Row], shown_url: str, statements_max: int) -> None:
+        self._driver = driver
+        self._shown_url = shown_url
+        self._statements_max = statements_max
+        self._prepared: OrderedDict[str, Prepared] = OrderedDict()
+        self._is_in_transaction = False
+        # A statement was given up before its answer came: it may still be under way.
+        self.is_unsettled = False
+        self.backend_pid: int = driver.get_server_pid()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing can be sent over it any more."""
+        return self._driver.is_closed()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the next one may have it as it is."""
+        return not self.is_lost and not self.is_unsettled and not self._driver.is_in_transaction()
+
+    async def read(self, text: str, *arguments: object) -> list[Row]:
+        """Return the rows of a statement that changes nothing, not even by a function that it calls."""
+        statement = await self._prepare(text)
+        with self._told(text, may_be_done=False):
+            return await statement.fetch(*arguments)
+
+    async def write(self, text: str, *arguments: object) -> list[Row]:
+        """Return the rows of a statement that may change something (RETURNING, or a function's result)."""
+        statement = await self._prepare(text)
+        with self._told(text, may_be_done=not self._is_in_transaction):
+            return await statement.fetch(*arguments)
+
+    async def write_many(self, text: str, rows: Sequence[Sequence[object]]) -> None:
+        """Execute one writing statement once for each of the rows, all or none, in one round trip."""
+        statement = await self._prepare(text)
+        with self._told(text, may_be_done=not self._is_in_transaction):
+            await statement.executemany(rows)
+
+    async def script(self, text: str) -> None:
+        """Execute statements without arguments, separated by semicolons; outside a transaction all or none of them."""
+        await self._execute(text, may_be_done=not self._is_in_transaction)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """
+        Do everything in the block or nothing, in READ COMMITTED.
+
+        An error in the block undoes it. OutcomeUnknown comes from its end only: COMMIT was sent and not answered.
+        """
+        await self._execute(_BEGIN, may_be_done=False)
+        self._is_in_transaction = True
+        try:
+            try:
+                yield
+            except BaseException:
+                await self._roll_back()
+                raise
+            await self._commit()
+        finally:
+            self._is_in_transaction = False
+
+    @asynccontextmanager
+    async def view(self) -> AsyncIterator[None]:
+        """Let all reads in the block see one moment, which is not before the first of them."""
+        await self._execute(_BEGIN_VIEW, may_be_done=False)
+        try:
+            yield
+        finally:
+            await self._roll_back()
+
+    async def settle(self) -> None:
+        """
+        Wait for what was given up, and undo an open transaction; if that fails, break the connection off.
+
+        The server has been told to give up what was; until it answers, nothing else may be sent.
+        """
+        try:
+            if self.is_unsettled:
+                with suppress(asyncpg.InFailedSQLTransactionError):
+                    await self._driver.execute("SELECT 1")
+            if self._driver.is_in_transaction():
+                await self._driver.execute("ROLLBACK")
+            self.is_unsettled = False
+        except POSTGRESQL_ERRORS:
+            self.break_off()
+
+    def break_off(self) -> None:
+        """Let go of the connection at once, without a word to the server."""
+        self._driver.terminate()
+
+    async def close(self) -> None:
+        """Take leave of the server, which is not waited for for long."""
+        with suppress(*POSTGRESQL_ERRORS):
+            await self._driver.close(timeout=1)
+
+    async def _prepare(self, text: str) -> Prepared:
+        prepared = self._prepared.get(text)
+        if prepared is not None:
+            self._prepared.move_to_end(text)
+            return prepared
+        # Nothing of it is executed yet, whatever it does.
+        with self._told(text, may_be_done=False):
+            prepared = await self._driver.prepare(text)
+        self._prepared[text] = prepared
+        if len(self._prepared) > self._statements_max:
+            self._prepared.popitem(last=False)
+        return prepared
+
+    async def _execute(self, text: str, *, may_be_done: bool) -> str:
+        with self._told(text, may_be_done=may_be_done):
+            return await self._driver.execute(text)
+
+    async def _commit(self) -> None:
+        answer = await self._execute("COMMIT", may_be_done=True)
+        if answer != "COMMIT":
+            # The server rolls back a transaction in which a statement has failed, and calls that success.
+            raise Unavailable(f"{self._shown_url} undid a transaction because a statement in it had failed")
+
+    async def _roll_back(self) -> None:
+        """Undo the transaction, if the connection is fit for it; otherwise ``settle`` or the server does."""
+        if self.is_lost or self.is_unsettled:
+            return
+        with suppress(TxnFrameworkError):
+            await self._execute("ROLLBACK", may_be_done=False)
+
+    @contextmanager
+    def _told(self, text: str, *, may_be_done: bool) -> Iterator[None]:
+        """Translate what is raised, and note what state the connection is in."""
+        try:
+            yield
+        except POSTGRESQL_ERRORS as error:
+            if isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.InvalidSQLStatementNameError):
+                self._prepared.pop(text, None)
+            if is_hopeless(error):
+                self.break_off()
+            raise (in_doubt if may_be_done else translated)(error, self._shown_url) from error
+        except BaseException:
+            # Most of all a cancelled caller: the driver has asked the server to give up, and did not wait for it.
+            self.is_unsettled = True
+            raise

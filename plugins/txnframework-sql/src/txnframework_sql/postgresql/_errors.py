@@ -1,0 +1,174 @@
+"""
+The one place where errors of PostgreSQL and of its driver become the framework's own.
+
+What was surely not done is one of its plain errors. A server that answers a statement with severity ERROR has undone
+it, whatever the reason, its own timeouts included. A statement that only reads, one that was never sent, and one inside
+a transaction whose COMMIT was not sent, have changed nothing however they end. That leaves a writing statement or a
+COMMIT that was sent and got no such answer: ``OutcomeUnknown``. The caller reads back what it wrote, over another
+connection: PostgreSQL shows a commit to every reader from the moment it can survive a crash, and to none before. What
+the read does not find may still appear while the lost connection's process lives; where that matters, the caller
+decides by writing (a version that it expects, a row it locks), not by reading.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+import asyncpg
+
+from txnframework.errors import Corrupt, InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable
+
+POSTGRESQL_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""What the driver may raise; a ``TimeoutError`` is an ``OSError``."""
+
+UNIQUE_VIOLATION = "23505"
+
+# Another transaction was in the way, and this one was undone: the same again may succeed.
+_AGAIN = frozenset(
+    {
+        "40001",  # serialization_failure
+        "40P01",  # deadlock_detected
+        UNIQUE_VIOLATION,  # a row that was not there when it was looked for; for ever only in a damaged database
+    }
+)
+
+_BY_CODE: dict[str, tuple[type[TxnFrameworkError], str]] = {
+    "25006": (
+        Unavailable,
+        "takes no writes: it is a standby, or default_transaction_read_only is on; name the primary in the URL (with"
+        " several hosts: target_session_attrs=read-write), or turn that setting off",
+    ),
+    "25P03": (Unavailable, "ended a transaction that did nothing for too long; do it again"),
+    "28000": (
+        InvalidInput,
+        "does not let this user in; allow user, database and address in its pg_hba.conf, or connect as it demands"
+        " (sslmode=require)",
+    ),
+    "28P01": (
+        InvalidInput,
+        "refused the password; correct it in the URL, in PGPASSWORD or in the file that PGPASSFILE names",
+    ),
+    "3D000": (InvalidInput, "has no database of this name; make it with createdb, or name another in the URL"),
+    "42501": (InvalidInput, "denies this user a right that it needs; grant it, or connect as the owner of the tables"),
+    "53100": (Unavailable, "has no room left on its disk; make room, then try again"),
+    "53200": (Unavailable, "has no memory left; give it more, then try again"),
+    "53300": (
+        Unavailable,
+        "has no connection left; lower connections_max of those who use it, or raise the server's max_connections",
+    ),
+    "55P03": (Unavailable, "stayed locked by other writers for lock_timeout_ms; try again"),
+    "57014": (Unavailable, "did not finish within statement_timeout_ms, and undid it; try again, or raise that option"),
+    "57P01": (Unavailable, "was shut down, or this connection ended by its administrator; try again when it is back"),
+    "57P02": (Unavailable, "is restarting after a crash; try again in a moment"),
+    "57P03": (Unavailable, "is starting up or shutting down; try again in a moment"),
+    "57P04": (Unavailable, "lost the database, which was dropped; make it again with createdb"),
+}
+_BY_CLASS: dict[str, tuple[type[TxnFrameworkError], str]] = {
+    "08": (Unavailable, "cannot be reached any more; try again"),
+    "22": (InvalidInput, "does not take a value"),
+    "23": (Corrupt, "contradicts itself"),
+    "28": (InvalidInput, "does not let this user in"),
+    "53": (Unavailable, "has not enough of a resource; try again"),
+    "58": (Unavailable, "met an error of its operating system"),
+    "XX": (Corrupt, "found its data damaged"),
+}
+
+
+class Rerun(Unavailable):
+    """
+    Another writer was in the way and nothing was changed; the same work, from its start, may succeed.
+
+    ``if_always`` is what to raise when it never does.
+    """
+
+    def __init__(self, message: str, if_always: TxnFrameworkError) -> None:
+        self.if_always = if_always
+        super().__init__(message)
+
+
+def is_hopeless(error: BaseException) -> bool:
+    """Whether the connection is of no use after this."""
+    return isinstance(error, TimeoutError) or (
+        isinstance(error, asyncpg.PostgresError) and error.severity_en in ("FATAL", "PANIC")
+    )
+
+
+def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
+    """Return what to raise, ``from error``, for a statement that surely changed nothing."""
+    if isinstance(error, TimeoutError):
+        return Unavailable(f"{shown_url} did not answer in time; try again")
+    if isinstance(error, asyncpg.PostgresError):
+        return _told(error, shown_url)
+    if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
+        return InvalidInput(f"{shown_url} does not take a value: {error}")
+    return Unavailable(f"the connection to {shown_url} broke down: {_reason(error)}; try again")
+
+
+def in_doubt(error: BaseException, shown_url: str) -> TxnFrameworkError:
+    """Return what to raise, ``from error``, for a writing statement or a COMMIT, if it was sent at all."""
+    # FATAL may come after the commit, so it is no answer to the statement.
+    is_answer = isinstance(error, asyncpg.PostgresError) and error.severity_en == "ERROR"
+    # What the driver itself objects to, such as a value of the wrong type, it does not send.
+    if is_answer or isinstance(error, asyncpg.InterfaceError | asyncpg.DataError):
+        return translated(error, shown_url)
+    return OutcomeUnknown(f"{shown_url} did not confirm a write: {_reason(error)}; read before trying again")
+
+
+def not_connected(error: BaseException, shown_url: str) -> TxnFrameworkError:
+    """Return what to raise, ``from error``, when no connection came about."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return InvalidInput(
+            f"{shown_url} shows a certificate that is not trusted here ({error.verify_message}); name its authority"
+            " with sslrootcert, and the host as the certificate does"
+        )
+    if isinstance(error, ssl.SSLError):
+        return InvalidInput(
+            f"{shown_url} and this client do not agree on TLS ({error.reason}); look at its ssl settings"
+        )
+    if isinstance(error, asyncpg.ClientConfigurationError):
+        return InvalidInput(f"the parameters of {shown_url} cannot be used: {error.args[0]}")
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return Unavailable(f"none of the hosts of {shown_url} is one that target_session_attrs asks for; start it")
+    if isinstance(error, asyncpg.PostgresError):
+        return _told(error, shown_url)
+    if isinstance(error, asyncpg.InterfaceError):
+        return InvalidInput(f"{shown_url} asks for a login that cannot be made: {error.args[0]}")
+    return _unreachable(error, shown_url)
+
+
+def _unreachable(error: BaseException, shown_url: str) -> TxnFrameworkError:
+    if isinstance(error, TimeoutError):
+        return Unavailable(f"{shown_url} did not answer within connect_timeout_ms; look at host, port and firewall")
+    if isinstance(error, ConnectionError) and "SSL" in str(error):
+        return InvalidInput(
+            f"{shown_url} does not speak TLS, which sslmode asks for; turn ssl on in its postgresql.conf, or write"
+            " sslmode=disable in the URL"
+        )
+    if isinstance(error, OSError) and error.filename is not None:
+        return InvalidInput(f"{shown_url}: the file {error.filename} cannot be read: {error.strerror}")
+    return Unavailable(f"nobody answers at {shown_url} ({_reason(error)}); start the server, or correct host and port")
+
+
+def _told(error: asyncpg.PostgresError, shown_url: str) -> TxnFrameworkError:
+    """Return what the server's answer means; a code it has no sentence for is told in the server's words."""
+    if error.severity_en is None and isinstance(error.__cause__, asyncpg.PostgresError):
+        # The driver's own, about the connection; the server has said why it ended it.
+        error = error.__cause__
+    code = error.sqlstate or ""
+    reason = _reason(error)
+    if isinstance(error, asyncpg.InvalidCachedStatementError):
+        text = f"{shown_url} changed its tables meanwhile"
+        return Rerun(text, Unavailable(f"{text}; try again"))
+    if code in _AGAIN:
+        if_always: TxnFrameworkError = Unavailable(f"{shown_url} is too busy: other writers were always in the way")
+        if code == UNIQUE_VIOLATION:
+            if_always = Corrupt(f"{shown_url} contradicts itself: {reason}")
+        return Rerun(f"another writer of {shown_url} was in the way: {reason}", if_always)
+    kind, sentence = _BY_CODE.get(code) or _BY_CLASS.get(code[:2]) or (Unavailable, "refused an operation")
+    return kind(f"{shown_url} {sentence} ({reason})")
+
+
+def _reason(error: BaseException) -> str:
+    # Without detail and hint, which may hold what was stored.
+    text = str(error.args[0]) if isinstance(error, asyncpg.PostgresError) and error.args else str(error)
+    return text or type(error).__name__
