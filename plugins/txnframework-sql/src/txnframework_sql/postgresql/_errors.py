@@ -97,10 +97,11 @@ def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
     """Return what to raise, ``from error``, for a statement that surely changed nothing."""
     if isinstance(error, TimeoutError):
         return Unavailable(f"{shown_url} did not answer in time; try again")
+    if isinstance(error, asyncpg.DataError) and error.severity_en is None:
+        # The driver's text holds the value.
+        return InvalidInput(f"{shown_url} does not take an argument of this type or size")
     if isinstance(error, asyncpg.PostgresError):
         return _told(error, shown_url)
-    if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
-        return InvalidInput(f"{shown_url} does not take a value: {error}")
     return Unavailable(f"the connection to {shown_url} broke down: {_reason(error)}; try again")
 
 
