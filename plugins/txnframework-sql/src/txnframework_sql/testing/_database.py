@@ -1,0 +1,140 @@
+"""One PostgreSQL database for each test, and the clients that reach it, each through a proxy of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from txnframework.testing import VirtualEnvironment, run_ready
+from txnframework.testing.servers.postgresql_databases import drop_database, make_database
+from txnframework.testing.servers.proxy import Proxy
+from txnframework_sql.testing._wire import MARKER, Wires
+
+_URL_FILE = "postgresql-url"
+_ROUNDS_MAX = 20
+"""How often what is asked for upon an answer is waited for: what goes on for ever must not hold up a test."""
+_ANSWER_SECONDS_MAX = 30.0
+_RECONNECT_STEP_MS = 100
+_RECONNECT_STEPS_MAX = 600
+
+
+class Client:
+    """One client's way to the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._listening = 0
+        self.wires = Wires(self.cut_now)
+        self.proxy = Proxy(database.address, self.wires.tap)
+
+    @property
+    def url(self) -> str:
+        """The database, as this client reaches it."""
+        return self._database.url_at(self.proxy.address)
+
+    def cut(self) -> None:
+        """Lose the next reply, then the connection."""
+        self._listening = len(self.wires.channels)
+        self.wires.lose_reply()
+
+    def cut_now(self) -> None:
+        """Lose every connection, and let none come about."""
+        self.proxy.cut()
+
+    async def restore(self) -> None:
+        """Let it connect again; return when it listens as before, for which time may pass."""
+        self.wires.is_losing_reply = False
+        # Where nothing was asked, nothing was lost; but it was cut off.
+        self.proxy.reset_connections()
+        self.proxy.restore()
+        for _ in range(_RECONNECT_STEPS_MAX):
+            await self._database.settle()
+            if len(self.wires.channels) >= self._listening:
+                return
+            await self._database.environment.advance(_RECONNECT_STEP_MS)
+        raise AssertionError("the client does not listen again although it could connect")
+
+
+class Database:
+    """
+    The database of one test, which the harness finds by the test's directory, and its clients in this process.
+
+    A server answers in its own time, while the clock of the test stands still. So nothing here sleeps: the proxies know
+    what has not been answered, and a marker that is notified of last, arrives last.
+    """
+
+    def __init__(self, directory: Path, environment: VirtualEnvironment) -> None:
+        self.environment = environment
+        self._file = directory / _URL_FILE
+        # In the processes of ``Processes``, the one who started them has made it.
+        if not self._file.exists():
+            self._file.touch(mode=0o600)
+            self._file.write_text(make_database())
+        self._url = self._file.read_text()
+        self._clients: list[Client] = []
+        self._notifying: asyncpg.Connection[asyncpg.Record] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the server listens."""
+        split = urlsplit(self._url)
+        return split.hostname or "localhost", split.port or 5432
+
+    def url_at(self, address: tuple[str, int]) -> str:
+        """Return the database's URL at another address."""
+        split = urlsplit(self._url)
+        login = split.netloc.rpartition("@")[0]
+        return urlunsplit(split._replace(netloc=f"{login}@{address[0]}:{address[1]}"))
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        """Make the way of another client, for the length of the block."""
+        client = Client(self)
+        async with client.proxy:
+            self._clients.append(client)
+            try:
+                yield client
+            finally:
+                self._clients.remove(client)
+                if self._notifying is not None and not self._clients:
+                    await self._notifying.close()
+                    self._notifying = None
+
+    async def settle(self) -> None:
+        """Wait until everything asked is answered and everything told is heard, and what that leads to as well."""
+        for _ in range(_ROUNDS_MAX):
+            await run_ready()
+            asked = self._asked()
+            async with asyncio.timeout(_ANSWER_SECONDS_MAX):
+                for client in tuple(self._clients):
+                    await client.wires.answered()
+                await self._hear()
+            await run_ready()
+            if self._asked() == asked:
+                return
+
+    def drop(self) -> None:
+        """Remove the database."""
+        drop_database(self._url)
+
+    def _asked(self) -> int:
+        return sum(client.wires.asked for client in self._clients)
+
+    async def _hear(self) -> None:
+        """Notify every channel of a marker: notifications arrive in the order in which they were committed."""
+        channels = {channel for client in self._clients for channel in client.wires.channels}
+        if not channels:
+            return
+        marker = MARKER + secrets.token_hex(8).encode()
+        if self._notifying is None:
+            self._notifying = await asyncpg.connect(self._url)
+        for channel in channels:
+            await self._notifying.execute("SELECT pg_notify($1, $2)", channel, marker.decode())
+        for client in tuple(self._clients):
+            await client.wires.heard(marker)

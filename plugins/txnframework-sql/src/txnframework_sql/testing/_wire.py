@@ -1,0 +1,178 @@
+"""
+What passes between a client and PostgreSQL, message by message: what is unanswered, and where to lose a reply.
+
+The protocol is PostgreSQL's own, version 3: after the first messages each begins with a letter for its kind and four
+bytes for its length. A request ends with Sync (or is a simple Query), and its answer with ReadyForQuery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+
+from txnframework.testing.servers.proxy import Side, Tap
+
+_LENGTH_BYTES = 4
+_ASKS_FOR_TLS = 80877103
+_ASKS_TO_CANCEL = 80877102
+_LISTENS = re.compile(rb"\s*LISTEN\s+\"?([^\s\";\0]+)", re.I)
+_BEGINS_READ_ONLY = re.compile(rb"\s*(BEGIN|START)\b.*\bREAD ONLY", re.I | re.S)
+_IDLE = b"I"
+
+
+class Wires:
+    """The connections of one client; ``tap`` makes the tap of another one."""
+
+    def __init__(self, cut: Callable[[], None]) -> None:
+        self.is_losing_reply = False
+        self.asked = 0
+        self._cut = cut
+        self._wires: set[Wire] = set()
+        self._moved = asyncio.Event()
+
+    def tap(self) -> Wire:
+        """Return the tap of another connection."""
+        wire = Wire(self)
+        self._wires.add(wire)
+        return wire
+
+    def lose_reply(self) -> None:
+        """Let the next transaction be done; instead of the answer, or of anything else that is told, cut."""
+        self.is_losing_reply = True
+
+    def cut(self) -> None:
+        """Cut, as ``lose_reply`` said."""
+        self.is_losing_reply = False
+        self._cut()
+
+    @property
+    def channels(self) -> list[str]:
+        """The channels on which connections of this client listen, each as often as there are some."""
+        return [channel for wire in self._wires for channel in wire.channels]
+
+    async def answered(self) -> None:
+        """Return when nothing that was asked is unanswered."""
+        await self._until(lambda: all(not wire.unanswered for wire in self._wires))
+
+    async def heard(self, marker: bytes) -> None:
+        """Return when every connection that listens has been told this, and so everything that was told before."""
+        await self._until(lambda: all(marker in wire.markers for wire in self._wires if wire.channels))
+
+    def moved(self) -> None:
+        """Let those who wait look again."""
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    def closed(self, wire: Wire) -> None:
+        """Forget a connection."""
+        self._wires.discard(wire)
+        self.moved()
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            await self._moved.wait()
+
+
+MARKER = b"txnframework-harness-marker:"
+"""What harnesses notify of, to know that everything before it has arrived; no client gets to see it."""
+
+
+class Wire(Tap):
+    """One connection."""
+
+    def __init__(self, wires: Wires) -> None:
+        # Whoever connects waits for the first ReadyForQuery.
+        self.unanswered = 1
+        self.channels: list[str] = []
+        self.markers: set[bytes] = set()
+        self._wires = wires
+        self._rests = dict.fromkeys(Side, b"")
+        self._is_started = False
+        self._is_choosing_tls = False
+        self._is_done = False
+        self._is_read_only = False
+        self._listens_to: list[str] = []
+
+    def passes(self, sender: Side, data: bytes) -> bytes:
+        """Let whole messages pass, as they come; swallow the markers."""
+        data = self._rests[sender] + data
+        passed = bytearray()
+        taken = 0
+        for message in self._messages(sender, data):
+            taken += len(message)
+            if sender is Side.CLIENT:
+                self._asks(message)
+            elif not self._answers(message):
+                continue
+            passed += message
+        self._rests[sender] = data[taken:]
+        self._wires.moved()
+        return bytes(passed)
+
+    def closed(self) -> None:
+        """Count no more."""
+        self._wires.closed(self)
+
+    def _messages(self, sender: Side, data: bytes) -> Iterator[bytes]:
+        at = 0
+        while at < len(data):
+            if sender is Side.SERVER and self._is_choosing_tls:
+                self._is_choosing_tls = False
+                length = 1
+            else:
+                kind_bytes = 1 if self._is_started or sender is Side.SERVER else 0
+                if len(data) < at + kind_bytes + _LENGTH_BYTES:
+                    return
+                length_at = at + kind_bytes
+                length = kind_bytes + int.from_bytes(data[length_at : length_at + _LENGTH_BYTES])
+                if len(data) < at + length:
+                    return
+            yield data[at : at + length]
+            at += length
+
+    def _asks(self, message: bytes) -> None:
+        if not self._is_started:
+            code = int.from_bytes(message[4:8])
+            self._is_choosing_tls = code == _ASKS_FOR_TLS
+            self._is_started = not self._is_choosing_tls
+            self._wires.asked += 1
+            if code == _ASKS_TO_CANCEL:
+                self.unanswered = 0
+            return
+        kind, body = message[:1], message[5:]
+        if kind in b"QS":
+            self.unanswered += 1
+            self._wires.asked += 1
+        if kind in b"QP":
+            # Parse names the statement first.
+            text = body if kind == b"Q" else body.partition(b"\0")[2]
+            if found := _LISTENS.match(text):
+                self._listens_to.append(found[1].decode())
+            self._is_read_only |= _BEGINS_READ_ONLY.match(text) is not None
+        if kind == b"X":
+            self.unanswered = 0
+
+    def _answers(self, message: bytes) -> bool:
+        """See what the server says; return whether the client may."""
+        kind, body = message[:1], message[5:]
+        if kind == b"A":
+            if MARKER in body:
+                self.markers.add(body[body.index(MARKER) :].rstrip(b"\0"))
+                return False
+            if self._wires.is_losing_reply:
+                self._wires.cut()
+                return False
+        if kind == b"C":
+            self._is_done = True
+        if kind == b"Z":
+            if self._is_done and self._wires.is_losing_reply and (body == _IDLE or self._is_read_only):
+                self._wires.cut()
+                return False
+            if body == _IDLE:
+                self._is_read_only = False
+                self.channels += self._listens_to
+                self._listens_to.clear()
+            self._is_done = False
+            self.unanswered -= 1
+        return True

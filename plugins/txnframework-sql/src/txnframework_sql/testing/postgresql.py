@@ -1,0 +1,117 @@
+"""Harnesses for the suites of ``txnframework.testing``: one PostgreSQL database for each test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from txnframework.interfaces import ILedgerStore, IMetadataStore
+from txnframework.testing import Belonging, Crashing, Disconnecting, Harness, VirtualEnvironment
+from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
+from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
+from txnframework_sql._options import LedgerOptions, MetadataOptions
+from txnframework_sql.testing._database import Client, Database
+from txnframework_sql.testing.sqlite import SESSION_TTL_MS
+
+_STEPS_OF_A_SESSION = 24
+
+
+class PostgresMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disconnecting[IMetadataStore]):
+    """Opens metadata stores on one database, each with connections of its own, as several processes would."""
+
+    def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
+        super().__init__(directory, environment)
+        self._database = Database(directory, self.environment)
+        self._clients: dict[object, Client] = {}
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[IMetadataStore]:
+        """Open a client; its session ends with the block."""
+        options = MetadataOptions(session_ttl_ms=SESSION_TTL_MS, share_connection=False)
+        async with self._database.client() as client:
+            store = await open_metadata_store(client.url, self.environment, options)
+            self._clients[store] = client
+            try:
+                yield store
+            finally:
+                del self._clients[store]
+                await store.close()
+
+    async def settle(self) -> None:
+        """Wait for answers and notifications."""
+        await self._database.settle()
+
+    async def crash(self, opened: IMetadataStore) -> None:
+        """Cut it off for good, and wait until its session has expired for everybody else."""
+        assert isinstance(opened, SqlMetadataStore)
+        self._clients[opened].cut_now()
+        await opened.abandon()
+        for _ in range(_STEPS_OF_A_SESSION):
+            await self.environment.advance(2 * SESSION_TTL_MS // _STEPS_OF_A_SESSION)
+            await self.settle()
+
+    async def cut(self, opened: IMetadataStore) -> None:
+        """Lose the next reply, then the connections."""
+        self._clients[opened].cut()
+
+    async def restore(self, opened: IMetadataStore) -> None:
+        """Connect again."""
+        await self._clients[opened].restore()
+
+    async def destroy(self) -> None:
+        """Remove the database."""
+        self._database.drop()
+
+
+class PostgresLedgerHarness(
+    Harness[ILedgerStore], Belonging[ILedgerStore], Crashing[ILedgerStore], Disconnecting[ILedgerStore]
+):
+    """Opens ledger stores on one database, each with connections of its own, as several processes would."""
+
+    def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
+        super().__init__(directory, environment)
+        self._database = Database(directory, self.environment)
+        self._clients: dict[object, Client] = {}
+
+    def open(self) -> AbstractAsyncContextManager[ILedgerStore]:
+        """Open a client that belongs to the records in the same database."""
+        return self._open(None)
+
+    def open_as(self, identity: str) -> AbstractAsyncContextManager[ILedgerStore]:
+        """Open a client that belongs to another metadata store."""
+        return self._open(identity)
+
+    @asynccontextmanager
+    async def _open(self, identity: str | None) -> AsyncIterator[ILedgerStore]:
+        async with self._database.client() as client:
+            options = LedgerOptions(share_connection=False)
+            store = await open_ledger_store(client.url, self.environment, options, identity)
+            self._clients[store] = client
+            try:
+                yield store
+            finally:
+                del self._clients[store]
+                await store.close()
+
+    async def settle(self) -> None:
+        """Wait for answers and notifications."""
+        await self._database.settle()
+
+    async def crash(self, opened: ILedgerStore) -> None:
+        """Cut it off for good: what was not committed is not there."""
+        assert isinstance(opened, SqlLedgerStore)
+        self._clients[opened].cut_now()
+        await opened.close()
+
+    async def cut(self, opened: ILedgerStore) -> None:
+        """Lose the next reply, then the connections."""
+        self._clients[opened].cut()
+
+    async def restore(self, opened: ILedgerStore) -> None:
+        """Connect again."""
+        await self._clients[opened].restore()
+
+    async def destroy(self) -> None:
+        """Remove the database."""
+        self._database.drop()
