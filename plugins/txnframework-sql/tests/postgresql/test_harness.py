@@ -121,7 +121,7 @@ def test_notifications_are_heard(database: Database) -> None:
 
     async def test() -> None:
         heard: list[str] = []
-        async with both(database) as (one, listening, notifying):
+        async with both(database) as (_, listening, notifying):
             await listening.add_listener("some_channel", lambda *told: heard.append(told[-1]))
             await database.settle()
             for number in range(50):

@@ -1,14 +1,12 @@
-"""Harnesses for the suites of ``txnframework.testing``: one SQLite file, or one PostgreSQL database, for each test."""
+"""
+Harnesses for the suites of ``txnframework.testing``: one SQLite file for each test.
+
+Those over PostgreSQL, a database for each test, stand in ``txnframework_sql.testing.postgresql``; they need the extras
+``txnframework-sql[postgresql]`` and ``txnframework[testing-postgresql]``.
+"""
 
 from __future__ import annotations
 
-from txnframework_sql.testing.postgresql import PostgresLedgerHarness, PostgresMetadataHarness
 from txnframework_sql.testing.sqlite import SESSION_TTL_MS, SqlLedgerHarness, SqlMetadataHarness
 
-__all__ = [
-    "SESSION_TTL_MS",
-    "PostgresLedgerHarness",
-    "PostgresMetadataHarness",
-    "SqlLedgerHarness",
-    "SqlMetadataHarness",
-]
+__all__ = ["SESSION_TTL_MS", "SqlLedgerHarness", "SqlMetadataHarness"]

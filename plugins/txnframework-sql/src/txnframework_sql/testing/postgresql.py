@@ -1,4 +1,4 @@
-"""Harnesses for the suites of ``txnframework.testing``: one PostgreSQL database for each test."""
+"""One PostgreSQL database for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Harnesses for the suites of ``txnframework.testing``: one SQLite file for each test."""
+"""One SQLite file for each test."""
 
 from __future__ import annotations
 
