@@ -1,5 +1,5 @@
 """
-The bridge between kazoo, which has a thread of its own, and asyncio: one client of an ensemble.
+One client of an ensemble, through kazoo: what is read and written, awaited in the event loop.
 
 Requests go to the servers in the order in which they are asked, many under way at once, and are answered in that order.
 """
@@ -7,17 +7,11 @@ Requests go to the servers in the order in which they are asked, many under way 
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Protocol, cast
+from typing import cast
 
-from kazoo.protocol.states import KeeperState
-
-from txnframework.errors import Closed, InvalidInput, TxnFrameworkError, Unavailable
-from txnframework_zookeeper._client import acl_of, new_client
+from txnframework_zookeeper._client import acl_of
 from txnframework_zookeeper._errors import (
     EXPECTED,
     LOST,
@@ -25,10 +19,10 @@ from txnframework_zookeeper._errors import (
     MultiFailed,
     NotThere,
     lost,
-    refused,
     to_blame,
     translated,
 )
+from txnframework_zookeeper._link import Landing, Link, Listener
 from txnframework_zookeeper._options import MetadataOptions, Servers
 from txnframework_zookeeper._requests import (
     Children,
@@ -45,70 +39,30 @@ from txnframework_zookeeper._requests import (
     Unwatch,
     Watch,
 )
-from txnframework_zookeeper._thread import Changed, Connected, Ended, Flight, Returns
-
-_RESTART_S = 1.0
-
-
-class _Landing:
-    """Where the answer to a request arrives, in the loop; kazoo may answer twice."""
-
-    __slots__ = ("_has_landed", "_room", "answer")
-
-    def __init__(self, room: asyncio.Semaphore, loop: asyncio.AbstractEventLoop) -> None:
-        self._room = room
-        self._has_landed = False
-        self.answer: asyncio.Future[Any] = loop.create_future()
-
-    def take(self, found: object) -> None:
-        """Take the answer, or the error as a value."""
-        if self._has_landed:
-            return
-        self._has_landed = True
-        # Not earlier, for a caller who was cancelled: the request is with kazoo until now.
-        self._room.release()
-        if not self.answer.done():
-            self.answer.set_result(found)
 
 
 class _Syncing:
     """One sync for the reads behind it; it is answered before them."""
 
-    __slots__ = ("found",)
+    __slots__ = ("_link", "found")
 
-    def __init__(self) -> None:
+    def __init__(self, link: Link) -> None:
+        self._link = link
         self.found: object = None
 
     def take(self, found: object) -> None:
         """Take the answer, or the error as a value."""
         self.found = found
+        if isinstance(found, Exception):
+            self._link.may_lag = True
 
 
 @dataclass(slots=True)
 class _Read:
     request: OnPath
     is_current: bool
-    landing: _Landing
+    landing: Landing
     sync: _Syncing | None = None
-
-
-class Session(Enum):
-    """What became of the session; what a listener is told."""
-
-    NEW = "connected, and nothing of an earlier session is left"
-    BACK = "connected again, in the session as it was; watches are gone"
-    SUSPENDED = "the connection is lost; the session may go on or not"
-    LOST = "the session has ended, and what lived with it"
-
-
-class Listener(Protocol):
-    """What wants to know, in the event loop; it must not wait."""
-
-    def session_became(self, state: Session) -> None:
-        """Take note of what became of the session."""
-
-    def node_changed(self, path: str) -> None:
-        """Take note of a change of a watched node, or of one below a watched one."""
 
 
 class ZooKeeper:
@@ -124,25 +78,12 @@ class ZooKeeper:
 
     def __init__(self, servers: Servers, options: MetadataOptions) -> None:
         self.shown_url = servers.shown_url
-        self.session_id = 0
-        self.timeout_ms = options.session_timeout_ms
-        self._servers, self._options = servers, options
+        self.link = Link(servers, options)
+        self._root = servers.root
         self._acl = acl_of(servers, options)
-        self._loop = asyncio.get_running_loop()
-        self._process = os.getpid()
-        self._returns = Returns(self._loop)
+        self._patience_s = options.connect_timeout_ms / 1000
         self._room = asyncio.Semaphore(options.requests_max)
-        self._connected = asyncio.Event()
-        self._listeners: list[Listener] = []
         self._reads: list[_Read] = []
-        self._must_sync = True
-        self._refusal: TxnFrameworkError | None = None
-        self._is_closed = False
-        # A request and the end of a session must not pass each other: kazoo would then drop the request unanswered, or
-        # send it in the next session.
-        self._lock = threading.Lock()
-        self._client: Any = None
-        self._resumed: tuple[int, bytes] | None = None
 
     @classmethod
     async def open(cls, servers: Servers, options: MetadataOptions) -> ZooKeeper:
@@ -155,22 +96,17 @@ class ZooKeeper:
         """
         zookeeper = cls(servers, options)
         try:
-            zookeeper._start()
-            await zookeeper._until_connected()
+            zookeeper.link.start()
+            await zookeeper.link.until_connected()
             await zookeeper._make_root()
         except BaseException:
             await zookeeper.close()
             raise
         return zookeeper
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether there is a connection now, as far as anybody here knows."""
-        return self._connected.is_set()
-
     def listen(self, listener: Listener) -> None:
-        """Tell ``listener`` from now on."""
-        self._listeners.append(listener)
+        """Tell ``listener`` of the session and of changes from now on."""
+        self.link.listen(listener)
 
     async def get(self, path: str, is_current: bool = True) -> Node | None:
         """
@@ -180,41 +116,29 @@ class ZooKeeper:
         or something newer. (ZooKeeper's ``sync`` asks the leader, which asks nobody: one that was cut off and does not
         know it yet may answer for some seconds. Writes are decided by the versions they name.)
         """
-        return cast("Node | None", await self._read(Get(self._full(path)), is_current))
+        return cast("Node | None", await self._read(Get(self.full(path)), is_current))
 
     async def exists(self, path: str, is_current: bool = True) -> Stat | None:
         """Return what is known of a node, None if it is not there."""
-        return cast("Stat | None", await self._read(Exists(self._full(path)), is_current))
+        return cast("Stat | None", await self._read(Exists(self.full(path)), is_current))
 
     async def children(self, path: str, is_current: bool = True) -> list[str] | None:
         """Return the names below a node in no order, None if it is not there."""
-        return cast("list[str] | None", await self._read(Children(self._full(path)), is_current))
+        return cast("list[str] | None", await self._read(Children(self.full(path)), is_current))
 
     async def sync(self) -> None:
         """Let later reads without ``is_current`` show all that was confirmed before this call."""
-        await self._read(Sync(self._full("/")), is_current=False)
-
-    async def arm(self, path: str) -> None:
-        """Be told of changes of a node, there or not, and of all below it, until the connection is lost."""
-        await self._read(Watch(self._full(path)), is_current=False)
-
-    async def disarm(self, path: str) -> None:
-        """Be told of them no more."""
-        await self._read(Unwatch(self._full(path)), is_current=False)
+        await self._read(Sync(self.full("/")), is_current=False)
 
     async def multi(self, ops: Sequence[Op]) -> Committed:
         """
         Apply every op, or none.
 
         :raises MultiFailed: an op found a node there, not there, in another version or not empty; nothing was changed.
-        :raises OutcomeUnknown: the reply was lost. What this raises it for is applied before any later read, or never.
+        :raises OutcomeUnknown: the reply was lost. It is applied before any later read, or never.
         """
         steps = tuple(ops)
-        await self._until_connected()
-        await self._room.acquire()
-        landing = _Landing(self._room, self._loop)
-        self._hand_over(Multi(steps, self._servers.root, self._acl), landing)
-        found = await landing.answer
+        found = await self._ask(Multi(steps, self._root, self._acl))
         if isinstance(found, list):
             failure = to_blame(steps, found[1:])
             if failure is None:
@@ -222,47 +146,48 @@ class ZooKeeper:
             if isinstance(failure.cause, EXPECTED):
                 raise failure
             raise translated(failure.cause, self.shown_url, f"write {failure.op.path}") from failure.cause
+        assert isinstance(found, Exception)
         if isinstance(found, LOST):
             raise lost(found, self.shown_url) from found
         raise translated(found, self.shown_url, "write") from found
 
+    def arm(self, path: str) -> asyncio.Future[object]:
+        """
+        Ask at once to be told of changes of a node, there or not, and of all below it, until the connection is lost.
+
+        The future becomes None, or the error. What is asked after this is answered from when it was armed, or later.
+        """
+        return self._hand_over(Watch(self.full(path)))
+
+    def disarm(self, path: str) -> asyncio.Future[object]:
+        """Ask at once to be told of them no more; as ``arm``."""
+        return self._hand_over(Unwatch(self.full(path)))
+
     async def close(self) -> None:
         """End the session; may be repeated."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        was_connected = self._connected.is_set()
-        self._connected.set()
-        if self._process == os.getpid() and self._client is not None:
-            if not was_connected:
-                # Whatever kazoo's thread waits for, it is nothing that is still needed.
-                self._client._connection.cut()
-            await asyncio.to_thread(_stop, self._client)
+        await self.link.close()
 
-    def cut(self) -> None:
-        """Break the connection; it is made again, in the same session."""
-        self._client._connection.cut()
+    async def abandon(self) -> None:
+        """Let go as a process does that is killed: the session goes on at the servers until it expires."""
+        await self.link.abandon()
 
-    def require_open(self) -> None:
-        """Raise Closed if this cannot be used any more."""
-        if self._is_closed:
-            raise Closed(f"the store {self.shown_url} was closed")
-        if self._process != os.getpid():
-            raise Closed(
-                f"the store {self.shown_url} was opened before this process was forked, and belongs to its parent"
-            )
-        if asyncio.get_running_loop() is not self._loop:
-            raise InvalidInput(f"the store {self.shown_url} was opened in another event loop; open one in this loop")
+    def full(self, path: str) -> str:
+        """Return a path with the chroot."""
+        return self._root + path if path != "/" else self._root or "/"
+
+    def without_root(self, path: str) -> str:
+        """Return a full path without the chroot."""
+        return path[len(self._root) :] or "/"
 
     async def _read(self, request: OnPath, is_current: bool) -> object:
         """Ask until there is an answer; together with what else is asked in this turn of the loop, behind one sync."""
-        until = None
+        until: float | None = None
         while True:
-            await self._until_connected()
+            await self.link.until_connected()
             await self._room.acquire()
-            read = _Read(request, is_current, _Landing(self._room, self._loop))
+            read = _Read(request, is_current, Landing(self.link.loop, self._room))
             if not self._reads:
-                self._loop.call_soon(self._send_reads)
+                self.link.loop.call_soon(self._send_reads)
             self._reads.append(read)
             found = await read.landing.answer
             if read.sync is not None and isinstance(read.sync.found, Exception):
@@ -271,125 +196,46 @@ class ZooKeeper:
                 return None
             if not isinstance(found, Exception):
                 return found
-            until = until or self._loop.time() + self._options.connect_timeout_ms / 1000
-            if not isinstance(found, LOST) or self._loop.time() >= until:
-                self.require_open()
+            now = self.link.loop.time()
+            until = until or now + self._patience_s
+            if not isinstance(found, LOST) or now >= until:
+                self.link.require_open()
                 raise translated(found, self.shown_url, f"read {request.path}") from found
 
     def _send_reads(self) -> None:
         reads, self._reads = self._reads, []
         sync = None
-        if self._must_sync or any(read.is_current for read in reads):
+        if self.link.may_lag or any(read.is_current for read in reads):
             # Each of them began before this is sent, so what it lets the server see is enough for all of them.
-            sync = _Syncing()
-            self._must_sync = False
-            self._hand_over(Sync(self._full("/")), sync)
+            sync = _Syncing(self.link)
+            self.link.may_lag = False
+            self.link.hand_over(Sync(self.full("/")), sync)
         for read in reads:
             read.sync = sync
-            self._hand_over(read.request, read.landing)
+            self.link.hand_over(read.request, read.landing)
 
-    def _hand_over(self, request: object, landing: _Landing | _Syncing) -> None:
-        with self._lock:
-            self._client._call(request, Flight(self._returns, landing.take))
+    async def _ask(self, request: object) -> object:
+        await self.link.until_connected()
+        await self._room.acquire()
+        landing = Landing(self.link.loop, self._room)
+        self.link.hand_over(request, landing)
+        return await landing.answer
 
-    async def _until_connected(self) -> None:
-        self.require_open()
-        if self._connected.is_set():
-            return
-        try:
-            async with asyncio.timeout(self._options.connect_timeout_ms / 1000):
-                while not self._connected.is_set():
-                    if self._refusal is not None:
-                        raise self._refusal
-                    await self._connected.wait()
-                    self.require_open()
-        except TimeoutError:
-            error = self._client.handler.last_error
-            reason = f": {error}" if error else ""
-            raise Unavailable(f"there is no connection to {self.shown_url}{reason}") from error
+    def _hand_over(self, request: object) -> asyncio.Future[object]:
+        landing = Landing(self.link.loop)
+        self.link.hand_over(request, landing)
+        return landing.answer
 
     async def _make_root(self) -> None:
         """Make the chroot, one node at a time; whoever else makes it is welcome."""
-        names = self._servers.root.split("/")[1:]
+        names = self._root.split("/")[1:]
         for depth in range(len(names)):
             path = "/" + "/".join(names[: depth + 1])
             found = await self._ask(Exists(path))
             if isinstance(found, NotThere) or found is None:
                 found = await self._ask(Multi((CreateNode(path),), "", self._acl))
-                found = to_blame((CreateNode(path),), found[1:]) if isinstance(found, list) else found
-                found = found.cause if isinstance(found, MultiFailed) else found
+                failure = to_blame((CreateNode(path),), found[1:]) if isinstance(found, list) else None
+                found = failure.cause if isinstance(failure, MultiFailed) else found
             if isinstance(found, Exception) and not isinstance(found, AlreadyThere):
                 raise translated(found, self.shown_url, f"make the chroot {path}") from found
         await self.children("/")
-
-    async def _ask(self, request: object) -> object:
-        await self._until_connected()
-        await self._room.acquire()
-        landing = _Landing(self._room, self._loop)
-        self._hand_over(request, landing)
-        return await landing.answer
-
-    def _full(self, path: str) -> str:
-        return self._servers.root + path if path != "/" else self._servers.root or "/"
-
-    def _start(self) -> None:
-        client = new_client(self._servers, self._options, self._resumed)
-
-        def moved(_: object) -> None:
-            with self._lock:
-                state = client._state
-            self._returns.put(self._take, (client, state))
-
-        def receive(event: Connected | Changed | Ended) -> None:
-            self._returns.put(self._take, (client, event))
-
-        client.add_listener(moved)
-        client._connection.receive = receive
-        self._client = client
-        client.start_async()
-
-    def _take(self, taken: tuple[Any, object]) -> None:
-        client, event = taken
-        if client is not self._client or self._is_closed:
-            return
-        match event:
-            case Changed():
-                for listener in tuple(self._listeners):
-                    listener.node_changed(event.path[len(self._servers.root) :] or "/")
-            case Connected():
-                is_new = event.session_id != self.session_id
-                self.session_id, self.timeout_ms = event.session_id, event.timeout_ms
-                self._resumed = (event.session_id, event.password)
-                self._must_sync = self._must_sync or is_new
-                self._refusal = None
-                self._connected.set()
-                self._tell(Session.NEW if is_new else Session.BACK)
-            case KeeperState.CONNECTING:
-                self._connected.clear()
-                self._tell(Session.SUSPENDED)
-            case KeeperState.EXPIRED_SESSION:
-                self._connected.clear()
-                self._tell(Session.LOST)
-            case KeeperState.AUTH_FAILED:
-                self._connected.clear()
-                self._refusal = refused(self.shown_url)
-                self._tell(Session.SUSPENDED)
-            case Ended():
-                # A login that was right before, or something unforeseen: it is tried again, in the session as it was.
-                self._connected.clear()
-                self._must_sync = True
-                self._tell(Session.SUSPENDED)
-                self._loop.call_later(_RESTART_S, self._restart, client)
-
-    def _restart(self, client: Any) -> None:
-        if client is self._client and not self._is_closed and self._process == os.getpid():
-            self._start()
-
-    def _tell(self, state: Session) -> None:
-        for listener in tuple(self._listeners):
-            listener.session_became(state)
-
-
-def _stop(client: Any) -> None:
-    client.stop()
-    client.close()

@@ -1,0 +1,142 @@
+"""
+Watches: one recursive watch at the servers for each place that somebody watches, however many do.
+
+A recursive watch stays until it is taken back or the connection is lost. When there is a connection again every place
+is armed before anything is read, and then everybody is woken, for whatever was missed between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from zope.interface import implementer
+
+from txnframework.errors import Closed, Unavailable
+from txnframework.interfaces import IWatch
+from txnframework_zookeeper._errors import LOST, translated
+from txnframework_zookeeper._kazoo import ZooKeeper
+from txnframework_zookeeper._link import Session
+
+Concerns = Callable[[str], bool]
+"""Whether a change of the node at a path, without the chroot, may be one of what is watched."""
+
+
+@implementer(IWatch)
+class Watch:
+    """An armed watch on what is kept at some places."""
+
+    def __init__(self, watches: Watches, places: tuple[str, ...], concerns: Concerns) -> None:
+        self.places = places
+        self.concerns = concerns
+        self._watches = watches
+        self._woken = asyncio.Event()
+        self._is_closed = False
+
+    async def changed(self) -> None:
+        """Return once anything may have changed since arming or since the last return; see IWatch."""
+        await self._woken.wait()
+        if self._is_closed:
+            raise Closed("the watch was closed")
+        self._woken.clear()
+
+    async def close(self) -> None:
+        """Give the watch back; a waiting ``changed`` raises Closed; may be repeated."""
+        self.end()
+
+    def wake(self) -> None:
+        """Make ``changed`` return."""
+        self._woken.set()
+
+    def end(self) -> None:
+        """Make ``changed`` raise Closed, now and later."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._woken.set()
+            self._watches.remove(self)
+
+
+class Watches:
+    """The armed watches of one client."""
+
+    def __init__(self, zookeeper: ZooKeeper, places_max: int) -> None:
+        self._zookeeper = zookeeper
+        self._places_max = places_max
+        # Dicts, so that watches are woken in the order in which they were armed.
+        self._armed: dict[str, dict[Watch, None]] = {}
+        self._is_closed = False
+        zookeeper.listen(self)
+
+    async def arm(self, places: tuple[str, ...], concerns: Concerns) -> Watch:
+        """
+        Return a watch that no change from now on escapes, of nodes at or below one of the places.
+
+        :raises Unavailable: as many places are watched as may be.
+        """
+        self._require_open()
+        watch = Watch(self, places, concerns)
+        if len(self._armed.keys() | set(places)) > self._places_max:
+            raise Unavailable(
+                f"{self._zookeeper.shown_url}: {self._places_max} places are watched already;"
+                " give metadata.options.watches_max a higher value"
+            )
+        # Whoever begins to watch a place that is watched asks again: the first may not have been answered yet.
+        for place in places:
+            self._armed.setdefault(place, {})[watch] = None
+        try:
+            await self._until_armed(places)
+            self._require_open()
+        except BaseException:
+            watch.end()
+            raise
+        return watch
+
+    def remove(self, watch: Watch) -> None:
+        """Forget a watch; an unknown one is fine."""
+        for place in watch.places:
+            watching = self._armed.get(place, {})
+            watching.pop(watch, None)
+            if not watching and self._armed.pop(place, None) is not None and self._zookeeper.link.is_connected:
+                self._zookeeper.disarm(place)
+
+    def session_became(self, state: Session) -> None:
+        """Arm everything and then wake everybody, when there is a connection again."""
+        if state in (Session.NEW, Session.BACK):
+            for place, watching in self._armed.items():
+                self._zookeeper.arm(place)
+                for watch in watching:
+                    watch.wake()
+
+    def node_changed(self, path: str) -> None:
+        """Wake whom a change may concern."""
+        place = path = self._zookeeper.without_root(path)
+        while True:
+            for watch in self._armed.get(place, ()):
+                if watch.concerns(path):
+                    watch.wake()
+            if place == "/":
+                return
+            place = place.rpartition("/")[0] or "/"
+
+    def close(self) -> None:
+        """End every watch; may be repeated."""
+        self._is_closed = True
+        for watching in tuple(self._armed.values()):
+            for watch in tuple(watching):
+                watch.end()
+
+    def _require_open(self) -> None:
+        self._zookeeper.link.require_open()
+        if self._is_closed:
+            raise Closed(f"the store {self._zookeeper.shown_url} is being closed, and its watches with it")
+
+    async def _until_armed(self, places: tuple[str, ...]) -> None:
+        """Arm, again after each lost connection; the error of the first place that cannot be."""
+        left = places
+        while left:
+            await self._zookeeper.link.until_connected()
+            answers = await asyncio.gather(*(self._zookeeper.arm(place) for place in left))
+            for place, error in zip(left, answers, strict=True):
+                if isinstance(error, Exception) and not isinstance(error, LOST):
+                    raise translated(error, self._zookeeper.shown_url, f"watch {place}") from error
+            left = tuple(place for place, error in zip(left, answers, strict=True) if isinstance(error, LOST))
