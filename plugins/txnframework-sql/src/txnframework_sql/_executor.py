@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from txnframework.environment import Environment
 from txnframework_sql.steps.calls import Steps
 from txnframework_sql.steps.changes import Change
+
+if TYPE_CHECKING:
+    from txnframework_sql._watch import WakeUps, Watches
 
 T = TypeVar("T")
 
@@ -37,10 +41,13 @@ class Executor(Protocol):
         """
 
     def observe(self, observer: Observer) -> None:
-        """Call ``observer`` after every commit that this executor hears of by itself."""
+        """Call ``observer`` after every commit of this executor, also after one that may have happened."""
 
     def ignore(self, observer: Observer) -> None:
         """Do not call ``observer`` any more."""
+
+    def wake_ups(self, watches: Watches, environment: Environment) -> WakeUps:
+        """Return what wakes the watches of one store after the commits of others."""
 
     def require_open(self) -> None:
         """Raise Closed if this cannot be used any more."""

@@ -26,7 +26,7 @@ class SqlLedgerStore:
         self.executor = executor
         self._environment = environment
         self._options = options
-        self._watches = Watches(executor, environment, options.poll_ms)
+        self._watches = Watches(executor, environment)
 
     async def create(self, name: str) -> IManagedLedger:
         """Make an empty one, or open the one that is there."""

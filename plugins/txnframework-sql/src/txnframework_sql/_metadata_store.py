@@ -46,7 +46,7 @@ class SqlMetadataStore:
         self.identity = identity
         self.session = session
         self.executor = executor
-        self._watches = Watches(executor, environment, options.poll_ms)
+        self._watches = Watches(executor, environment)
         self._leases = LeaseSession(executor, environment, session, options.session_ttl_ms)
 
     async def get(self, key: Key) -> Record | None:

@@ -1,18 +1,18 @@
-"""Watches: woken at once by commits of this connection, and by a look at the database for those of others."""
+"""Watches: woken at once by commits of this store, and by its wake-ups for those of others."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
-from contextlib import suppress
+from collections.abc import Collection
+from contextlib import AbstractContextManager, suppress
+from typing import Protocol
 
 from zope.interface import implementer
 
 from txnframework.environment import Environment
-from txnframework.errors import Closed, TxnFrameworkError
+from txnframework.errors import Closed
 from txnframework.interfaces import IWatch
 from txnframework_sql._executor import Executor
-from txnframework_sql.sqlite import look
 from txnframework_sql.steps.changes import Change, Target, concerns
 
 
@@ -22,8 +22,6 @@ class Watch:
 
     def __init__(self, watches: Watches, target: Target) -> None:
         self.target = target
-        self.seen_version: int | None = None
-        self.state: Hashable | None = None
         self._watches = watches
         self._woken = asyncio.Event()
         self.is_closed = False
@@ -31,7 +29,7 @@ class Watch:
     async def changed(self) -> None:
         """Return once anything may have changed since arming or since the last return; see IWatch."""
         if not self._woken.is_set():
-            with self._watches.polling():
+            with self._watches.waiting():
                 await self._woken.wait()
         if self.is_closed:
             raise Closed("the watch was closed")
@@ -52,62 +50,77 @@ class Watch:
         self._watches.remove(self)
 
 
-class _Polling:
-    """Counts who waits, so that nothing is asked while nobody does."""
+class WakeUps(Protocol):
+    """
+    How the watches of one store hear of what others commit: SQLite's are looked for, PostgreSQL's are notified.
 
-    def __init__(self, watches: Watches) -> None:
-        self._watches = watches
+    Every commit of another process is followed by a wake-up of each watch that it concerns and that was armed before.
+    So is everything that may have hidden one.
+    """
 
-    def __enter__(self) -> None:
-        self._watches.waiting += 1
-        self._watches.ensure_polling()
+    async def arm(self, watch: Watch) -> None:
+        """Return when no commit from now on escapes the watch, which is among the armed ones already."""
 
-    def __exit__(self, *_: object) -> None:
-        self._watches.waiting -= 1
+    def disarm(self, watch: Watch) -> None:
+        """Forget a watch; an unknown one is fine."""
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a context in which somebody waits; outside any of them nothing need be heard yet."""
+
+    async def close(self) -> None:
+        """Stop; may be repeated."""
 
 
 class Watches:
     """The armed watches of one store."""
 
-    def __init__(self, executor: Executor, environment: Environment, poll_ms: int) -> None:
-        self.waiting = 0
+    def __init__(self, executor: Executor, environment: Environment) -> None:
         self._executor = executor
-        self._environment = environment
-        self._poll_ms = poll_ms
         self._loop = asyncio.get_running_loop()
         # A dict, so that watches are woken in the order in which they were armed.
         self._armed: dict[Watch, None] = {}
-        self._poller: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._wake_ups = executor.wake_ups(self, environment)
         executor.observe(self._observe)
+
+    @property
+    def armed(self) -> Collection[Watch]:
+        """The watches that are to be woken, in the order in which they were armed."""
+        return self._armed.keys()
 
     async def arm(self, target: Target) -> Watch:
         """Return a watch that no change from now on escapes."""
         self._require_open()
         watch = Watch(self, target)
-        # First the commits of this connection, then those of others: what comes in between wakes once too often.
+        # First the commits of this store, then those of others: what comes in between wakes once too often.
         self._armed[watch] = None
         try:
-            found = await self._executor.read(lambda: look((target,)))
+            await self._wake_ups.arm(watch)
             self._require_open()
         except BaseException:
             watch.end()
             raise
-        watch.seen_version, watch.state = found.version, found.states[target]
         return watch
 
-    def polling(self) -> _Polling:
-        """Return a context in which the database is asked for the commits of others."""
-        return _Polling(self)
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a context in which the commits of others are heard of."""
+        return self._wake_ups.waiting()
 
-    def ensure_polling(self) -> None:
-        """Let somebody ask, unless somebody does already."""
-        if not self._is_closed and (self._poller is None or self._poller.done()):
-            self._poller = self._loop.create_task(self._poll(), name="txnframework-sql watches")
+    def wake(self, changes: Collection[Change]) -> None:
+        """Wake whom changes concern."""
+        for watch in tuple(self._armed):
+            if any(concerns(watch.target, change) for change in changes):
+                watch.wake()
+
+    def wake_all(self) -> None:
+        """Wake everybody: nobody knows what was missed."""
+        for watch in tuple(self._armed):
+            watch.wake()
 
     def remove(self, watch: Watch) -> None:
         """Forget a watch; an unknown one is fine."""
         self._armed.pop(watch, None)
+        self._wake_ups.disarm(watch)
 
     async def close(self) -> None:
         """End every watch; may be repeated."""
@@ -115,50 +128,16 @@ class Watches:
         self._executor.ignore(self._observe)
         for watch in tuple(self._armed):
             watch.end()
-        if self._poller is not None:
-            self._poller.cancel()
-            await asyncio.gather(self._poller, return_exceptions=True)
-            self._poller = None
+        await self._wake_ups.close()
 
     def _require_open(self) -> None:
         self._executor.require_open()
         if self._is_closed:
             raise Closed(f"the store {self._executor.shown_url} is being closed, and its watches with it")
 
-    async def _poll(self) -> None:
-        """Ask again and again whether another connection has committed, as long as somebody waits."""
-        while self.waiting:
-            try:
-                await self._wake_by_others()
-            except Closed:
-                return
-            except TxnFrameworkError:
-                # Whatever was in the way may have hidden a change.
-                for watch in tuple(self._armed):
-                    watch.wake()
-            await self._environment.sleep_until(self._environment.now_ms() + self._poll_ms)
-
-    async def _wake_by_others(self) -> None:
-        """Look whether others have committed; if so, wake whom it may concern."""
-        version = (await self._executor.read(lambda: look(()))).version
-        unsure = [watch for watch in self._armed if watch.seen_version != version]
-        if not unsure:
-            return
-        found = await self._executor.read(lambda: look({watch.target for watch in unsure}))
-        for watch in unsure:
-            state = found.states[watch.target]
-            if state is None or state != watch.state:
-                watch.wake()
-            watch.seen_version, watch.state = found.version, state
-
     def _observe(self, changes: tuple[Change, ...]) -> None:
-        # On the database's thread: only a glance here, the rest in the loop of the store.
+        # Perhaps on the thread of a database: only a glance here, the rest in the loop of the store.
         if self._armed:
             # The loop may have been closed, by its own thread and at any moment; then nobody waits in it.
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._notify, changes)
-
-    def _notify(self, changes: tuple[Change, ...]) -> None:
-        for watch in tuple(self._armed):
-            if any(concerns(watch.target, change) for change in changes):
-                watch.wake()
+                self._loop.call_soon_threadsafe(self.wake, changes)

@@ -4,6 +4,5 @@ from __future__ import annotations
 
 from txnframework_sql.sqlite._bridge import SqliteBridge
 from txnframework_sql.sqlite._database import SqliteDatabase, locate
-from txnframework_sql.sqlite._look import Look, look
 
-__all__ = ["Look", "SqliteBridge", "SqliteDatabase", "locate", "look"]
+__all__ = ["SqliteBridge", "SqliteDatabase", "locate"]

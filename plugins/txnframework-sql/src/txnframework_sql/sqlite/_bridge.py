@@ -9,12 +9,15 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from txnframework.environment import Environment
 from txnframework.errors import Closed
 from txnframework_sql._executor import Observer
 from txnframework_sql._options import DatabaseOptions
+from txnframework_sql._watch import Watches
 from txnframework_sql.sqlite._database import Location, SqliteDatabase
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
 from txnframework_sql.sqlite._jobs import Job, Work
+from txnframework_sql.sqlite._polling import Polling
 from txnframework_sql.sqlite._thread import DatabaseThread
 from txnframework_sql.sqlite._upgrade import ensure_current
 
@@ -92,10 +95,11 @@ class SqliteBridge:
     :raises Closed: it was closed, or this process was forked from the one that opened it.
     """
 
-    def __init__(self, thread: DatabaseThread, location: Location, queue_max: int) -> None:
+    def __init__(self, thread: DatabaseThread, location: Location, options: DatabaseOptions) -> None:
         self.shown_url = location.shown_url
         self._thread = thread
-        self._room = asyncio.Semaphore(queue_max)
+        self._poll_ms = options.poll_ms
+        self._room = asyncio.Semaphore(options.queue_max)
         self._process = os.getpid()
         self._is_closed = False
 
@@ -110,7 +114,7 @@ class SqliteBridge:
         except BaseException:
             _open_threads.give_back(thread)
             raise
-        return cls(thread, location, options.queue_max)
+        return cls(thread, location, options)
 
     @property
     def commits(self) -> int:
@@ -136,6 +140,10 @@ class SqliteBridge:
     def ignore(self, observer: Observer) -> None:
         """Do not call ``observer`` any more."""
         self._thread.ignore(observer)
+
+    def wake_ups(self, watches: Watches, environment: Environment) -> Polling:
+        """Return what looks for the commits of others."""
+        return Polling(watches, self, environment, self._poll_ms)
 
     async def close(self) -> None:
         """Let go of the database, after what is under way; may be repeated."""

@@ -1,0 +1,89 @@
+"""
+What a notification says: which changes a commit made, as JSON, so that a SQL function can write it, too.
+
+A payload is a list of changes. A whole number is the managed ledger of that id, whose tail changed. A list
+``[path, partition, entries, ...]`` is a record; ``partition`` may be null if it is the path, and each ``entries`` is
+null or a list of ``[index name, index key in hex]``, as the record keeps them: those before the change, and those after
+it. What is longer than PostgreSQL allows, and everything that is not understood, wakes everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from txnframework.model import IndexEntry
+from txnframework_sql.steps.changes import Change, LedgerChange, RecordChange
+
+CHANNEL = "txnframework"
+"""The channel of every store in one database."""
+
+EVERYBODY = "*"
+"""A payload that wakes every watch."""
+
+BYTES_MAX = 7_999
+"""The longest payload that PostgreSQL takes."""
+
+PAYLOADS_MAX = 8
+"""How many payloads one commit sends at most, instead of one that wakes everybody."""
+
+_Pairs = list[tuple[str, str]]
+
+
+def payloads(changes: Iterable[Change]) -> list[str]:
+    """
+    Return what to notify of changes, in the transaction that makes them.
+
+    The statement that makes them has them as one argument: ``SELECT pg_notify('txnframework', payload) FROM
+    unnest($1::text[]) payload``.
+    """
+    texts = [_text(change) for change in dict.fromkeys(changes)]
+    found = list(_joined(texts)) if all(len(text.encode()) <= BYTES_MAX - 2 for text in texts) else [EVERYBODY]
+    return found if len(found) <= PAYLOADS_MAX else [EVERYBODY]
+
+
+def changes_of(payload: str) -> tuple[Change, ...] | None:
+    """Return what a payload says; None: anything may have changed."""
+    if payload == EVERYBODY:
+        return None
+    try:
+        return tuple(_change(part) for part in msgspec.json.decode(payload, type=list[int | list[object]]))
+    except (msgspec.DecodeError, ValueError, TypeError):
+        # Of a later release, or of somebody else.
+        return None
+
+
+def _joined(texts: list[str]) -> Iterator[str]:
+    """Yield lists of as many texts each as fit."""
+    part: list[str] = []
+    size = 2
+    for text in texts:
+        text_bytes = len(text.encode()) + 1
+        if part and size + text_bytes - 1 > BYTES_MAX:
+            yield f"[{','.join(part)}]"
+            part, size = [], 2
+        part.append(text)
+        size += text_bytes
+    if part:
+        yield f"[{','.join(part)}]"
+
+
+def _text(change: Change) -> str:
+    if isinstance(change, LedgerChange):
+        return str(change.managed_id)
+    pairs = [(entry.index, entry.key.hex()) for entry in sorted(change.indexes)]
+    partition = None if change.partition == change.path else change.partition
+    return msgspec.json.encode([change.path, partition, pairs] if pairs else [change.path, partition]).decode()
+
+
+def _change(part: int | list[object]) -> Change:
+    if isinstance(part, int):
+        return LedgerChange(part)
+    path, partition, *lists = part
+    entries = msgspec.convert(lists, list[_Pairs | None])
+    return RecordChange(
+        msgspec.convert(path, str),
+        msgspec.convert(partition, str | None) or msgspec.convert(path, str),
+        frozenset(IndexEntry(name, bytes.fromhex(key)) for pairs in entries for name, key in pairs or ()),
+    )

@@ -1,0 +1,132 @@
+"""SQLite notifies nobody: whether others have committed, and what they may have changed, is looked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from txnframework.environment import Environment
+from txnframework.errors import Closed, TxnFrameworkError
+from txnframework.model import Key
+from txnframework_sql._executor import Executor
+from txnframework_sql._watch import Watch, Watches
+from txnframework_sql.steps.calls import Steps, row
+from txnframework_sql.steps.changes import LedgerChange, Target
+from txnframework_sql.steps.ledgers import end_state
+from txnframework_sql.steps.records import get_record
+
+# It differs if another connection has committed in between.
+_DATA_VERSION = text("PRAGMA data_version")
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a look at the database found: whether others have committed since, and the state of some targets."""
+
+    version: int
+    states: dict[Target, Hashable | None]
+
+
+def _look(targets: Collection[Target]) -> Steps[_Look]:
+    """Look at the database, and at some targets."""
+    version = yield from row(_DATA_VERSION)
+    assert version is not None
+    states: dict[Target, Hashable | None] = {}
+    for target in targets:
+        states[target] = yield from _state(target)
+    return _Look(version[0], states)
+
+
+def _state(target: Target) -> Steps[Hashable | None]:
+    """Return what differs after every change of a target; None where only a scan would show a change."""
+    if isinstance(target, Key):
+        record = yield from get_record(target)
+        # An absent record may have come and gone.
+        return None if record is None else record.version
+    if isinstance(target, LedgerChange):
+        return (yield from end_state(target.managed_id))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was found when a watch was armed or last looked after."""
+
+    version: int
+    state: Hashable | None
+
+
+class Polling:
+    """Looks every ``poll_ms`` whether others have committed, as long as somebody waits; see ``WakeUps``."""
+
+    def __init__(self, watches: Watches, executor: Executor, environment: Environment, poll_ms: int) -> None:
+        self._watches = watches
+        self._executor = executor
+        self._environment = environment
+        self._poll_ms = poll_ms
+        self._loop = asyncio.get_running_loop()
+        self._seen: dict[Watch, _Seen] = {}
+        self._waiting = 0
+        self._poller: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def arm(self, watch: Watch) -> None:
+        """Remember what the watch's target is like now."""
+        found = await self._executor.read(lambda: _look((watch.target,)))
+        self._seen[watch] = _Seen(found.version, found.states[watch.target])
+
+    def disarm(self, watch: Watch) -> None:
+        """Forget a watch; an unknown one is fine."""
+        self._seen.pop(watch, None)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Look, as long as the context lasts."""
+        self._waiting += 1
+        try:
+            if not self._is_closed and (self._poller is None or self._poller.done()):
+                self._poller = self._loop.create_task(self._poll(), name="txnframework-sql watches")
+            yield
+        finally:
+            self._waiting -= 1
+
+    async def close(self) -> None:
+        """Look no more; may be repeated."""
+        self._is_closed = True
+        if self._poller is not None:
+            self._poller.cancel()
+            await asyncio.gather(self._poller, return_exceptions=True)
+            self._poller = None
+
+    async def _poll(self) -> None:
+        """Ask again and again whether another connection has committed, as long as somebody waits."""
+        while self._waiting:
+            try:
+                await self._wake_by_others()
+            except Closed:
+                return
+            except TxnFrameworkError:
+                # Whatever was in the way may have hidden a change.
+                self._watches.wake_all()
+            await self._environment.sleep_until(self._environment.now_ms() + self._poll_ms)
+
+    async def _wake_by_others(self) -> None:
+        """Look whether others have committed; if so, wake whom it may concern."""
+        version = (await self._executor.read(lambda: _look(()))).version
+        unsure = [watch for watch, seen in self._seen.items() if seen.version != version]
+        if not unsure:
+            return
+        found = await self._executor.read(lambda: _look({watch.target for watch in unsure}))
+        for watch in unsure:
+            seen = self._seen.get(watch)
+            if seen is None:
+                # Closed while we looked.
+                continue
+            state = found.states[watch.target]
+            if state is None or state != seen.state:
+                watch.wake()
+            self._seen[watch] = _Seen(found.version, state)
