@@ -15,6 +15,7 @@ from txnframework.environment import Environment
 from txnframework.errors import Closed, InvalidInput
 from txnframework_sql.postgresql._connection import Connection, Row
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, Rerun, not_connected
+from txnframework_sql.postgresql._listener import Listener
 from txnframework_sql.postgresql._options import PostgresqlOptions
 from txnframework_sql.postgresql._url import Server
 
@@ -44,6 +45,8 @@ class Connections:
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
+        self.listener = Listener(self.connect, server.shown_url, environment, options)
+        """Hears of what others commit; closed with these."""
         self._room = asyncio.Semaphore(options.connections_max)
         self._idle: list[Connection] = []
         self._settling: set[asyncio.Task[None]] = set()
@@ -124,6 +127,7 @@ class Connections:
         if was_closed or self._process != os.getpid() or self._loop is not asyncio.get_running_loop():
             # What belongs to a parent or to another loop is not touched.
             return
+        await self.listener.close()
         for _ in range(self._options.connections_max):
             await self._room.acquire()
         await asyncio.gather(*self._settling, return_exceptions=True)

@@ -59,6 +59,10 @@ class PostgresqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         ),
     ] = 3_000
 
+    reconnect_max_ms: Annotated[
+        int, Meta(ge=1, description="The longest pause between two attempts to replace a lost listening connection.")
+    ] = 5_000
+
     @property
     def reply_timeout_s(self) -> float:
         """After how long a reply that is missing is not waited for any more."""

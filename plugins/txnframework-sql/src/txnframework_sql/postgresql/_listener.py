@@ -1,0 +1,247 @@
+"""The connection that hears of what others commit, and what it does when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import asyncpg
+
+from txnframework.environment import Environment
+from txnframework.errors import Closed, TxnFrameworkError
+from txnframework_sql._watch import Watch, Watches
+from txnframework_sql.postgresql._connection import Row
+from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, translated
+from txnframework_sql.postgresql._options import PostgresqlOptions
+from txnframework_sql.postgresql._payloads import CHANNEL, changes_of
+from txnframework_sql.steps.changes import Change
+
+_FIRST_PAUSE_MS = 20
+
+Driver = asyncpg.Connection[Row]
+
+
+class Hearer(Protocol):
+    """Who is told of commits."""
+
+    @property
+    def armed(self) -> Collection[object]:
+        """Those who would be woken; while there are none, nothing need be heard."""
+
+    def wake(self, changes: Collection[Change]) -> None:
+        """Wake whom changes concern."""
+
+    def wake_all(self) -> None:
+        """Wake everybody: nobody knows what was missed."""
+
+
+class Listener:
+    """
+    Listens on a connection of its own, from the first watch on, for the stores that share it.
+
+    PostgreSQL delivers a notification after the commit that it tells of, to those whose LISTEN was committed before. So
+    a watch that is armed once LISTEN is active, and reads after that, misses nothing. Nobody ever asks for "everything
+    after the last number that I saw": numbers are given before commits, and in another order.
+
+    After any loss of the connection LISTEN comes first, then everybody is woken: something may have been hidden. A
+    connection whose server is gone without a word is noticed by a heartbeat that gets no answer.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Driver]],
+        shown_url: str,
+        environment: Environment,
+        options: PostgresqlOptions,
+    ) -> None:
+        self._connect = connect
+        self._shown_url = shown_url
+        self._environment = environment
+        self._options = options
+        self._hearers: dict[Hearer, None] = {}
+        self._driver: Driver | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        # Those who wait until LISTEN is active, or was tried in vain.
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_asked = asyncio.Event()
+        self._beating = asyncio.Lock()
+        self._is_closed = False
+
+    def join(self, hearer: Hearer) -> None:
+        """Tell somebody from now on."""
+        self._hearers[hearer] = None
+
+    def leave(self, hearer: Hearer) -> None:
+        """Tell somebody no more; an unknown one is fine."""
+        self._hearers.pop(hearer, None)
+
+    async def listen(self) -> None:
+        """
+        Return when LISTEN is active: what is committed from now on is heard, or everybody woken who joined.
+
+        :raises Unavailable: there is no connection.
+        """
+        if self._is_closed:
+            raise Closed(f"the store {self._shown_url} was closed")
+        if self._driver is not None and not self._driver.is_closed():
+            return
+        heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(heard)
+        self._is_asked.set()
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.create_task(self._keep(), name="txnframework-sql listening")
+        await heard
+
+    async def beat(self) -> None:
+        """
+        Ask for an answer: what was committed before has then been heard.
+
+        The server sends notifications before it answers. Without a connection there is nothing to wait for.
+
+        :raises Unavailable: no answer came within ``heartbeat_ms``, and the connection is replaced.
+        """
+        async with self._beating:
+            driver = self._driver
+            if driver is None:
+                return
+            try:
+                # Real time, since it is spent outside this process.
+                async with asyncio.timeout(self._options.heartbeat_ms / 1000):
+                    await driver.execute("SELECT 1")
+            except POSTGRESQL_ERRORS as error:
+                driver.terminate()
+                raise translated(error, self._shown_url) from error
+
+    async def close(self) -> None:
+        """Listen no more; may be repeated."""
+        self._is_closed = True
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            self._keeper = None
+
+    async def _keep(self) -> None:
+        """Listen, and again after each loss, as long as somebody wants to hear."""
+        failures = 0
+        was_lost = False
+        try:
+            while self._waiting or self._is_wanted():
+                try:
+                    # One that never answered was not worth much: the next attempt has to wait.
+                    failures = 0 if await self._listen_until_lost(was_lost) else failures + 1
+                    was_lost = True
+                except TxnFrameworkError as error:
+                    failures += 1
+                    self._answer(error)
+                if failures > 1:
+                    await self._pause(failures)
+        finally:
+            # Nobody waits for what has ended, whatever ended it.
+            self._answer(Closed(f"the store {self._shown_url} hears nothing any more; open it again"))
+
+    async def _listen_until_lost(self, was_lost: bool) -> bool:
+        """
+        Connect, listen, and return when the connection is lost; whatever fails before raises.
+
+        Return whether a heartbeat was answered in between.
+        """
+        self._is_asked.clear()
+        driver = await self._connect()
+        lost = asyncio.Event()
+        try:
+            driver.add_termination_listener(lambda _: lost.set())
+            try:
+                await driver.add_listener(CHANNEL, self._hear)
+            except POSTGRESQL_ERRORS as error:
+                raise translated(error, self._shown_url) from error
+            self._driver = driver
+            if was_lost:
+                for hearer in tuple(self._hearers):
+                    hearer.wake_all()
+            self._answer(None)
+            return await self._beat_until(lost)
+        finally:
+            self._driver = None
+            driver.terminate()
+
+    async def _beat_until(self, lost: asyncio.Event) -> bool:
+        """Return when the connection is lost; whether it ever answered."""
+        has_answered = False
+        while not lost.is_set():
+            at_ms = self._environment.now_ms() + self._options.heartbeat_ms
+            await _first_of(self._environment.sleep_until(at_ms), lost.wait())
+            if not lost.is_set():
+                try:
+                    await self.beat()
+                except TxnFrameworkError:
+                    break
+                has_answered = True
+        return has_answered
+
+    async def _pause(self, failures: int) -> None:
+        """Wait before the next attempt, longer each time; somebody who asks does not wait."""
+        longest_ms = min(_FIRST_PAUSE_MS << min(failures, 16), self._options.reconnect_max_ms)
+        pause_ms = longest_ms // 2 + self._environment.random_bits(16) * longest_ms // (1 << 17)
+        await _first_of(self._environment.sleep_until(self._environment.now_ms() + pause_ms), self._is_asked.wait())
+
+    def _is_wanted(self) -> bool:
+        return any(hearer.armed for hearer in self._hearers)
+
+    def _answer(self, error: TxnFrameworkError | None) -> None:
+        """Tell those who wait for LISTEN what became of it."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if one.done():
+                continue
+            if error is None:
+                one.set_result(None)
+            else:
+                # One of its own: raised in several tasks, tracebacks would be mixed up.
+                own = type(error)(*error.args)
+                own.__cause__ = error.__cause__
+                one.set_exception(own)
+
+    def _hear(self, _: object, __: int, ___: str, payload: object) -> None:
+        changes = changes_of(str(payload))
+        for hearer in tuple(self._hearers):
+            if changes is None:
+                hearer.wake_all()
+            else:
+                hearer.wake(changes)
+
+
+class Listening:
+    """What wakes the watches of one store; see ``WakeUps``."""
+
+    def __init__(self, listener: Listener, watches: Watches) -> None:
+        self._listener = listener
+        self._watches = watches
+        listener.join(watches)
+
+    async def arm(self, _: Watch) -> None:
+        """Return when LISTEN is active."""
+        await self._listener.listen()
+
+    def disarm(self, watch: Watch) -> None:
+        """Forget a watch, of which nothing is remembered here."""
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a context in which somebody waits; notifications come anyway."""
+        return nullcontext()
+
+    async def close(self) -> None:
+        """Hear no more; may be repeated."""
+        self._listener.leave(self._watches)
+
+
+async def _first_of(*coroutines: Coroutine[Any, Any, object]) -> None:
+    """Wait for the first one to end, and end the others."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
