@@ -1,0 +1,82 @@
+"""A server to kill, and a database in it for each test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+
+import pytest
+
+from txnframework.environment import SystemEnvironment
+from txnframework.interfaces import ILedgerStore, IMetadataStore
+from txnframework.testing.servers.postgresql import PostgresServer
+from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
+
+PATIENCE_S = 60
+_numbers = count()
+
+
+class Stores:
+    """The stores of one database, in real time; every opening is another client with connections of its own."""
+
+    def __init__(self, server: PostgresServer, database: str) -> None:
+        self.server = server
+        self.database = database
+        self.url = server.url_of(database)
+
+    @asynccontextmanager
+    async def metadata(self, url: str = "", **options: object) -> AsyncIterator[IMetadataStore]:
+        chosen = MetadataOptions(share_connection=False, **options)  # type: ignore[arg-type]
+        store = await open_metadata_store(url or self.url, SystemEnvironment(), chosen)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    @asynccontextmanager
+    async def ledgers(self, url: str = "", **options: object) -> AsyncIterator[ILedgerStore]:
+        chosen = LedgerOptions(share_connection=False, **options)  # type: ignore[arg-type]
+        store = await open_ledger_store(url or self.url, SystemEnvironment(), chosen, None)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    def disconnect_everybody(self) -> int:
+        """Let the server end every connection to this database; return how many there were."""
+        ended = self.server.run(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            f" WHERE datname = '{self.database}' AND pid <> pg_backend_pid()"
+        )
+        return int(ended)
+
+    @staticmethod
+    def run(test: Callable[[], Awaitable[None]]) -> None:
+        """Run a test's coroutine function; one that hangs fails."""
+
+        async def bounded() -> None:
+            async with asyncio.timeout(PATIENCE_S):
+                await test()
+
+        asyncio.run(bounded())
+
+
+@pytest.fixture(scope="session")
+def _server() -> Iterator[PostgresServer]:
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def stores(_server: PostgresServer) -> Iterator[Stores]:
+    """A database of one's own on a server that is running; the test may kill it."""
+    if not _server.is_running:
+        _server.start()
+    name = f"test_{next(_numbers)}"
+    _server.create_database(name)
+    yield Stores(_server, name)
+    if not _server.is_running:
+        _server.start()
+    _server.run(f'DROP DATABASE "{name}" WITH (FORCE)')

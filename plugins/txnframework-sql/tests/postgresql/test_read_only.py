@@ -1,0 +1,73 @@
+"""A database that takes no writes says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from txnframework.errors import Unavailable
+from txnframework.model import Append, Expect, Key, Put
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+KEY = Key("/a")
+
+
+@pytest.fixture
+def read_only(stores: Stores) -> Iterator[None]:
+    """Let the database be as a standby is, from the next connection on, after something was written."""
+
+    async def write() -> None:
+        async with stores.metadata() as store, stores.ledgers() as ledgers:
+            await store.put(Put(KEY, b"one", Expect.ABSENT))
+            await (await ledgers.create("one")).append((Append(b"one"),), None)
+
+    stores.run(write)
+    stores.server.run(f'ALTER DATABASE "{stores.database}" SET default_transaction_read_only = on')
+    yield
+    stores.server.run(f'ALTER DATABASE "{stores.database}" RESET default_transaction_read_only')
+
+
+@pytest.mark.usefixtures("read_only")
+def test_what_is_there_can_be_read(stores: Stores) -> None:
+    """Opening and reading need no write."""
+
+    async def test() -> None:
+        async with stores.metadata() as store, stores.ledgers() as ledgers:
+            record = await store.get(KEY)
+            assert record is not None
+            assert record.value == b"one"
+            assert (await (await ledgers.open("one")).tail()).last_confirmed.entry_id == 0
+
+    stores.run(test)
+
+
+@pytest.mark.usefixtures("read_only")
+def test_writing(stores: Stores) -> None:
+    """A write is refused with what stands in its way and what to do; it is Unavailable: later it may be possible."""
+
+    async def test() -> None:
+        async with stores.metadata() as store, stores.ledgers() as ledgers:
+            with pytest.raises(Unavailable, match=r"takes no writes.*read_only"):
+                await store.put(Put(KEY, b"two", Expect.ANY))
+            with pytest.raises(Unavailable, match="takes no writes"):
+                await store.acquire_lease("name", "one")
+            with pytest.raises(Unavailable, match="takes no writes"):
+                await (await ledgers.open("one")).append((Append(b"two"),), None)
+
+    stores.run(test)
+
+
+def test_making_a_store(stores: Stores) -> None:
+    """An empty database in which nothing can be made is refused in the same way."""
+    stores.server.run(f'ALTER DATABASE "{stores.database}" SET default_transaction_read_only = on')
+
+    async def test() -> None:
+        with pytest.raises(Unavailable, match="takes no writes"):
+            async with stores.metadata():
+                pass
+
+    stores.run(test)

@@ -1,0 +1,114 @@
+"""Writers that go on through everything, and remember what they were told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
+from txnframework.interfaces import IAtomicBatchStore, IManagedLedger, IMetadataStore
+from txnframework.model import Append, Batch, Expect, IndexEntry, Key, ProducerSequence, Put
+
+BY_WRITER = "by-writer"
+PAUSE_S = 0.02
+"""Between two attempts while there is no server: the tests run in real time, as the server does."""
+
+
+@dataclass
+class Told:
+    """What writers were told so far."""
+
+    confirmed: dict[str, str] = field(default_factory=dict)
+    in_doubt: int = 0
+    refused: int = 0
+    enough: asyncio.Event = field(default_factory=asyncio.Event)
+    is_over: bool = False
+    enough_at: int = 0
+
+    def note(self, name: str, value: str) -> None:
+        """Remember a confirmation."""
+        self.confirmed[name] = value
+        if len(self.confirmed) >= self.enough_at:
+            self.enough.set()
+
+    async def more(self, count: int) -> None:
+        """Return when there are so many more confirmations."""
+        self.enough_at = len(self.confirmed) + count
+        self.enough.clear()
+        await self.enough.wait()
+
+    async def through(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Do something until there is an answer; False: it may have been done."""
+        while True:
+            try:
+                await work()
+            except OutcomeUnknown:
+                self.in_doubt += 1
+                return False
+            except Unavailable:
+                self.refused += 1
+                await asyncio.sleep(PAUSE_S)
+            else:
+                return True
+
+
+async def write_pairs(store: IMetadataStore, writer: str, told: Told) -> None:
+    """
+    Write pairs of records, each pair in one batch, with index entries, until it is over.
+
+    What is in doubt is read once there is an answer again: what is found was done. What is not found may still come,
+    where the server goes on without the connection; so it is decided by writing the same again.
+    """
+    assert IAtomicBatchStore.providedBy(store)
+    number = 0
+    while not told.is_over:
+        number += 1
+        name = f"{writer}-{number:06d}"
+        left, right = (Key(f"/{side}/{name}") for side in ("left", "right"))
+        index = (IndexEntry(BY_WRITER, writer.encode()),)
+        batch = Batch(puts=tuple(Put(key, b"%d" % number, Expect.ABSENT, index) for key in (left, right)))
+
+        async def apply(batch: Batch = batch) -> None:
+            await store.apply(batch)
+
+        is_in_doubt = False
+        while True:
+            try:
+                if await told.through(apply):
+                    break
+            except VersionMismatch:
+                assert is_in_doubt, f"{name} is there, and every attempt was told to have changed nothing"
+                break
+            is_in_doubt = True
+            if await _is_there(store, left, told):
+                break
+        told.note(name, str(number))
+
+
+async def _is_there(store: IMetadataStore, key: Key, told: Told) -> bool:
+    found: list[bool] = []
+
+    async def look() -> None:
+        found.append(await store.get(key) is not None)
+
+    await told.through(look)
+    return found[-1]
+
+
+async def append(ledger: IManagedLedger, producer: str, told: Told) -> None:
+    """Append numbered entries, one after the other, until it is over; the same again when in doubt."""
+    number = 0
+    while not told.is_over:
+        number += 1
+        data = f"{producer}:{number}"
+        entry = Append(data.encode(), sequence=ProducerSequence(producer, number, number))
+        positions: list[str] = []
+
+        async def send(entry: Append = entry, positions: list[str] = positions) -> None:
+            (appended,) = await ledger.append((entry,), None)
+            positions.append(str(appended.position))
+
+        while not await told.through(send):
+            pass
+        told.note(data, positions[-1])
