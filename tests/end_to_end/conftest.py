@@ -6,7 +6,7 @@ import importlib.util
 import io
 import os
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from itertools import count
 from pathlib import Path
@@ -20,6 +20,7 @@ import txnframework.cli
 from txnframework import Client, Consumer
 from txnframework.environment import Environment
 from txnframework.plugin import PluginRegistry, load_plugins
+from txnframework.testing.servers.postgresql_databases import fresh_database
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several of these tests have in common
 
@@ -33,6 +34,7 @@ PLUGINS = (
     "txnframework_example",
 )
 BACKENDS = {"memory": "txnframework_memory", "sqlite": "txnframework_sql", "notebook": "txnframework_example"}
+SERVERS = ("postgresql",)
 # Not a skip: where the plugin is not installed there is nothing to say about it.
 collect_ignore = (
     []
@@ -103,20 +105,53 @@ def registry() -> PluginRegistry:
 
 
 def _wanted() -> list[str]:
-    """TXN_BACKENDS names the stores to test on; one that is named and not installed is an error, not a skip."""
+    """
+    TXN_BACKENDS names the stores to test on; one that is named and not installed is an error, not a skip.
+
+    Without it: those that are installed and need no server.
+    """
     named = os.environ.get("TXN_BACKENDS", "").split()
+    if unknown := {*named} - {*BACKENDS, *SERVERS}:
+        raise pytest.UsageError(f"TXN_BACKENDS names {sorted(unknown)}; there are {[*BACKENDS, *SERVERS]}")
     return named or [name for name, package in BACKENDS.items() if importlib.util.find_spec(package)]
 
 
+def _wanted_shared() -> list[str]:
+    return [name for name in _wanted() if name in ("sqlite", *SERVERS)]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests of other stores to the runs that want those; not a skip: there they are run."""
+    others = {"memory", "sqlite"} - {*_wanted()} | ({"shared"} if not _wanted_shared() else set())
+    here = Path(__file__).parent
+    left = [item for item in items if here in item.path.parents and others & {*getattr(item, "fixturenames", ())}]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
+
+
 @pytest.fixture(params=_wanted())
-def stores(request: pytest.FixtureRequest, registry: PluginRegistry, tmp_path: Path) -> Stores:
-    """The stores whose plugins are installed, one after the other."""
-    if request.param == "memory":
-        return Stores(f"memory://end-to-end-{next(_names)}", registry)
-    if request.param == "notebook":
+def stores(request: pytest.FixtureRequest, registry: PluginRegistry, tmp_path: Path) -> Iterator[Stores]:
+    """The stores that are wanted, one after the other."""
+    yield from _stores(request.param, registry, tmp_path)
+
+
+@pytest.fixture(params=_wanted_shared())
+def shared(request: pytest.FixtureRequest, registry: PluginRegistry, tmp_path: Path) -> Iterator[Stores]:
+    """Stores that several processes share."""
+    yield from _stores(request.param, registry, tmp_path)
+
+
+def _stores(backend: str, registry: PluginRegistry, tmp_path: Path) -> Iterator[Stores]:
+    if backend == "memory":
+        yield Stores(f"memory://end-to-end-{next(_names)}", registry)
+    elif backend == "notebook":
         # The tutorial's store has no atomic batches, and no ledgers.
-        return Stores(f"notebook:///{tmp_path}/book.jsonl", registry, ledger_url=f"memory://end-to-end-{next(_names)}")
-    return Stores(f"sqlite:///{tmp_path}/txn.db", registry)
+        yield Stores(f"notebook:///{tmp_path}/book.jsonl", registry, ledger_url=f"memory://end-to-end-{next(_names)}")
+    elif backend == "postgresql":
+        with fresh_database() as url:
+            yield Stores(url, registry)
+    else:
+        yield Stores(f"sqlite:///{tmp_path}/txn.db", registry)
 
 
 @pytest.fixture
@@ -127,14 +162,14 @@ def memory(registry: PluginRegistry) -> Stores:
 
 @pytest.fixture
 def sqlite(registry: PluginRegistry, tmp_path: Path) -> Stores:
-    """Stores in a file, for tests of several processes."""
+    """Stores in a file, for tests of what is so of files."""
     return Stores(f"sqlite:///{tmp_path}/txn.db", registry)
 
 
 @pytest.fixture
-def cli(sqlite: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def cli(shared: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Return a function that runs a command in a directory whose configuration names a database of its own."""
-    (tmp_path / "txnframework.toml").write_text(f'[metadata]\nurl = "{sqlite.url}"\n')
+    (tmp_path / "txnframework.toml").write_text(f'[metadata]\nurl = "{shared.url}"\n')
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, stdin: bytes = b"") -> SimpleNamespace:

@@ -207,6 +207,7 @@ def test_what_cannot_be_done_is_one_sentence(cli: Any, arguments: tuple[str, ...
     assert refused.err.count("\n") == 1
 
 
+@pytest.mark.usefixtures("sqlite")
 def test_a_file_that_is_no_database_is_refused(cli: Any, tmp_path: Path) -> None:
     """It is named, and left as it is."""
     content = b"not a database at all" * 100
@@ -234,6 +235,7 @@ def one_sentence(refused: SimpleNamespace, *said: str) -> None:
         assert words in refused.err
 
 
+@pytest.mark.usefixtures("sqlite")
 def test_a_database_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path) -> None:
     """It is named, with what wrote it and what to do."""
     cli("topic", "create", "orders")
@@ -241,6 +243,7 @@ def test_a_database_that_another_version_wrote_is_refused(cli: Any, tmp_path: Pa
     one_sentence(cli("topic", "list"), "txn.db", "9999", "release")
 
 
+@pytest.mark.usefixtures("sqlite")
 @pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
 def test_a_record_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path, other: int) -> None:
     """It is named, with its format and what to do."""
@@ -251,6 +254,7 @@ def test_a_record_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path
     one_sentence(cli("topic", "list"), "/topic/public/default/orders", f"format version {other}", "open it with")
 
 
+@pytest.mark.usefixtures("sqlite")
 @pytest.mark.parametrize("reading", [(), ("--subscription", "billing")])
 def test_a_damaged_entry_is_named_and_not_passed_over(cli: Any, tmp_path: Path, reading: tuple[str, ...]) -> None:
     """What stands before it is printed; what stands behind it is not, as if it were the next."""
@@ -263,6 +267,7 @@ def test_a_damaged_entry_is_named_and_not_passed_over(cli: Any, tmp_path: Path, 
     assert "three" not in refused.out
 
 
+@pytest.mark.usefixtures("sqlite")
 @pytest.mark.parametrize("reading", [(), ("--subscription", "billing")])
 def test_an_entry_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path, reading: tuple[str, ...]) -> None:
     """It is named, with its format and what to do; nothing behind it is taken for the next, and nothing is lost."""
@@ -283,6 +288,7 @@ def test_an_entry_that_another_version_wrote_is_refused(cli: Any, tmp_path: Path
     assert cli("topic", "consume", "orders", *reading).out == "one\ntwo\n"
 
 
+@pytest.mark.usefixtures("sqlite")
 def test_a_ledger_of_another_store_is_refused(cli: Any, tmp_path: Path) -> None:
     """Both are named, and neither is changed."""
     cli("topic", "create", "orders")
@@ -303,12 +309,12 @@ def test_a_sealed_segment_takes_no_message(cli: Any) -> None:
     assert cli("topic", "consume", "orders").out == ""
 
 
-def test_a_subscription_that_another_process_has_is_refused(cli: Any, sqlite: Stores) -> None:
+def test_a_subscription_that_another_process_has_is_refused(cli: Any, shared: Stores) -> None:
     """The holder is named, and keeps it."""
     cli("topic", "create", "orders")
 
     async def hold() -> SimpleNamespace:
-        async with sqlite.open() as client, await client.consumer("orders", "billing"):
+        async with shared.open() as client, await client.consumer("orders", "billing"):
             return await asyncio.to_thread(cli, "topic", "consume", "orders", "--subscription", "billing")
 
     one_sentence(asyncio.run(hold()), "subscription billing", "is dispatched by session-", "try again when")

@@ -54,9 +54,9 @@ asyncio.run(main())
 """
 
 
-def test_killed_processes_transform_exactly_once(sqlite: Stores) -> None:
+def test_killed_processes_transform_exactly_once(shared: Stores) -> None:
     """Whatever a killed process left behind is taken up by the next one; nothing is lost, nothing comes twice."""
-    stores = sqlite
+    stores = shared
     stores.options = {"session_ttl_ms": SESSION_TTL_MS}
 
     stores.run(_prepare(stores))

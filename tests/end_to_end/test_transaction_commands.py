@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from conftest import Stores
 
 
-def test_an_open_transaction_is_found_and_aborted(cli: Any, sqlite: Stores) -> None:
+def test_an_open_transaction_is_found_and_aborted(cli: Any, shared: Stores) -> None:
     """It is listed with its age, described with its participants, and ended by its id; once more changes nothing."""
     cli("topic", "create", "orders")
     assert cli("transaction", "list").out == "No transaction is open.\n"
 
     async def leave_open() -> str:
-        async with sqlite.open() as client, await client.producer("orders") as producer:
+        async with shared.open() as client, await client.producer("orders") as producer:
             txn = client.transaction(outlives_client=True, principal="ada")
             await txn.begin()
             await producer.send(b"undecided", txn=txn)
@@ -39,14 +39,14 @@ def test_an_open_transaction_is_found_and_aborted(cli: Any, sqlite: Stores) -> N
     assert cli("topic", "consume", "orders").out == ""
 
 
-def test_what_hangs_is_found_and_settled(cli: Any, sqlite: Stores) -> None:
+def test_what_hangs_is_found_and_settled(cli: Any, shared: Stores) -> None:
     """Status 1 while something hangs, with why and the command that helps; that command helps."""
     cli("topic", "create", "orders")
     found = cli("transaction", "find-hanging", "--age-ms", "0")
     assert (found.status, found.out) == (0, "No transaction hangs for 0 ms or longer.\n")
 
     async def leave() -> tuple[str, str, str]:
-        async with sqlite.open(transactions={"sweep": False}) as client, await client.producer("orders") as producer:
+        async with shared.open(transactions={"sweep": False}) as client, await client.producer("orders") as producer:
             ids = []
             for outlives_client in (True, False, False):
                 txn = client.transaction(outlives_client=outlives_client)
@@ -76,12 +76,12 @@ def test_what_hangs_is_found_and_settled(cli: Any, sqlite: Stores) -> None:
     assert cli("topic", "consume", "orders").out == "undecided\n"
 
 
-def test_upkeep_ends_what_nobody_else_does(cli: Any, sqlite: Stores) -> None:
+def test_upkeep_ends_what_nobody_else_does(cli: Any, shared: Stores) -> None:
     """What is overdue, or whose process is gone, is aborted, and what ended takes effect, without any other client."""
     cli("topic", "create", "orders")
 
     async def leave() -> None:
-        async with sqlite.open(transactions={"sweep": False}) as client, await client.producer("orders") as producer:
+        async with shared.open(transactions={"sweep": False}) as client, await client.producer("orders") as producer:
             for timeout_ms, outlives_client in ((60_000, False), (1, True)):
                 txn = client.transaction(timeout_ms=timeout_ms, outlives_client=outlives_client)
                 await txn.begin()

@@ -1,0 +1,18 @@
+"""The stores keep the rules of their roles."""
+
+from __future__ import annotations
+
+from txnframework.testing import LedgerStoreSuite, MetadataStoreSuite
+from txnframework_sql.testing.postgresql import PostgresLedgerHarness, PostgresMetadataHarness
+
+
+class TestPostgresMetadataStore(MetadataStoreSuite):
+    """IMetadataStore in a PostgreSQL database."""
+
+    harness = PostgresMetadataHarness
+
+
+class TestPostgresLedgerStore(LedgerStoreSuite):
+    """ILedgerStore in a PostgreSQL database."""
+
+    harness = PostgresLedgerHarness
