@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from txnframework.environment import Environment
+from txnframework.errors import TxnFrameworkError
 from txnframework_sql.steps.calls import Steps
 from txnframework_sql.steps.changes import Change
 
@@ -54,3 +55,10 @@ class Executor(Protocol):
 
     async def close(self) -> None:
         """Let go of the database, after what is under way; may be repeated."""
+
+
+def copy_of(error: TxnFrameworkError, cause: BaseException | None) -> TxnFrameworkError:
+    """Return an exception for one caller: raising one object in several tasks would mix up their tracebacks."""
+    own = type(error)(*error.args)
+    own.__cause__ = cause
+    return own

@@ -54,6 +54,10 @@ class LedgerOptions(DatabaseOptions, frozen=True, forbid_unknown_fields=True, kw
     ledger_bytes_max: Annotated[
         int, Meta(ge=1, description="The append that reaches so many bytes closes its ledger.")
     ] = 256 * 1024 * 1024
+    group_bytes_max: Annotated[
+        int,
+        Meta(ge=1, description="Waiting appends to one ledger are sent together up to so many bytes (PostgreSQL)."),
+    ] = 4 * 1024 * 1024
     deduplication_window: Annotated[
         int, Meta(ge=1, description="How many sequences of each producer are remembered at least.")
     ] = 10_000

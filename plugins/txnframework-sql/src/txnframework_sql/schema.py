@@ -159,6 +159,11 @@ def place_of(ledger_id: int, entry_id: int) -> int:
     return (ledger_id << PLACE_BITS) + entry_id
 
 
+def ledger_id_of(place: int) -> int:
+    """Return the ledger id of a place."""
+    return place >> PLACE_BITS
+
+
 def entry_id_of(place: int) -> int:
     """Return the entry id of a place."""
     return place & ((1 << PLACE_BITS) - 1)

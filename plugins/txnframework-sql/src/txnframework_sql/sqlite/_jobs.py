@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from txnframework.errors import TxnFrameworkError
+from txnframework_sql._executor import copy_of
 from txnframework_sql.sqlite._database import SqliteDatabase
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
 from txnframework_sql.steps.calls import Steps
@@ -54,13 +55,6 @@ def attempt(database: SqliteDatabase, job: Job[Any]) -> Outcome:
 def failed(jobs: Iterable[Job[Any]], error: TxnFrameworkError, cause: BaseException) -> list[Outcome]:
     """Return what becomes of jobs that all fail by one cause."""
     return [Outcome(job, error=copy_of(error, cause)) for job in jobs]
-
-
-def copy_of(error: TxnFrameworkError, cause: BaseException) -> TxnFrameworkError:
-    """Return an exception for one caller: raising one object in several tasks would mix up their tracebacks."""
-    own = type(error)(*error.args)
-    own.__cause__ = cause
-    return own
 
 
 def deliver(outcomes: list[Outcome]) -> None:
