@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import asyncpg
 
@@ -18,9 +18,10 @@ from txnframework_sql.postgresql._options import PostgresqlOptions
 from txnframework_sql.postgresql._payloads import CHANNEL, changes_of
 from txnframework_sql.steps.changes import Change
 
-_FIRST_PAUSE_MS = 20
+if TYPE_CHECKING:
+    Driver = asyncpg.Connection[Row]
 
-Driver = asyncpg.Connection[Row]
+_FIRST_PAUSE_MS = 20
 
 
 class Hearer(Protocol):

@@ -1,0 +1,109 @@
+"""A database of one's own, connections to it, and a proxy in between; whatever hangs fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from txnframework.environment import Environment, SystemEnvironment
+from txnframework.testing.servers.postgresql_databases import fresh_database
+from txnframework.testing.servers.proxy import Proxy
+from txnframework_sql.postgresql import _options
+from txnframework_sql.postgresql._connections import Connections
+from txnframework_sql.postgresql._options import PostgresqlOptions
+from txnframework_sql.postgresql._url import locate
+
+PATIENCE_S = 60
+
+
+@dataclass
+class Wire:
+    """What a test does with its database."""
+
+    url: str
+
+    @property
+    def name(self) -> str:
+        """The database."""
+        return urlsplit(self.url).path[1:]
+
+    def url_with(
+        self, *, address: tuple[str, int] | None = None, login: str = "", path: str = "", query: str = ""
+    ) -> str:
+        """Return the URL with something else in it."""
+        split = urlsplit(self.url)
+        own_login, _, place = split.netloc.rpartition("@")
+        if address is not None:
+            place = f"{address[0]}:{address[1]}"
+        return split._replace(netloc=f"{login or own_login}@{place}", path=path or split.path, query=query).geturl()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the server listens."""
+        split = urlsplit(self.url)
+        return split.hostname or "localhost", split.port or 5432
+
+    @asynccontextmanager
+    async def connected(
+        self, url: str = "", environment: Environment | None = None, **options: Any
+    ) -> AsyncIterator[Connections]:
+        """Hold connections for a block."""
+        connections = Connections(
+            locate(url or self.url), environment or SystemEnvironment(), PostgresqlOptions(**options)
+        )
+        try:
+            yield connections
+        finally:
+            await connections.close()
+
+    @asynccontextmanager
+    async def proxied(
+        self, environment: Environment | None = None, **options: Any
+    ) -> AsyncIterator[tuple[Connections, Proxy]]:
+        """Hold connections that go through a proxy."""
+        async with (
+            Proxy(self.address) as proxy,
+            self.connected(self.url_with(address=proxy.address), environment, **options) as connections,
+        ):
+            yield connections, proxy
+
+    async def ask(self, text: str, *arguments: object) -> Any:
+        """Return the first value that a statement finds, over a connection of its own."""
+        async with self.connected(connections_max=1) as connections, connections.lend() as connection:
+            rows = await connection.write(text, *arguments)
+            return rows[0][0] if rows else None
+
+    @staticmethod
+    async def until(is_so: Callable[[], bool]) -> None:
+        """Let the loop run until something is so; what comes from outside takes a moment of real time."""
+        while not is_so():
+            await asyncio.sleep(0.001)
+
+    @staticmethod
+    def run(test: Callable[[], Awaitable[None]]) -> None:
+        """Run a test's coroutine function."""
+
+        async def bounded() -> None:
+            async with asyncio.timeout(PATIENCE_S):
+                await test()
+
+        asyncio.run(bounded())
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    """A fresh database."""
+    with fresh_database() as url:
+        yield Wire(url)
+
+
+@pytest.fixture
+def short_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a reply be missing after the statement's own time, which the test makes short."""
+    monkeypatch.setattr(_options, "_REPLY_MARGIN_S", 0)
