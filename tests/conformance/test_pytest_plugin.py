@@ -23,8 +23,11 @@ def run(pytester: pytest.Pytester, source: str, *arguments: str) -> pytest.RunRe
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *plugin, *arguments)
 
 
-def test_suite_runs_and_says_what_is_promised(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["one process", "workers"])
+def test_suite_runs_and_says_what_is_promised(pytester: pytest.Pytester, spread: tuple[str, ...]) -> None:
     """Naming a harness is all there is to do; a skip names the capability, and the end of the run sums up."""
+    if spread:
+        pytest.importorskip("xdist")
     result = run(
         pytester,
         """
@@ -32,6 +35,7 @@ class TestStore(MetadataStoreSuite):
     harness = MemoryMetadataHarness
 """,
         "-rs",
+        *spread,
     )
     outcomes = result.parseoutcomes()
     assert outcomes["passed"] > 80

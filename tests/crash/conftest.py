@@ -4,35 +4,41 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-_EXPLORED = pytest.StashKey["Explored"]()
+EXPLORED = "explored"
 
 
 class Explored:
-    """How many crash points were explored, by scenario."""
+    """How many crash points a test explored, kept with its report: it may have run in another process."""
 
-    def __init__(self) -> None:
-        self.points = 0
-        self.lines: dict[str, list[str]] = defaultdict(list)
+    def __init__(self, keep: Callable[[str, object], None]) -> None:
+        self._keep = keep
 
     def add(self, scenario: type, atomic: bool, text: str, points: int) -> None:
-        self.points += points
-        self.lines[f"{scenario.__name__}{'' if atomic else ', no atomic batches'}"].append(text)
+        self._keep(EXPLORED, [f"{scenario.__name__}{'' if atomic else ', no atomic batches'}", text, points])
 
 
 @pytest.fixture
-def explored(pytestconfig: pytest.Config) -> Explored:
-    return pytestconfig.stash.setdefault(_EXPLORED, Explored())
+def explored(record_property: Callable[[str, object], None]) -> Explored:
+    return Explored(record_property)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    explored = config.stash.get(_EXPLORED, None)
-    if explored is not None:
-        terminalreporter.section(f"{explored.points} crash points explored")
-        for scenario, texts in sorted(explored.lines.items()):
-            terminalreporter.write_line(f"{scenario}: {', '.join(texts)}")
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    texts: dict[str, list[str]] = defaultdict(list)
+    explored = 0
+    for report in terminalreporter.getreports("passed"):
+        for name, found in report.user_properties:
+            if name == EXPLORED:
+                scenario, text, points = found
+                texts[scenario].append(text)
+                explored += points
+    if explored:
+        terminalreporter.section(f"{explored} crash points explored")
+        for scenario, some in sorted(texts.items()):
+            terminalreporter.write_line(f"{scenario}: {', '.join(some)}")

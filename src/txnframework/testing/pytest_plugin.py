@@ -18,7 +18,11 @@ import pytest
 
 pytest.register_assert_rewrite("txnframework.testing._suites")
 
+_Found = dict[str, dict[str, list[str]]]
+"""By suite and harness: what it declares, what it does not, and which rules it is known to break."""
+
 _SUITES = pytest.StashKey[list[type[Any]]]()
+_ELSEWHERE = pytest.StashKey[_Found]()
 
 
 def _is_suite(cls: object) -> bool:
@@ -50,20 +54,43 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     session.config.stash[_SUITES] = [cls for cls in suites if cls is not None and _is_suite(cls)]
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In a worker of pytest-xdist, hand what its suites have found to the process that prints."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[__name__] = _found(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Unite what a worker of pytest-xdist has found with what others did; one that crashed hands over nothing."""
+    found = getattr(node, "workeroutput", {}).get(__name__, {})
+    node.config.stash.setdefault(_ELSEWHERE, {}).update(found)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what each backend under test promises, what it does not, and which rules it is known to break."""
+    found = _found(config) | config.stash.get(_ELSEWHERE, {})
+    if not found:
+        return
+    terminalreporter.section("txnframework conformance")
+    for suite, parts in sorted(found.items()):
+        terminalreporter.write_line(suite)
+        for title, names in parts.items():
+            terminalreporter.write_line(f"  {title}: {', '.join(names) or 'none'}")
+
+
+def _found(config: pytest.Config) -> _Found:
+    """Return what is to be said of each suite that was run in this process."""
     suites = [suite for suite in config.stash.get(_SUITES, []) if suite.found is not None]
     if not suites:
-        return
+        return {}
     from txnframework.testing.capabilities import name_of
 
-    terminalreporter.section("txnframework conformance")
-    for suite in suites:
-        parts = {
+    return {
+        f"{suite.__name__} ({suite.harness.__name__})": {
             "declared": sorted(map(name_of, suite.found)),
             "not declared": sorted(map(name_of, {*suite.capabilities} - suite.found)),
             "known deviations": [f"{name}: {reason}" for name, reason in sorted(suite.deviations.items())],
         }
-        terminalreporter.write_line(f"{suite.__name__} ({suite.harness.__name__})")
-        for title, names in parts.items():
-            terminalreporter.write_line(f"  {title}: {', '.join(names) or 'none'}")
+        for suite in suites
+    }
