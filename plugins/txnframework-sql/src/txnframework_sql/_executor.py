@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
+from txnframework_sql._options import LedgerOptions
 from txnframework_sql.steps.calls import Steps
 from txnframework_sql.steps.changes import Change
 
 if TYPE_CHECKING:
+    from txnframework_sql._entries import Entries
     from txnframework_sql._watch import WakeUps, Watches
 
 T = TypeVar("T")
@@ -49,6 +51,9 @@ class Executor(Protocol):
 
     def wake_ups(self, watches: Watches, environment: Environment) -> WakeUps:
         """Return what wakes the watches of one store after the commits of others."""
+
+    def entries(self, options: LedgerOptions) -> Entries:
+        """Return how the entries of one store's ledgers are appended and read."""
 
     def require_open(self) -> None:
         """Raise Closed if this cannot be used any more."""

@@ -22,6 +22,7 @@ from txnframework.model import (
     Position,
     Tail,
 )
+from txnframework_sql._entries import Entries
 from txnframework_sql._executor import Executor
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql._watch import Watch, Watches
@@ -41,10 +42,17 @@ class SqlManagedLedger:
     """A handle of a managed ledger; any number of them, in any number of processes, may append and read."""
 
     def __init__(
-        self, executor: Executor, watches: Watches, environment: Environment, options: LedgerOptions, managed: Managed
+        self,
+        executor: Executor,
+        entries: Entries,
+        watches: Watches,
+        environment: Environment,
+        options: LedgerOptions,
+        managed: Managed,
     ) -> None:
         self.name = managed.name
         self._executor = executor
+        self._entries = entries
         self._watches = watches
         self._environment = environment
         self._options = options
@@ -58,7 +66,8 @@ class SqlManagedLedger:
         if ledger_id is None and any(entry.branch is not None for entry in entries):
             raise ValueError("an entry with a branch is appended to the ledger that its intent names")
         now_ms = self._environment.now_ms()
-        return await self._write(lambda: appending.append(self.managed, entries, ledger_id, now_ms, self._options))
+        self._require_open()
+        return await self._entries.append(self.managed, entries, ledger_id, now_ms)
 
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the copy of this sequence that counts, or None."""
@@ -66,11 +75,13 @@ class SqlManagedLedger:
 
     async def tail(self) -> Tail:
         """Return last confirmed position, open ledger and sealed flag, as one consistent fact."""
-        return await self._read(lambda: ledgers.tail_of(self.managed))
+        self._require_open()
+        return await self._entries.tail(self.managed)
 
     async def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
         """Return the first entries of the range in order."""
-        return await self._read(lambda: reading.read(self.managed, entries, limit))
+        self._require_open()
+        return await self._entries.read(self.managed, entries, limit)
 
     async def count(self, entries: EntryRange, messages_max: int) -> Counted:
         """Return how far ``messages_max`` messages reach into the range."""

@@ -26,6 +26,7 @@ class SqlLedgerStore:
         self.executor = executor
         self._environment = environment
         self._options = options
+        self._entries = executor.entries(options)
         self._watches = Watches(executor, environment)
 
     async def create(self, name: str) -> IManagedLedger:
@@ -61,11 +62,12 @@ class SqlLedgerStore:
         """Let go of every ledger; may be repeated."""
         try:
             await self._watches.close()
+            await self._entries.close()
         finally:
             await self.executor.close()
 
     def _handle(self, managed: Managed) -> SqlManagedLedger:
-        return SqlManagedLedger(self.executor, self._watches, self._environment, self._options, managed)
+        return SqlManagedLedger(self.executor, self._entries, self._watches, self._environment, self._options, managed)
 
 
 async def open_ledger_store(

@@ -17,13 +17,13 @@ from txnframework.errors import (
     TxnFrameworkError,
 )
 from txnframework.model import Append, Appended
-from txnframework_sql._executor import Executor, copy_of
+from txnframework_sql._entries import EntrySteps
+from txnframework_sql._executor import copy_of
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._functions import APPEND_ENTRIES
 from txnframework_sql.postgresql._payloads import CHANNEL, payloads
 from txnframework_sql.postgresql._uniting import Group, Waiting, take_group
-from txnframework_sql.steps import appending
 from txnframework_sql.steps.changes import Change, LedgerChange
 from txnframework_sql.steps.ledgers import Managed
 
@@ -51,12 +51,12 @@ class Appends:
     def __init__(
         self,
         connections: Connections,
-        executor: Executor,
+        steps: EntrySteps,
         options: LedgerOptions,
         tell: Callable[[tuple[Change, ...]], None],
     ) -> None:
         self._connections = connections
-        self._executor = executor
+        self._steps = steps
         self._options = options
         self._tell = tell
         self._room = asyncio.Semaphore(options.queue_max)
@@ -164,9 +164,7 @@ class Appends:
     async def _send_alone(self, managed: Managed, call: Waiting) -> None:
         """Decide entry by entry, in a transaction: for calls that replace a copy, and the rare ones out of order."""
         try:
-            found = await self._executor.write(
-                lambda: appending.append(managed, call.entries, call.ledger_id, call.now_ms, self._options)
-            )
+            found = await self._steps.append(managed, call.entries, call.ledger_id, call.now_ms)
         except TxnFrameworkError as error:
             if not call.future.done():
                 call.future.set_exception(error)

@@ -11,8 +11,9 @@ from typing import TypeVar
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed
+from txnframework_sql._entries import Entries, EntrySteps
 from txnframework_sql._executor import Observer
-from txnframework_sql._options import DatabaseOptions
+from txnframework_sql._options import DatabaseOptions, LedgerOptions
 from txnframework_sql._watch import Watches
 from txnframework_sql.sqlite._database import Location, SqliteDatabase
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
@@ -153,6 +154,10 @@ class SqliteBridge:
         if self._process == os.getpid() and _open_threads.give_back(self._thread):
             await asyncio.wrap_future(self._thread.stopped)
             self._thread.join()
+
+    def entries(self, options: LedgerOptions) -> Entries:
+        """Return how entries are appended and read: by steps."""
+        return EntrySteps(self, options)
 
     def require_open(self) -> None:
         """Raise Closed if this cannot be used any more."""

@@ -1,0 +1,70 @@
+"""Entries of managed ledgers in PostgreSQL: each operation is one statement, and so one consistent fact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from txnframework.errors import LedgerNotFound
+from txnframework.model import Append, Appended, EntryRange, LedgerEntry, Limit, Position, Tail
+from txnframework_sql._entries import EntrySteps
+from txnframework_sql._executor import Executor
+from txnframework_sql._options import LedgerOptions
+from txnframework_sql.postgresql._appending import Appends
+from txnframework_sql.postgresql._connections import Connections
+from txnframework_sql.postgresql._functions import READ_ENTRIES
+from txnframework_sql.schema import entry_id_of, ledger_id_of
+from txnframework_sql.steps.changes import Change
+from txnframework_sql.steps.ledgers import Managed
+
+_TAIL = """
+SELECT m.sealed, m.open_ledger_id, m.last_ledger_id, m.last_entry_id, s.entries
+FROM managed_ledgers m JOIN ledger_segments s ON s.ledger_id = m.open_ledger_id
+WHERE m.id = $1 AND m.name IS NOT NULL
+"""
+_READ = READ_ENTRIES.call(7)
+# Positions beyond it, which a caller may name as the end of everything, hold nothing.
+_HIGHEST = (1 << 31) - 1
+
+
+class PostgresqlEntries:
+    """Entries by what is fast in PostgreSQL; by the steps, where something is out of the ordinary."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        executor: Executor,
+        options: LedgerOptions,
+        tell: Callable[[tuple[Change, ...]], None],
+    ) -> None:
+        self._connections = connections
+        self._steps = EntrySteps(executor, options)
+        self._appends = Appends(connections, self._steps, options, tell)
+
+    async def append(
+        self, managed: Managed, entries: tuple[Append, ...], ledger_id: int | None, now_ms: int
+    ) -> tuple[Appended, ...]:
+        """Append durably, in order, adjacent, to ``ledger_id`` and no other."""
+        return await self._appends.append(managed, entries, ledger_id, now_ms)
+
+    async def tail(self, managed: Managed) -> Tail:
+        """Return last confirmed position, open ledger and sealed flag."""
+        rows = await self._connections.run(lambda connection: connection.read(_TAIL, managed.id))
+        if not rows:
+            raise LedgerNotFound(managed.name)
+        sealed, open_ledger_id, last_ledger_id, last_entry_id, size = rows[0]
+        last = Position(open_ledger_id, size - 1) if size else Position(last_ledger_id, last_entry_id)
+        return Tail(last, open_ledger_id, bool(sealed))
+
+    async def read(self, managed: Managed, range_: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
+        """Return the first entries of the range in order."""
+        bounds = (range_.after.ledger_id, range_.after.entry_id, range_.upto.ledger_id, range_.upto.entry_id)
+        arguments = (managed.id, *(min(bound, _HIGHEST) for bound in bounds), max(limit.items, 1), limit.bytes)
+        rows = await self._connections.run(lambda connection: connection.read(_READ, *arguments))
+        if rows and rows[-1][0] is None:
+            # Something is not as it should be, and these say what.
+            return await self._steps.read(managed, range_, limit)
+        return tuple(LedgerEntry(Position(ledger_id_of(place), entry_id_of(place)), data) for place, data in rows)
+
+    async def close(self) -> None:
+        """Wait for what is under way; each still gets its true answer."""
+        await self._appends.close()
