@@ -82,7 +82,7 @@ class Wire:
     @staticmethod
     async def until(is_so: Callable[[], bool]) -> None:
         """Let the loop run until something is so; what comes from outside takes a moment of real time."""
-        while not is_so():
+        while not is_so():  # noqa: ASYNC110 - sockets set no event
             await asyncio.sleep(0.001)
 
     @staticmethod

@@ -7,7 +7,7 @@ import pytest
 from txnframework.errors import InvalidInput
 from txnframework_sql.postgresql._url import locate
 
-SECRET = "s3cr3tpart"  # noqa: S105 - looked for in what is shown
+SECRET = "s3cr3tpart"
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,408 @@
+"""What is known when a statement fails: surely undone is a plain error, everything else OutcomeUnknown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from txnframework.errors import Corrupt, InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework.testing import VirtualEnvironment
+from txnframework.testing.servers.proxy import Proxy, Side
+from txnframework_sql.postgresql._connection import Connection
+from txnframework_sql.postgresql._errors import Rerun
+
+INSERT = "INSERT INTO kept VALUES ($1)"
+COUNT = "SELECT count(*) FROM kept"
+LOCK = "SELECT * FROM kept WHERE number = $1 FOR UPDATE"
+# As many bytes as are lost in the middle of a request.
+HALF_BYTES = 9
+
+
+async def prepared(connection: Connection) -> None:
+    """Make the table, and let the statement be known to the server, so that it is one request."""
+    await connection.write("CREATE TABLE kept (number int UNIQUE)")
+    await connection.write(INSERT, 1)
+
+
+async def in_transaction(connection: Connection, *acts: tuple[str, int] | Callable[[], object]) -> None:
+    """Write and do other things in one transaction, which goes on where another writer was in the way."""
+    async with connection.transaction():
+        for act in acts:
+            if isinstance(act, tuple):
+                with suppress(Rerun):
+                    await connection.write(*act)
+            else:
+                act()
+
+
+async def insert(connection: Connection) -> None:
+    await connection.write(INSERT, 2)
+
+
+async def insert_many(connection: Connection) -> None:
+    await connection.write_many(INSERT, [(2,)])
+
+
+async def script(connection: Connection) -> None:
+    await connection.script("INSERT INTO kept VALUES (2); SELECT 1")
+
+
+WRITES = pytest.mark.parametrize("write", [insert, insert_many, script])
+
+
+@WRITES
+def test_lost_reply_of_a_write(wire: Any, write: Callable[[Connection], Awaitable[None]]) -> None:
+    """It was applied and nobody said so: OutcomeUnknown, and a read over another connection shows it."""
+
+    async def test() -> None:
+        async with wire.proxied() as (connections, proxy), connections.lend() as connection:
+            await prepared(connection)
+            proxy.cut_after(0, Side.SERVER)
+            with pytest.raises(OutcomeUnknown, match="read before trying again"):
+                await write(connection)
+            assert connection.is_lost
+            assert await wire.ask(COUNT) == 2
+
+    wire.run(test)
+
+
+@WRITES
+@pytest.mark.parametrize("passed_bytes", [0, HALF_BYTES])
+def test_lost_request_of_a_write(wire: Any, write: Callable[[Connection], Awaitable[None]], passed_bytes: int) -> None:
+    """It never arrived whole, which nobody here can know: OutcomeUnknown, and nothing is there."""
+
+    async def test() -> None:
+        async with wire.proxied() as (connections, proxy), connections.lend() as connection:
+            await prepared(connection)
+            proxy.cut_after(passed_bytes, Side.CLIENT)
+            with pytest.raises(OutcomeUnknown):
+                await write(connection)
+            assert await wire.ask(COUNT) == 1
+
+    wire.run(test)
+
+
+@pytest.mark.parametrize("sender", list(Side))
+def test_lost_while_a_write_is_prepared(wire: Any, sender: Side) -> None:
+    """Nothing is executed before the arguments are sent: a plain error."""
+
+    async def test() -> None:
+        async with wire.proxied() as (connections, proxy), connections.lend() as connection:
+            await connection.script("CREATE TABLE kept (number int)")
+            proxy.cut_after(0, sender)
+            with pytest.raises(Unavailable):
+                await connection.write(INSERT, 2)
+            assert await wire.ask(COUNT) == 0
+
+    wire.run(test)
+
+
+@pytest.mark.parametrize("sender", list(Side))
+def test_lost_read(wire: Any, sender: Side) -> None:
+    """A read has changed nothing, however it ends; the next connection works."""
+
+    async def test() -> None:
+        async with wire.proxied(connections_max=1) as (connections, proxy):
+            async with connections.lend() as connection:
+                await connection.read("SELECT 1")
+                proxy.cut_after(0, sender)
+                with pytest.raises(Unavailable):
+                    await connection.read("SELECT 1")
+            with pytest.raises(Unavailable, match="nobody answers"):
+                async with connections.lend():
+                    pass
+            proxy.restore()
+            async with connections.lend() as connection:
+                assert await connection.read("SELECT 1") == [(1,)]
+
+    wire.run(test)
+
+
+@pytest.mark.parametrize("sender", list(Side))
+def test_lost_inside_a_transaction(wire: Any, sender: Side) -> None:
+    """Before COMMIT is sent nothing is decided, so a lost write there is surely undone: a plain error."""
+
+    async def test() -> None:
+        async with wire.proxied() as (connections, proxy), connections.lend() as connection:
+            await prepared(connection)
+            with pytest.raises(Unavailable):
+                await in_transaction(connection, lambda: proxy.cut_after(0, sender), (INSERT, 2))
+            assert await wire.ask(COUNT) == 1
+
+    wire.run(test)
+
+
+@pytest.mark.parametrize(("sender", "count"), [(Side.SERVER, 2), (Side.CLIENT, 1)])
+def test_lost_commit(wire: Any, sender: Side, count: int) -> None:
+    """COMMIT without an answer is OutcomeUnknown, whether it arrived or not; reading back says which."""
+
+    async def test() -> None:
+        async with wire.proxied() as (connections, proxy), connections.lend() as connection:
+            await prepared(connection)
+            with pytest.raises(OutcomeUnknown):
+                await in_transaction(connection, (INSERT, 2), lambda: proxy.cut_after(0, sender))
+            assert await wire.ask(COUNT) == count
+
+    wire.run(test)
+
+
+def test_commit_of_what_has_failed(wire: Any) -> None:
+    """A server says ROLLBACK to the COMMIT of a failed transaction, and no error; here it is one."""
+
+    async def test() -> None:
+        async with wire.connected() as connections, connections.lend() as connection:
+            await prepared(connection)
+            with pytest.raises(Unavailable, match="undid"):
+                await in_transaction(connection, (INSERT, 2), (INSERT, 1))
+            assert await wire.ask(COUNT) == 1
+
+    wire.run(test)
+
+
+def test_an_error_undoes_a_transaction(wire: Any) -> None:
+    """What the block raises comes out as it is, and the connection can be used at once."""
+
+    async def test() -> None:
+        async with wire.connected() as connections, connections.lend() as connection:
+            await prepared(connection)
+            with pytest.raises(KeyError):
+                await in_transaction(connection, (INSERT, 2), lambda: {}["nothing"])
+            assert await connection.read(COUNT) == [(1,)]
+
+    wire.run(test)
+
+
+def test_ended_by_the_administrator(wire: Any) -> None:
+    """A connection that the server ends may have committed before: OutcomeUnknown for a write, plain for a read."""
+
+    async def test() -> None:
+        async with wire.connected() as connections:
+            async with connections.lend() as connection:
+                with pytest.raises(OutcomeUnknown, match="administrator"):
+                    await connection.write("SELECT pg_terminate_backend(pg_backend_pid())")
+            async with connections.lend() as connection:
+                with pytest.raises(Unavailable, match="ended by its administrator"):
+                    await connection.read("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    wire.run(test)
+
+
+@pytest.mark.parametrize("act", [Connection.read, Connection.write])
+def test_statement_timeout(wire: Any, act: Callable[[Connection, str], Awaitable[object]]) -> None:
+    """The server's own timeout undoes the statement and says so: a plain error, and the connection stays."""
+
+    async def test() -> None:
+        async with wire.connected(statement_timeout_ms=20) as connections, connections.lend() as connection:
+            with pytest.raises(Unavailable, match="statement_timeout_ms"):
+                await act(connection, "SELECT pg_sleep(60)")
+            assert await connection.read("SELECT 1") == [(1,)]
+
+    wire.run(test)
+
+
+@pytest.mark.usefixtures("short_reply")
+@pytest.mark.parametrize(("act", "expected"), [(Connection.read, Unavailable), (Connection.write, OutcomeUnknown)])
+def test_no_reply_in_time(
+    wire: Any, act: Callable[[Connection, str], Awaitable[object]], expected: type[TxnFrameworkError]
+) -> None:
+    """A reply that never comes is given up with its connection: OutcomeUnknown for a write, plain for a read."""
+
+    async def test() -> None:
+        async with wire.proxied(statement_timeout_ms=300) as (connections, proxy), connections.lend() as connection:
+            await act(connection, "SELECT 1")
+            proxy.stall()
+            with pytest.raises(expected):
+                await act(connection, "SELECT 1")
+            assert connection.is_lost
+            proxy.restore()
+
+    wire.run(test)
+
+
+def test_lock_timeout(wire: Any) -> None:
+    """Who waits for a lock for too long is told so, after that time and not a multiple of it."""
+
+    async def test() -> None:
+        calls = 0
+
+        async def lock(connection: Connection) -> None:
+            nonlocal calls
+            calls += 1
+            await connection.read(LOCK, 1)
+
+        async with wire.connected(lock_timeout_ms=20) as connections, connections.lend() as connection:
+            await prepared(connection)
+            async with connection.transaction():
+                await connection.read(LOCK, 1)
+                with pytest.raises(Unavailable, match="lock_timeout_ms"):
+                    await connections.run(lock)
+            assert calls == 1
+
+    wire.run(test)
+
+
+def test_deadlock(wire: Any) -> None:
+    """One of two that wait for each other is undone by the server and done again; both succeed."""
+
+    async def test() -> None:
+        url = wire.url_with(query="options=-c%20deadlock_timeout%3D10ms")
+        async with wire.connected(url) as connections:
+            async with connections.lend() as connection:
+                await prepared(connection)
+                await connection.write(INSERT, 2)
+            both = asyncio.Barrier(2)
+            attempts = 0
+
+            async def lock(connection: Connection, first: int, second: int) -> None:
+                nonlocal attempts
+                attempts += 1
+                async with connection.transaction():
+                    await connection.read(LOCK, first)
+                    if attempts <= 2:
+                        await both.wait()
+                    await connection.read(LOCK, second)
+
+            await asyncio.gather(
+                connections.run(lambda connection: lock(connection, 1, 2)),
+                connections.run(lambda connection: lock(connection, 2, 1)),
+            )
+            assert attempts == 3
+
+    wire.run(test)
+
+
+RAISE = "DO $$ BEGIN RAISE EXCEPTION 'in the way' USING ERRCODE = '{}'; END $$"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [("40001", Unavailable), ("40P01", Unavailable), ("23505", Corrupt)],
+)
+def test_retries_are_bounded(wire: Any, code: str, expected: type[TxnFrameworkError]) -> None:
+    """The same work is done again ``retries_max`` times, the first time at once, then after growing pauses."""
+
+    async def test() -> None:
+        environment = VirtualEnvironment()
+        times_ms: list[int] = []
+
+        async def work(connection: Connection) -> None:
+            times_ms.append(environment.now_ms())
+            await connection.write(RAISE.format(code))
+
+        async with wire.connected(environment=environment, retries_max=12) as connections:
+            task = asyncio.create_task(connections.run(work))
+            await wire.until(lambda: len(times_ms) == 2)
+            assert times_ms[0] == times_ms[1]
+            while not task.done():
+                await asyncio.sleep(0)
+                if (next_ms := environment.next_ms()) is not None:
+                    environment.move_to(next_ms)
+            with pytest.raises(expected):
+                await task
+        pauses_ms = [after - before for before, after in pairwise(times_ms)]
+        assert len(pauses_ms) == 12
+        assert 0 < max(pauses_ms) <= 1001
+        assert all(pause_ms > 0 for pause_ms in pauses_ms[1:])
+
+    wire.run(test)
+
+
+def test_no_retry_of_what_is_in_doubt(wire: Any) -> None:
+    """Work whose outcome is not known is not done again."""
+
+    async def test() -> None:
+        calls = 0
+
+        async def work(connection: Connection) -> None:
+            nonlocal calls
+            calls += 1
+            await connection.write("SELECT pg_terminate_backend(pg_backend_pid())")
+
+        async with wire.connected() as connections:
+            with pytest.raises(OutcomeUnknown):
+                await connections.run(work)
+        assert calls == 1
+
+    wire.run(test)
+
+
+def test_tables_that_changed(wire: Any) -> None:
+    """A statement prepared before another process changed its table is prepared again, within the retries."""
+
+    async def test() -> None:
+        async with wire.connected(connections_max=1) as connections:
+            async with connections.lend() as connection:
+                await prepared(connection)
+                assert await connection.read("SELECT * FROM kept") == [(1,)]
+            await wire.ask("ALTER TABLE kept ADD COLUMN more int")
+            assert await connections.run(lambda connection: connection.read("SELECT * FROM kept")) == [(1, None)]
+
+    wire.run(test)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [(("no number",), "argument of this type"), ((1, 2), "expects 1 argument"), ((1 << 40,), "argument of this type")],
+)
+def test_a_value_that_is_not_taken(wire: Any, arguments: tuple[object, ...], expected: str) -> None:
+    """What the driver does not even send is no OutcomeUnknown, and its text does not hold the value."""
+
+    async def test() -> None:
+        async with wire.connected() as connections, connections.lend() as connection:
+            await prepared(connection)
+            with pytest.raises((InvalidInput, Unavailable), match=expected) as raised:
+                await connection.write(INSERT, *arguments)
+            assert "no number" not in str(raised.value)
+            assert await connection.read(COUNT) == [(1,)]
+
+    wire.run(test)
+
+
+def test_read_only_database(wire: Any) -> None:
+    """A server that takes no writes says so, and what to do; it may take them later, so it is Unavailable."""
+
+    async def test() -> None:
+        await wire.ask("CREATE TABLE kept (number int)")
+        await wire.ask(f"ALTER DATABASE {wire.name} SET default_transaction_read_only = on")
+        async with wire.connected() as connections, connections.lend() as connection:
+            with pytest.raises(Unavailable, match="name the primary in the URL"):
+                await connection.write(INSERT, 1)
+            assert await connection.read(COUNT) == [(0,)]
+
+    wire.run(test)
+
+
+def test_a_moment_in_view(wire: Any) -> None:
+    """Reads in a view see one moment; in a transaction each sees its own, whatever the database's default is."""
+
+    async def test() -> None:
+        await wire.ask(f"ALTER DATABASE {wire.name} SET default_transaction_isolation = 'serializable'")
+        async with wire.connected() as connections, connections.lend() as one, connections.lend() as two:
+            await prepared(one)
+            async with one.view():
+                assert await one.read(COUNT) == [(1,)]
+                await two.write(INSERT, 2)
+                assert await one.read(COUNT) == [(1,)]
+            async with one.transaction():
+                assert await one.read(COUNT) == [(2,)]
+                await two.write(INSERT, 3)
+                assert await one.read(COUNT) == [(3,)]
+
+    wire.run(test)
+
+
+def test_proxy_is_between(wire: Any) -> None:
+    """The tests above cut what they say they cut."""
+
+    async def test() -> None:
+        async with wire.proxied() as (connections, proxy):
+            assert isinstance(proxy, Proxy)
+            async with connections.lend():
+                assert proxy.connections == 1
+
+    wire.run(test)
