@@ -1,0 +1,243 @@
+"""Where index entries stand: the node of an entry, what a node's name says, and the node that a range lies below.
+
+An entry's key is cut into pieces as a record's path is, then comes the path of the record. In names the components of
+``model.index_keys`` can be read: a text begins with ``$`` and ends with ``;``, a number is its encoding in hexadecimal
+digits behind ``#``, and what is no such component is ``#`` and digits as well. A node whose name ends with ``+`` is
+followed by more of the key (or of the record's path), with ``:`` by the path of the record (or its next component).
+
+Few nodes are made for an entry, because the last pieces are joined in the name of its one leaf. They begin
+
+* behind the time, to 4.096 seconds, in a key with a time (an int of six bytes, as milliseconds are from 2004 on),
+* before the last three digits of the first id in the key or, behind the key, in the record's path,
+* before the last piece of any other key.
+
+Whoever adds entries to one node faster than that keeps it small adds further ones deeper: one, two, ... pieces more are
+nodes of their own. The record remembers how deep its entries stand; readers meet them in order at any depth.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from txnframework.model import IndexEntry, IndexRange
+from txnframework_zookeeper._layout import GOES_ON, RECORD, SLASH, common_start, cut_path
+from txnframework_zookeeper._names import escape, is_id, pieces, unescape
+
+INDEXES = "/indexes"
+"""The node that all index entries stand below."""
+
+_CACHED = 16_384
+_BYTES_TAG, _STR_TAG, _INT_TAG = 0x10, 0x20, 0x30
+_GROUP = 3
+_TIME_BYTES = 6
+# Tag and length of a time, its upper three bytes (4.7 hours); then three digits (to 4.096 seconds).
+_TIME_CUT = (10, 13)
+_TEXT, _TEXT_END, _HEX, _SAME = "$", ";", "#", "$"
+_TOKEN = re.compile(r"#([0-9a-f]*)|(\$)|(;)|([^#$;]+)")
+
+
+class _Cut(NamedTuple):
+    """An index key in pieces, as names without their last character; ``inner``: how many at least are nodes."""
+
+    names: tuple[str, ...]
+    inner: int | None
+
+
+class EntryNode(NamedTuple):
+    """Where an entry stands: its leaf, and the node that the leaf stands below."""
+
+    parent: str
+    leaf: str
+
+    @property
+    def path(self) -> str:
+        """The leaf's node."""
+        return f"{self.parent}/{self.leaf}"
+
+
+@lru_cache(_CACHED)
+def entry_node(entry: IndexEntry, path: str, mark: str, depth: int) -> EntryNode | None:
+    """
+    Return where an entry of the record at ``path`` stands if ``depth`` pieces more than needed are nodes of their own.
+
+    None: it has not so many pieces.
+    """
+    names, inner = _names_of(entry.key, path)
+    inner += depth
+    if inner >= len(names):
+        return None
+    leaf = _joined(names[inner:])
+    text = _last_text(entry.key)
+    if text is not None and inner < len(_cut(entry.key).names):
+        # The whole path stands in the leaf, and it often holds what the key ends with.
+        head, colon, rest = leaf.partition(SLASH)
+        components = [_SAME if one == text else one for one in rest.split(SLASH)]
+        leaf = head + colon + SLASH.join(components)
+    parent = "/".join((_root(entry.index), *names[:inner]))
+    return EntryNode(parent, f"{leaf}{RECORD}{mark}")
+
+
+def _root(index: str) -> str:
+    return f"{INDEXES}/{escape(index)}{SLASH}"
+
+
+def _names_of(key: bytes, path: str) -> tuple[list[str], int]:
+    """Return the names down to an entry, and how many of them are nodes at least."""
+    names, inner = _cut(key)
+    below = cut_path(path)
+    last = len(names) - 1
+    found = [name + (GOES_ON if at < last else SLASH) for at, name in enumerate(names)]
+    if inner is None:
+        inner = last if below.before_id is None else len(names) + below.before_id
+    return [*found, *below.names], inner
+
+
+def _joined(names: list[str]) -> str:
+    return "".join(name[:-1] if name.endswith(GOES_ON) else name for name in names)
+
+
+# -- keys in pieces -----------------------------------------------------------------------------------
+
+
+@lru_cache(_CACHED)
+def _cut(key: bytes) -> _Cut:
+    names: list[str] = []
+    inner: int | None = None
+    at = 0
+    while at < len(key):
+        end = _component_end(key, at)
+        if end is None:
+            names += _hex_names(key[at:].hex())
+            break
+        part = key[at:end]
+        if part[0] == _INT_TAG:
+            digits = part.hex()
+            if part[1] == _TIME_BYTES:
+                first, second = _TIME_CUT
+                names += [_HEX + digits[:first], _HEX + digits[first:second], _HEX + digits[second:]]
+                inner = len(names) - 1 if inner is None else inner
+            else:
+                names += _int_names(digits)
+        else:
+            text = _text_of(part)
+            if text is None:
+                names += _hex_names(part.hex())
+            else:
+                names += _text_names(text)
+                if inner is None and is_id(text):
+                    inner = len(names) - 1
+        at = end
+    return _Cut(tuple(names) or (_HEX,), inner)
+
+
+def _component_end(key: bytes, at: int) -> int | None:
+    """Return where the component that starts at ``at`` ends, None if there is no whole one."""
+    tag = key[at]
+    if tag == _INT_TAG and at + 1 < len(key):
+        end = at + 2 + key[at + 1]
+        return end if end <= len(key) else None
+    if tag in (_BYTES_TAG, _STR_TAG):
+        return key.find(b"\0", at) + 1 or None
+    return None
+
+
+def _text_of(part: bytes) -> str | None:
+    """Return the text of a component, None if it is none or has escapes of the encoding in it."""
+    if part[0] != _STR_TAG or b"\x01" in part:
+        return None
+    try:
+        return part[1:-1].decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _text_names(text: str) -> list[str]:
+    names = [escape(piece) for piece in pieces(text)]
+    names[0] = _TEXT + names[0]
+    names[-1] += _TEXT_END
+    return names
+
+
+def _int_names(digits: str) -> list[str]:
+    """Tag and length stand with the first group of the number, groups of three digits are counted from its end."""
+    first = 4 + (len(digits) - 4) % _GROUP
+    return [_HEX + digits[:first], *(_HEX + digits[at : at + _GROUP] for at in range(first, len(digits), _GROUP))]
+
+
+def _hex_names(digits: str) -> list[str]:
+    return [_HEX + digits[at : at + _GROUP] for at in range(0, len(digits), _GROUP)]
+
+
+def _last_text(key: bytes) -> str | None:
+    """Return the text that a key ends with, as it would stand in a name."""
+    if not key.endswith(b"\0"):
+        return None
+    start = key.rfind(b"\0", 0, -1) + 1
+    # An int in between may hold any byte, also this one; the id of a transaction is the case that pays.
+    text = _text_of(key[-34:]) if len(key) >= 34 and key[-34] == _STR_TAG else _text_of(key[start:])
+    return escape(text) if text else None
+
+
+# -- what names say, and where ranges lie -------------------------------------------------------------
+
+
+class EntryBelow(NamedTuple):
+    """
+    A node of the tree of an index, as far down as ``digits`` of the key and ``path`` of the record's key.
+
+    ``path``: empty while the key goes on. With ``mark`` it is an entry.
+    """
+
+    digits: str
+    path: str
+    mark: str | None
+    node: str
+
+
+def entry_below(parent: EntryBelow, name: str) -> EntryBelow:
+    """Return what the child ``name`` of a node is."""
+    body, is_entry, mark = name.rpartition(RECORD)
+    node = f"{parent.node}/{name}"
+    if not is_entry:
+        body, end = name[:-1], name[-1]
+        slash = "/" if end == SLASH else ""
+        if parent.path:
+            return EntryBelow(parent.digits, parent.path + unescape(body) + slash, None, node)
+        return EntryBelow(parent.digits + _digits_of(body), slash, None, node)
+    if parent.path:
+        return EntryBelow(parent.digits, parent.path + unescape(body.replace(SLASH, "/")), mark, node)
+    head, _, rest = body.partition(SLASH)
+    digits = parent.digits + _digits_of(head)
+    if _SAME in rest:
+        text = _last_text(bytes.fromhex(digits)) or ""
+        rest = SLASH.join(text if one == _SAME else one for one in rest.split(SLASH))
+    return EntryBelow(digits, "/" + unescape(rest.replace(SLASH, "/")), mark, node)
+
+
+def _digits_of(name: str) -> str:
+    found: list[str] = []
+    for digits, start, end, text in _TOKEN.findall(name):
+        if text:
+            found.append(unescape(text).encode().hex())
+        else:
+            found.append(digits or (start and f"{_STR_TAG:02x}") or (end and "00"))
+    return "".join(found)
+
+
+def start_of_index(entries: IndexRange) -> EntryBelow:
+    """Return the lowest node that the whole range lies below."""
+    common = common_start(entries.start.hex(), entries.stop.hex())
+    whole = bytes.fromhex(common[: len(common) // 2 * 2])
+    at = 0
+    while at < len(whole) and (end := _component_end(whole, at)) is not None:
+        at = end
+    root = _root(entries.index)
+    if not at:
+        return EntryBelow("", "", None, root)
+    # What ends the last component may end the key as well, so its last piece may stand with "+", with ":", or in a leaf.
+    names, inner = _cut(whole[:at])
+    names = names[: len(names) - 1 if inner is None else min(inner, len(names) - 1)]
+    digits = "".join(map(_digits_of, names))
+    return EntryBelow(digits, "", None, "/".join((root, *(name + GOES_ON for name in names))))

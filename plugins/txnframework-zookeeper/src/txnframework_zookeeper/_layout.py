@@ -1,0 +1,188 @@
+"""Where records stand: the node of a key, what a node's name says, and the node that a range of keys lies below.
+
+A key's path is cut into pieces (see ``_names``), each a node below the one before; the last character of a node's name
+says what follows: ``+`` the component goes on, ``:`` a slash comes next, and behind ``=``, in the name of the record
+itself, which partition it is in. Only nodes with ``=`` hold records, and those have no children. Every key at or below
+a node begins with the text of the names down to it, so a search that always opens the node with the lowest text meets
+the keys in their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import NamedTuple
+
+from txnframework.errors import InvalidInput
+from txnframework.model import Key, KeyRange
+from txnframework.model.paths import escape as escape_component
+from txnframework.model.paths import unescape as unescape_component
+from txnframework_zookeeper._names import escape, is_id, is_number, pieces, unescape
+
+RECORDS = "/records"
+"""The node that all records stand below."""
+
+GOES_ON, SLASH, RECORD = "+", ":", "="
+_CACHED = 16_384
+_HASH = "~"
+
+# The first component of a key that a part of the framework puts; written in one piece. Code decides how many there are.
+_FAMILIES = frozenset(
+    (
+        "txn", "txn-op", "txn-aborted", "txn-trimmed", "txn-app", "subscription", "cursor", "compacted", "lease",
+        "topic", "persistent", "ids",
+    )
+)  # fmt: skip
+_OPERATIONS, _ABORT_RECORDS = "txn-op", "txn-aborted"
+# The first digit of an operation's number: those with the second one are spread over nodes of a thousand.
+FLAT_DIGIT, SPREAD_DIGIT = "0", "1"
+_SPREAD_DIGITS = 3
+
+
+def node_of(key: Key) -> str:
+    """Return the node of a record; InvalidInput for a key that has none."""
+    return _node_of(key.path, key.partition)
+
+
+@lru_cache(_CACHED)
+def _node_of(path: str, partition: str) -> str:
+    try:
+        return node_at(path, partition_mark(path, partition))
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"the key {path!r} has no UTF-8 form") from error
+
+
+def node_at(path: str, mark: str) -> str:
+    """Return the node of a record, by its key's path and the mark of its partition."""
+    return f"{RECORDS}/{'/'.join(cut_path(path).names)}{RECORD}{mark}"
+
+
+class PathCut(NamedTuple):
+    """The names of the nodes down to a record, the last without its mark; ``before_id``: up to the first id's end."""
+
+    names: tuple[str, ...]
+    before_id: int | None
+
+
+@lru_cache(_CACHED)
+def cut_path(path: str) -> PathCut:
+    """Return the path of a key in pieces."""
+    components = components_of(path)
+    names: list[str] = []
+    before_id = None
+    last = len(components) - 1
+    for at, component in enumerate(components):
+        cut = _pieces_of(components, at)
+        names += [escape(piece) + GOES_ON for piece in cut[:-1]]
+        if before_id is None and is_id(component):
+            before_id = len(names)
+        names.append(escape(cut[-1]) + (SLASH if at < last else ""))
+    return PathCut(tuple(names), before_id)
+
+
+def components_of(path: str) -> list[str]:
+    """Return the components of a key's path."""
+    if not path.startswith("/"):
+        raise InvalidInput(f"the path of a key begins with a slash, and {path!r} does not")
+    return path[1:].split("/")
+
+
+def _pieces_of(components: list[str], at: int) -> tuple[str, ...]:
+    component = components[at]
+    if at == 0 and len(components) > 1 and component in _FAMILIES:
+        return (component,)
+    if at and at == len(components) - 1 and is_number(component):
+        family = components[0]
+        # A transaction's operations stand flat beside each other, as do the branches of one transaction and ledger.
+        if family == _ABORT_RECORDS or (family == _OPERATIONS and component[0] == FLAT_DIGIT):
+            return (component,)
+        if family == _OPERATIONS:
+            return component[:-_SPREAD_DIGITS], component[-_SPREAD_DIGITS:]
+    return pieces(component)
+
+
+def is_private(parent: str) -> bool:
+    """Whether a node holds nothing but the operations of one transaction, so that it comes and goes with them."""
+    return parent.startswith(f"{RECORDS}/{_OPERATIONS}{SLASH}/") and parent.endswith(SLASH)
+
+
+# -- partitions ---------------------------------------------------------------------------------------
+
+
+@lru_cache(_CACHED)
+def partition_mark(path: str, partition: str) -> str:
+    """
+    Return how a partition is written in the name of a record.
+
+    Nothing: the path's own. A number: it is this component of the path, unescaped. Otherwise a hash, and the record
+    holds the partition itself.
+    """
+    if partition in ("", path):
+        return ""
+    for at, component in enumerate(components_of(path)):
+        if _unescaped(component) == partition:
+            return str(at)
+    return _HASH + hashlib.blake2b(partition.encode(), digest_size=8).hexdigest()
+
+
+def partition_of(path: str, mark: str, stored: str | None) -> str:
+    """Return the partition that a mark stands for; ``stored``: what the record says."""
+    if not mark:
+        return ""
+    if mark.startswith(_HASH):
+        return stored or ""
+    return unescape_component(components_of(path)[int(mark)])
+
+
+def names_itself(mark: str) -> bool:
+    """Whether a mark leaves it to the record to say its partition."""
+    return mark.startswith(_HASH)
+
+
+def _unescaped(component: str) -> str | None:
+    try:
+        return unescape_component(component)
+    except (ValueError, UnicodeError):
+        return None
+
+
+# -- what names say, and where ranges lie -------------------------------------------------------------
+
+
+class Below(NamedTuple):
+    """A node of the tree of records, as far down as ``text``; with ``mark`` it is a record, and ``text`` its path."""
+
+    text: str
+    mark: str | None
+    node: str
+
+
+def below(parent: Below, name: str) -> Below:
+    """Return what the child ``name`` of a node is."""
+    body, is_record, mark = name.rpartition(RECORD)
+    if is_record:
+        return Below(parent.text + unescape(body), mark, f"{parent.node}/{name}")
+    text = unescape(name[:-1]) + ("/" if name.endswith(SLASH) else "")
+    return Below(parent.text + text, None, f"{parent.node}/{name}")
+
+
+def start_of(keys: KeyRange) -> Below:
+    """Return the lowest node that the whole range lies below."""
+    common = common_start(keys.start, keys.stop)
+    head, slash, _ = common.rpartition("/")
+    if not slash or not head:
+        return Below("/", None, RECORDS)
+    # The pieces of components that a slash ends are the same whatever comes behind them.
+    names = cut_path(f"{head}/").names[:-1]
+    return Below(f"{head}/", None, f"{RECORDS}/{'/'.join(names)}")
+
+
+def common_start(start: str, stop: str) -> str:
+    """Return what every text of ``start <= text < stop`` begins with."""
+    length = next((at for at, (one, two) in enumerate(zip(start, stop, strict=False)) if one != two), None)
+    if length is None:
+        return min(start, stop, key=len)
+    # Up to the next character and no further: everything has the lower one there.
+    if len(stop) == length + 1 and ord(stop[length]) == ord(start[length]) + 1:
+        length += 1
+    return start[:length]
