@@ -1,0 +1,68 @@
+"""The root of a store: one node with its identity and the format of everything below."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from txnframework.errors import Conflict, CorruptRecord, UnknownFormat
+from txnframework_zookeeper._errors import MultiFailed
+from txnframework_zookeeper._index import INDEXES
+from txnframework_zookeeper._kazoo import ZooKeeper
+from txnframework_zookeeper._layout import RECORDS
+from txnframework_zookeeper._numbers import FIRST, NUMBERS
+from txnframework_zookeeper._requests import CreateNode, Node, SetNode
+
+STORE = "/store"
+FORMAT = 1
+
+
+class _Store(msgspec.Struct):
+    format: int
+    identity: str
+
+
+class _AnyStore(msgspec.Struct):
+    format: int
+
+
+async def open_root(zookeeper: ZooKeeper, new_identity: str) -> str:
+    """
+    Return the identity of a store, which is made with ``new_identity`` if it is not there.
+
+    :raises UnknownFormat: a later release made it.
+    """
+    found = await zookeeper.get(STORE)
+    if found is None:
+        made = CreateNode(STORE, msgspec.json.encode(_Store(FORMAT, new_identity)))
+        # Of two that make it at the same time the first one's identity stands.
+        with contextlib.suppress(MultiFailed):
+            await zookeeper.multi([made, CreateNode(RECORDS), CreateNode(INDEXES), CreateNode(NUMBERS, FIRST)])
+        found = await zookeeper.get(STORE)
+    return _decode(found).identity
+
+
+async def take_identity(zookeeper: ZooKeeper, identity: str, attempts_max: int) -> None:
+    """Give a store another identity."""
+    for _ in range(attempts_max):
+        found = await zookeeper.get(STORE)
+        _decode(found)
+        assert found is not None
+        data = msgspec.json.encode(_Store(FORMAT, identity))
+        with contextlib.suppress(MultiFailed):
+            await zookeeper.multi([SetNode(STORE, data, found.stat.version)])
+            return
+    raise Conflict(f"{zookeeper.shown_url}: others give the store identities at the same time")
+
+
+def _decode(node: Node | None) -> _Store:
+    if node is None:
+        raise CorruptRecord(STORE, "its node", "it is not there, while there is something else; name an empty chroot")
+    try:
+        form = msgspec.json.decode(node.data, type=_AnyStore).format
+        if form != FORMAT:
+            raise UnknownFormat("the store", form)
+        return msgspec.json.decode(node.data, type=_Store)
+    except msgspec.DecodeError as error:
+        raise CorruptRecord(STORE, "its value", str(error)) from error

@@ -1,0 +1,208 @@
+"""Scans: the leaves of a tree in the order of their keys, listing few nodes at a time and none of them twice."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from txnframework.model import IndexEntry, IndexRange, Key, KeyRange, Record, RecordPage
+from txnframework_zookeeper._index import EntryBelow, entry_below, start_of_index
+from txnframework_zookeeper._kazoo import ZooKeeper
+from txnframework_zookeeper._known import Known
+from txnframework_zookeeper._layout import Below, below, is_private, names_itself, node_at, partition_of, start_of
+from txnframework_zookeeper._reaping import Reaping
+from txnframework_zookeeper._records import decode_node
+
+_LISTED_TOGETHER_MAX = 16
+
+
+class _Place(Protocol):
+    """A node on the way to keys; with a mark it is a leaf."""
+
+    @property
+    def mark(self) -> str | None: ...
+
+    @property
+    def node(self) -> str: ...
+
+
+P = TypeVar("P", bound=_Place)
+
+
+class _Walk(Generic[P]):
+    """
+    Leaves in order: the node with the lowest text is opened, until the lowest is a leaf.
+
+    The first listing waits until the server has what was confirmed before; the others follow it.
+    """
+
+    def __init__(
+        self,
+        scanning: Scanning,
+        start: P,
+        open_child: Callable[[P, str], P],
+        order: Callable[[P], tuple[str, str]],
+        admits: Callable[[P], bool],
+    ) -> None:
+        self._scanning = scanning
+        self._open_child = open_child
+        self._order = order
+        self._admits = admits
+        self._left: list[tuple[tuple[str, str], bool, str, P]] = []
+        self._is_current = True
+        self._push(start)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left."""
+        return not self._left
+
+    def next_leaf(self) -> P | None:
+        """Return the next leaf if it is known without listing anything, and leave it there."""
+        place = self._left[0][3] if self._left else None
+        return place if place is not None and place.mark is not None else None
+
+    async def leaves(self, items_max: int) -> list[P]:
+        """Return the next leaves, fewer only at the end."""
+        found: list[P] = []
+        while self._left and len(found) < items_max:
+            if self.next_leaf() is not None:
+                found.append(heapq.heappop(self._left)[3])
+                continue
+            some: list[P] = []
+            while self._left and self.next_leaf() is None and len(some) < _LISTED_TOGETHER_MAX:
+                some.append(heapq.heappop(self._left)[3])
+            for parent, names in zip(some, await self._list(some), strict=True):
+                for name in names:
+                    child = self._open_child(parent, name)
+                    if self._admits(child):
+                        self._push(child)
+        return found
+
+    def _push(self, place: P) -> None:
+        heapq.heappush(self._left, (self._order(place), place.mark is not None, place.node, place))
+
+    async def _list(self, places: list[P]) -> list[list[str]]:
+        is_current, self._is_current = self._is_current, False
+        return await asyncio.gather(*(self._scanning.list(place.node, is_current) for place in places))
+
+
+class Scanning:
+    """Reads ranges for one client."""
+
+    def __init__(self, zookeeper: ZooKeeper, known: Known, reaping: Reaping) -> None:
+        self._zookeeper = zookeeper
+        self._known = known
+        self._reaping = reaping
+
+    async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
+        """Return the first records of a range of keys, and what is left of it."""
+        self._reaping.go_on()
+
+        def admits(place: Below) -> bool:
+            if place.mark is None:
+                return place.text < keys.stop and (place.text >= keys.start or keys.start.startswith(place.text))
+            return keys.start <= place.text < keys.stop and _may_be_in(place, keys.partition)
+
+        walk = _Walk(self, start_of(keys), below, lambda place: (place.text, ""), admits)
+        found: list[Record] = []
+        while len(found) < items_max or _is_same_path(walk.next_leaf(), found):
+            places = await walk.leaves(max(1, items_max - len(found)))
+            if not places:
+                break
+            # One after the other by partition, where a path stands in several.
+            read = await asyncio.gather(*(self._read(place.text, place.mark or "", place.node) for place in places))
+            found += [
+                record
+                for record, _ in filter(None, read)
+                if keys.partition is None or (record.key.partition or record.key.path) == keys.partition
+            ]
+        # A page ends between two paths: the first text behind a path is the path with the lowest character added.
+        resume = None if walk.is_done or not found else KeyRange(f"{found[-1].key.path}\0", keys.stop, keys.partition)
+        return RecordPage(tuple(found), resume)
+
+    async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
+        """Return the first records of a range of an index, once for each entry, and what is left of it."""
+        self._reaping.go_on()
+        start, stop = entries.start.hex(), entries.stop.hex()
+        after = entries.after
+        walk = _Walk(
+            self,
+            start_of_index(entries),
+            entry_below,
+            lambda place: (place.digits, place.path),
+            lambda place: _is_in(place, start, stop, after),
+        )
+        found: list[Record] = []
+        last = b""
+        while len(found) < items_max:
+            places = await walk.leaves(items_max - len(found))
+            if not places:
+                break
+            nodes = dict.fromkeys((place.path, place.mark or "") for place in places)
+            read = await asyncio.gather(*(self._read(path, mark, node_at(path, mark)) for path, mark in nodes))
+            records = dict(zip(nodes, read, strict=True))
+            for place in places:
+                record = records[place.path, place.mark or ""]
+                key = bytes.fromhex(place.digits)
+                # Between the listing and the reading the record may have changed, and its entries with it.
+                if record is None or IndexEntry(entries.index, key) not in record[1]:
+                    continue
+                if place.digits == start and after is not None and _order(record[0].key) <= _order(after):
+                    continue
+                found.append(record[0])
+                last = key
+        if walk.is_done or not found:
+            return RecordPage(tuple(found))
+        return RecordPage(tuple(found), IndexRange(entries.index, last, entries.stop, found[-1].key))
+
+    async def list(self, node: str, is_current: bool) -> list[str]:
+        """Return the names below a node, none if it is not there, and remember what that says."""
+        names = await self._zookeeper.children(node, is_current)
+        if names is None:
+            self._known.parents.forget(node)
+            return []
+        if is_private(node):
+            self._known.alone.note(node, set(names))
+        if names:
+            self._known.parents.note(node, True)
+        else:
+            self._reaping.note(node)
+        return names
+
+    async def _read(self, path: str, mark: str, node: str) -> tuple[Record, frozenset[IndexEntry]] | None:
+        found = await self._zookeeper.get(node, is_current=False)
+        if found is None:
+            self._known.records.forget(node)
+            return None
+        record, standing = decode_node(path, mark, found)
+        self._known.records.note(node, standing)
+        return record, frozenset(entry for entry, _ in standing.entries)
+
+
+def _order(key: Key) -> tuple[str, str]:
+    return key.path, key.partition or key.path
+
+
+def _may_be_in(place: Below, partition: str | None) -> bool:
+    """Whether a record may be in a partition, by the name of its node."""
+    if partition is None or place.mark is None or names_itself(place.mark):
+        return True
+    return (partition_of(place.text, place.mark, None) or place.text) == partition
+
+
+def _is_same_path(place: Below | None, found: list[Record]) -> bool:
+    return bool(place is not None and found and place.text == found[-1].key.path)
+
+
+def _is_in(place: EntryBelow, start: str, stop: str, after: Key | None) -> bool:
+    """Whether a node of an index is in a range, or something below it may be."""
+    if not place.path:
+        return place.digits < stop and (place.digits >= start or start.startswith(place.digits))
+    if not start <= place.digits < stop:
+        return False
+    if after is None or place.digits != start:
+        return True
+    return place.path >= after.path or (place.mark is None and after.path.startswith(place.path))

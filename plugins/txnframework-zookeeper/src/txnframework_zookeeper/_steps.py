@@ -1,0 +1,242 @@
+"""What a batch asks, step by step, and the one multi that does it; pure: what stands is given, nothing is asked here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from txnframework.errors import VersionMismatch
+from txnframework.model import Batch, Check, Delete, Expect, Expected, IndexEntry, Key, Put, PutSequential
+from txnframework_zookeeper._index import EntryNode, entry_node
+from txnframework_zookeeper._known import Known
+from txnframework_zookeeper._layout import is_private, names_itself, node_of, partition_mark
+from txnframework_zookeeper._records import Entries, Standing, encode_node
+from txnframework_zookeeper._requests import CheckNode, CreateNode, DeleteNode, Op, SetNode
+
+Standings = Mapping[str, Standing | None]
+"""What stands at the nodes of records, None: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a batch at its node; without ``put`` and ``removes`` it is a check."""
+
+    key: Key
+    node: str
+    expected: Expected
+    put: Put | None = None
+    removes: bool = False
+    prefix: PutSequential | None = None
+
+    @property
+    def needs_standing(self) -> bool:
+        """Whether it must be known what stands, to do the step at all."""
+        return self.expected is not Expect.ABSENT and (self.expected is not Expect.ANY or self.writes)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes something."""
+        return self.removes or self.put is not None
+
+
+def step_of(step: Check | Put | Delete) -> Step:
+    """Return a step with its node; InvalidInput for a key that has none."""
+    put = step if isinstance(step, Put) else None
+    return Step(step.key, node_of(step.key), step.expected, put, isinstance(step, Delete))
+
+
+def sequential_step(write: PutSequential, number: str) -> Step:
+    """Return the step that writes under this number."""
+    key = Key(f"{write.prefix.path}/{number}", write.prefix.partition or write.prefix.path)
+    put = Put(key, write.value, Expect.ABSENT, write.indexes)
+    return Step(key, node_of(key), Expect.ABSENT, put, prefix=write)
+
+
+def check_batch(batch: Batch) -> None:
+    """Raise ValueError for a batch that names two partitions, or one key twice."""
+    steps = [step for step in (*batch.checks, *batch.puts, *batch.deletes) if not isinstance(step, PutSequential)]
+    prefixes = [put.prefix for put in batch.puts if isinstance(put, PutSequential)]
+    partitions = {key.partition or key.path for key in (*prefixes, *(step.key for step in steps))}
+    if len(partitions) > 1:
+        raise ValueError(f"a batch is of one partition, not of {sorted(partitions)}")
+    if len({step.key.path for step in steps}) < len(steps):
+        raise ValueError("a batch has at most one step for any one key")
+
+
+def require_expected(steps: Iterable[Step], standings: Standings) -> None:
+    """Raise VersionMismatch for the first step whose record is not as expected, among those of which it is known."""
+    for step in steps:
+        if step.node not in standings or step.expected is Expect.ANY:
+            continue
+        standing = standings[step.node]
+        actual = None if standing is None else standing.version
+        if actual != (None if step.expected is Expect.ABSENT else step.expected):
+            raise VersionMismatch(step.key, actual)
+
+
+@dataclass(slots=True)
+class Plan:
+    """
+    One multi, in the making, and what is known once it was applied.
+
+    ``parents``: what must stand before it. ``made`` and ``removed``: leaves by the node they stand below.
+    """
+
+    checks: list[Op] = field(default_factory=list)
+    changes: list[Op] = field(default_factory=list)
+    parents: dict[str, None] = field(default_factory=dict)
+    records: dict[str, Standing | None] = field(default_factory=dict)
+    made: list[EntryNode] = field(default_factory=list)
+    removed: list[EntryNode] = field(default_factory=list)
+    private: list[str] = field(default_factory=list)
+
+    def ops(self, missing: Sequence[str]) -> list[Op]:
+        """Return the multi, given which of the parents are missing, the highest first."""
+        last = [DeleteNode(node) for node in self.private]
+        return [*self.checks, *(CreateNode(node) for node in missing), *self.changes, *last]
+
+    def nodes(self) -> list[str]:
+        """Return every leaf that the multi touches."""
+        return [*self.records, *(leaf.path for leaf in (*self.made, *self.removed))]
+
+
+class Planner:
+    """Makes plans, with what a client remembers of the tree."""
+
+    def __init__(self, known: Known, entries_max: int) -> None:
+        self._known = known
+        self._entries_max = entries_max
+
+    def plan(self, steps: Sequence[Step], standings: Standings) -> Plan:
+        """Return the multi that does the steps if what stands is still as given."""
+        plan = Plan()
+        is_alone = len(steps) == 1
+        for step in steps:
+            standing = standings.get(step.node)
+            if step.put is not None:
+                self._put(plan, step, step.put, standing)
+            elif standing is None:
+                # Nothing is to stand here when the multi is applied. Alone it was so when it was read: that is enough.
+                if step.expected is Expect.ABSENT or (step.removes and not is_alone):
+                    self._require_absent(plan, step)
+            elif step.removes:
+                self._remove(plan, step, standing)
+            elif step.expected is not Expect.ANY:
+                plan.checks.append(CheckNode(step.node, standing.node_version))
+                plan.records[step.node] = standing
+        self._end_private(plan)
+        return plan
+
+    def _require_absent(self, plan: Plan, step: Step) -> None:
+        plan.parents[_parent(step.node)] = None
+        plan.changes += (CreateNode(step.node), DeleteNode(step.node))
+        plan.records[step.node] = None
+
+    def _put(self, plan: Plan, step: Step, put: Put, standing: Standing | None) -> None:
+        path, mark = put.key.path, partition_mark(put.key.path, put.key.partition)
+        before = dict(standing.entries) if standing else {}
+        wanted = dict.fromkeys(put.indexes)
+        entries = tuple((entry, before.get(entry, -1)) for entry in wanted)
+        for entry, depth in before.items():
+            place = _standing_entry(entry, path, mark, depth)
+            if entry in wanted:
+                # Written so that it wakes who watches the index. It is there unless the record was made again.
+                plan.changes.append(SetNode(place.path, b""))
+            else:
+                plan.changes.append(DeleteNode(place.path))
+                plan.removed.append(place)
+        entries = tuple(
+            (entry, self._add(plan, entry, path, mark) if depth < 0 else depth) for entry, depth in entries
+        )
+        data = encode_node(put.value, put.key.partition if names_itself(mark) else None, entries)
+        if standing is None:
+            plan.parents[_parent(step.node)] = None
+            plan.changes.append(CreateNode(step.node, data))
+            plan.records[step.node] = Standing(0, 0, entries)
+        else:
+            plan.changes.append(SetNode(step.node, data, standing.node_version))
+            plan.records[step.node] = Standing(0, standing.node_version + 1, entries)
+
+    def _add(self, plan: Plan, entry: IndexEntry, path: str, mark: str) -> int:
+        """Add an entry no deeper than needed to keep the nodes it stands below small; return how deep."""
+        depth = 0
+        place = _standing_entry(entry, path, mark, depth)
+        while (self._known.added.get(place.parent) or 0) >= self._entries_max:
+            deeper = entry_node(entry, path, mark, depth + 1)
+            if deeper is None:
+                break
+            place, depth = deeper, depth + 1
+        plan.parents[place.parent] = None
+        plan.changes.append(CreateNode(place.path))
+        plan.made.append(place)
+        return depth
+
+    def _remove(self, plan: Plan, step: Step, standing: Standing) -> None:
+        path, mark = step.key.path, partition_mark(step.key.path, step.key.partition)
+        for entry, depth in standing.entries:
+            place = _standing_entry(entry, path, mark, depth)
+            plan.changes.append(DeleteNode(place.path))
+            plan.removed.append(place)
+        plan.changes.append(DeleteNode(step.node, standing.node_version))
+        plan.records[step.node] = None
+
+    def _end_private(self, plan: Plan) -> None:
+        """Remove a transaction's own node with the last of its operations, as far as is known which is the last."""
+        gone: dict[str, set[str]] = {}
+        for node, standing in plan.records.items():
+            parent = _parent(node)
+            if is_private(parent):
+                names = gone.setdefault(parent, set())
+                if standing is None:
+                    names.add(node[len(parent) + 1 :])
+        for parent, names in gone.items():
+            alone = self._known.alone.get(parent)
+            if alone is not None and alone and parent not in plan.parents and alone <= names:
+                plan.private.append(parent)
+
+
+def note_applied(known: Known, plan: Plan, missing: Sequence[str], zxid: int, note_empty: Callable[[str], None]) -> None:
+    """Remember what a multi did; ``note_empty`` is told which nodes may have lost their last child."""
+    for node in (*plan.parents, *missing):
+        known.parents.note(node, True)
+    for node in missing:
+        if is_private(node):
+            known.alone.note(node, set())
+    for node, standing in plan.records.items():
+        parent = _parent(node)
+        alone = known.alone.get(parent)
+        name = node[len(parent) + 1 :]
+        if standing is None:
+            known.records.forget(node)
+            if alone is not None:
+                alone.discard(name)
+            if parent not in plan.private:
+                note_empty(parent)
+        else:
+            known.records.note(node, standing if standing.version else standing._replace(version=zxid))
+            if alone is not None:
+                alone.add(name)
+    for place in plan.made:
+        known.note_added(place.parent, 1)
+    for place in plan.removed:
+        known.note_added(place.parent, -1)
+        note_empty(place.parent)
+    for node in plan.private:
+        known.parents.forget(node)
+        known.alone.forget(node)
+
+
+def _standing_entry(entry: IndexEntry, path: str, mark: str, depth: int) -> EntryNode:
+    place = entry_node(entry, path, mark, depth)
+    assert place is not None, "an entry that stands has a node"
+    return place
+
+
+def _parent(node: str) -> str:
+    return node[: node.rfind("/")]
+
+
+__all__ = [
+    "Entries", "Plan", "Planner", "Standings", "Step", "check_batch", "note_applied", "require_expected",
+    "sequential_step", "step_of",
+]  # fmt: skip

@@ -1,0 +1,177 @@
+"""Writes: each batch is one multi, planned with what is remembered and made again when that was out of date."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from txnframework.errors import InvalidInput, Unavailable, VersionMismatch
+from txnframework.model import Batch, Expect, PutSequential, Record
+from txnframework_zookeeper._errors import MultiFailed
+from txnframework_zookeeper._kazoo import ZooKeeper
+from txnframework_zookeeper._known import Known, ancestors
+from txnframework_zookeeper._layout import is_private, partition_mark
+from txnframework_zookeeper._numbers import Numbers
+from txnframework_zookeeper._reaping import Reaping
+from txnframework_zookeeper._records import Standing, decode_node
+from txnframework_zookeeper._requests import CreateNode, Op, SetNode
+from txnframework_zookeeper._steps import (
+    Plan,
+    Planner,
+    Standings,
+    Step,
+    note_applied,
+    require_expected,
+    sequential_step,
+    step_of,
+)
+
+# jute.maxbuffer of ZooKeeper unless it is set: a server hangs up on a larger request.
+REQUEST_BYTES_MAX = 1_048_575
+# What an op takes beside its path and data, the access control list of a login included.
+_OP_BYTES = 200
+
+
+class Writing:
+    """Applies batches for one client."""
+
+    def __init__(
+        self, zookeeper: ZooKeeper, known: Known, planner: Planner, numbers: Numbers, reaping: Reaping, attempts_max: int
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._known = known
+        self._planner = planner
+        self._numbers = numbers
+        self._reaping = reaping
+        self._attempts_max = attempts_max
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        """
+        Apply every step, or none; return what the puts wrote.
+
+        :raises VersionMismatch: a record was not as expected.
+        :raises InvalidInput: it does not fit one request.
+        :raises Unavailable: others changed what it is about again and again.
+        """
+        steps = [step_of(check) for check in batch.checks]
+        for put in batch.puts:
+            if isinstance(put, PutSequential):
+                steps.append(sequential_step(put, await self._numbers.next_below(put.prefix.path)))
+            else:
+                steps.append(step_of(put))
+        steps += [step_of(delete) for delete in batch.deletes]
+        self._reaping.go_on()
+        for attempt in range(self._attempts_max):
+            standings = await self._standings(steps, is_first=attempt == 0)
+            if standings is None:
+                continue
+            plan = self._planner.plan(steps, standings)
+            zxid = await self._do(plan, is_first=attempt == 0)
+            if zxid is not None:
+                return _written(steps, zxid)
+            steps = [await self._renumbered(step) for step in steps]
+        raise Unavailable(
+            f"{self._zookeeper.shown_url}: {steps[0].key.path} was changed by others {self._attempts_max} times"
+        )
+
+    async def _standings(self, steps: Sequence[Step], is_first: bool) -> Standings | None:
+        """
+        Return what stands, as far as needed; None: not all that was read is as expected, so all has to be read.
+
+        The first time what is remembered is relied on: the multi names it, and is refused if it changed since.
+        """
+        standings: dict[str, Standing | None] = {}
+        to_read: list[Step] = []
+        for step in steps:
+            if not is_first:
+                to_read.append(step)
+            elif step.needs_standing:
+                standing = self._known.records.get(step.node)
+                if standing is not None and step.expected in (standing.version, Expect.ANY):
+                    standings[step.node] = standing
+                else:
+                    to_read.append(step)
+        if not to_read:
+            return standings
+        read = await asyncio.gather(*map(self._read, to_read))
+        fresh = dict(zip((step.node for step in to_read), read, strict=True))
+        try:
+            require_expected(to_read, fresh)
+        except VersionMismatch:
+            if len(to_read) == len(steps):
+                raise
+            # One before it that was not read may differ as well.
+            return None
+        return {**standings, **fresh}
+
+    async def _read(self, step: Step) -> Standing | None:
+        node = await self._zookeeper.get(step.node)
+        if node is None:
+            self._known.records.forget(step.node)
+            return None
+        mark = partition_mark(step.key.path, step.key.partition)
+        standing = decode_node(step.key.path, mark, node)[1]
+        self._known.records.note(step.node, standing)
+        return standing
+
+    async def _do(self, plan: Plan, is_first: bool) -> int | None:
+        """Send the multi; return the number of its transaction, None if something was not as remembered."""
+        missing = await self._missing(plan, is_first)
+        ops = plan.ops(missing)
+        if not ops:
+            return 0
+        _require_small(ops)
+        try:
+            committed = await self._zookeeper.multi(ops)
+        except MultiFailed:
+            self._known.forget_nodes(plan.nodes())
+            return None
+        except BaseException:
+            # It may have been applied, or may be still.
+            self._known.forget_nodes(plan.nodes())
+            raise
+        note_applied(self._known, plan, missing, committed.zxid, self._reaping.note)
+        return committed.zxid
+
+    async def _missing(self, plan: Plan, is_first: bool) -> list[str]:
+        """
+        Return which nodes that leaves are to stand below are not there, the highest first.
+
+        A transaction's own node that is not remembered is taken for missing the first time, so that its first operation
+        costs one round trip.
+        """
+        unknown: dict[str, None] = {}
+        for parent in plan.parents:
+            if not self._known.has_parent(parent):
+                for node in (*ancestors(parent), parent):
+                    if not self._known.has_parent(node):
+                        unknown[node] = None
+        if not unknown:
+            return []
+        to_ask = [node for node in unknown if not (is_first and is_private(node))]
+        found = await asyncio.gather(*map(self._zookeeper.exists, to_ask))
+        there = {node for node, stat in zip(to_ask, found, strict=True) if stat is not None}
+        for node in there:
+            self._known.parents.note(node, True)
+        return sorted(unknown.keys() - there, key=len)
+
+    async def _renumbered(self, step: Step) -> Step:
+        """Return a sequential step under another number: somebody may have put a record under this one by its key."""
+        if step.prefix is None:
+            return step
+        return sequential_step(step.prefix, await self._numbers.next_below(step.prefix.prefix.path))
+
+
+def _written(steps: Sequence[Step], zxid: int) -> tuple[Record, ...]:
+    return tuple(Record(step.key, bytes(step.put.value), zxid) for step in steps if step.put is not None)
+
+
+def _require_small(ops: Sequence[Op]) -> None:
+    size = sum(
+        len(op.path) + _OP_BYTES + (len(op.data) if isinstance(op, CreateNode | SetNode) else 0) for op in ops
+    )
+    if size > REQUEST_BYTES_MAX:
+        raise InvalidInput(
+            f"a write of {size} bytes to {ops[-1].path} does not fit ZooKeeper's limit of {REQUEST_BYTES_MAX} bytes for"
+            " a request (jute.maxbuffer); write smaller records, or fewer at once"
+        )
