@@ -236,7 +236,7 @@ def start_of_index(entries: IndexRange) -> EntryBelow:
     root = _root(entries.index)
     if not at:
         return EntryBelow("", "", None, root)
-    # What ends the last component may end the key as well, so its last piece may stand with "+", with ":", or in a leaf.
+    # What ends the last component may end the key as well: its last piece may stand with "+", with ":", or in a leaf.
     names, inner = _cut(whole[:at])
     names = names[: len(names) - 1 if inner is None else min(inner, len(names) - 1)]
     digits = "".join(map(_digits_of, names))

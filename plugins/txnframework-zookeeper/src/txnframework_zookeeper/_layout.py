@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from txnframework.errors import InvalidInput
 from txnframework.model import Key, KeyRange
-from txnframework.model.paths import escape as escape_component
 from txnframework.model.paths import unescape as unescape_component
 from txnframework_zookeeper._names import escape, is_id, is_number, pieces, unescape
 

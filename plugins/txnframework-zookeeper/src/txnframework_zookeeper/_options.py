@@ -49,6 +49,41 @@ class MetadataOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         int,
         Meta(ge=1, description="How many nodes are watched at most at the servers; a further watch is refused."),
     ] = 4_096
+    nodes_known_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Of how many records and of how many nodes above them a process remembers what it saw, so as"
+            " not to ask before it writes.",
+        ),
+    ] = 50_000
+    number_block_size: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How many numbers of sequential records a process reserves at once; what it does not use is"
+            " lost.",
+        ),
+    ] = 10_000
+    index_entries_together_max: Annotated[
+        int,
+        Meta(
+            ge=1, description="How many index entries a process puts below one node before it puts further ones deeper."
+        ),
+    ] = 2_000
+    attempts_max: Annotated[
+        int,
+        Meta(ge=1, description="How often a write that lost a race is planned anew before Unavailable is raised."),
+    ] = 100
+    empty_nodes_delay_ms: Annotated[
+        int, Meta(ge=0, description="How long a node that lost its last child stays, in case another one comes.")
+    ] = 30_000
+    empty_nodes_max: Annotated[
+        int,
+        Meta(
+            ge=1, description="How many nodes that may be empty a process remembers; others are found by listing them."
+        ),
+    ] = 10_000
     login: Annotated[
         Literal["digest", "sasl-digest-md5", "sasl-gssapi"],
         Meta(

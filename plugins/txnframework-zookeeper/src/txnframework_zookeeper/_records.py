@@ -1,7 +1,7 @@
 """What the node of a record holds: a head of one line, then the value as it was put.
 
-The head is a JSON list: the format, the partition if the node's name does not tell it, and the record's index entries as
-index, key in hexadecimal digits, and depth (see ``_index``). ``[1,null,[["txn-by-deadline","3006019a…",0]]]``.
+The head is a JSON list: the format, the partition if the node's name does not tell it, and the record's index entries
+as index, key in hexadecimal digits, and depth (see ``_index``). ``[1,null,[["txn-by-deadline","3006019a…",0]]]``.
 """
 
 from __future__ import annotations
@@ -66,12 +66,11 @@ def decode_node(path: str, mark: str, node: Node) -> tuple[Record, Standing]:
     :raises UnknownFormat: a later release wrote it.
     """
     line, end, value = node.data.partition(_END)
-    if line + end == _PLAIN_HEAD:
-        partition, entries = None, ()
-    else:
+    partition: str | None = None
+    entries: Entries = ()
+    if line + end != _PLAIN_HEAD:
         head = _decode_head(path, line)
-        partition = head.partition
-        entries = _entries(path, head)
+        partition, entries = head.partition, _entries(path, head)
     key = Key(path, partition_of(path, mark, partition))
     standing = standing_of(node.stat, entries)
     return Record(key, value, standing.version), standing

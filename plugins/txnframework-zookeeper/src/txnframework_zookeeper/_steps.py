@@ -1,4 +1,4 @@
-"""What a batch asks, step by step, and the one multi that does it; pure: what stands is given, nothing is asked here."""
+"""What a batch asks, step by step, and the one multi that does it; pure: what stands is given, nothing is asked."""
 
 from __future__ import annotations
 
@@ -145,9 +145,7 @@ class Planner:
             else:
                 plan.changes.append(DeleteNode(place.path))
                 plan.removed.append(place)
-        entries = tuple(
-            (entry, self._add(plan, entry, path, mark) if depth < 0 else depth) for entry, depth in entries
-        )
+        entries = tuple((entry, self._add(plan, entry, path, mark) if depth < 0 else depth) for entry, depth in entries)
         data = encode_node(put.value, put.key.partition if names_itself(mark) else None, entries)
         if standing is None:
             plan.parents[_parent(step.node)] = None
@@ -195,7 +193,9 @@ class Planner:
                 plan.private.append(parent)
 
 
-def note_applied(known: Known, plan: Plan, missing: Sequence[str], zxid: int, note_empty: Callable[[str], None]) -> None:
+def note_applied(
+    known: Known, plan: Plan, missing: Sequence[str], zxid: int, note_empty: Callable[[str], None]
+) -> None:
     """Remember what a multi did; ``note_empty`` is told which nodes may have lost their last child."""
     for node in (*plan.parents, *missing):
         known.parents.note(node, True)

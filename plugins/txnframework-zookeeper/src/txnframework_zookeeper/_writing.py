@@ -12,6 +12,7 @@ from txnframework_zookeeper._kazoo import ZooKeeper
 from txnframework_zookeeper._known import Known, ancestors
 from txnframework_zookeeper._layout import is_private, partition_mark
 from txnframework_zookeeper._numbers import Numbers
+from txnframework_zookeeper._options import MetadataOptions
 from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper._records import Standing, decode_node
 from txnframework_zookeeper._requests import CreateNode, Op, SetNode
@@ -35,15 +36,13 @@ _OP_BYTES = 200
 class Writing:
     """Applies batches for one client."""
 
-    def __init__(
-        self, zookeeper: ZooKeeper, known: Known, planner: Planner, numbers: Numbers, reaping: Reaping, attempts_max: int
-    ) -> None:
+    def __init__(self, zookeeper: ZooKeeper, known: Known, reaping: Reaping, options: MetadataOptions) -> None:
         self._zookeeper = zookeeper
         self._known = known
-        self._planner = planner
-        self._numbers = numbers
+        self._planner = Planner(known, options.index_entries_together_max)
+        self._numbers = Numbers(zookeeper, options.number_block_size, options.nodes_known_max)
         self._reaping = reaping
-        self._attempts_max = attempts_max
+        self._attempts_max = options.attempts_max
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """
@@ -167,9 +166,7 @@ def _written(steps: Sequence[Step], zxid: int) -> tuple[Record, ...]:
 
 
 def _require_small(ops: Sequence[Op]) -> None:
-    size = sum(
-        len(op.path) + _OP_BYTES + (len(op.data) if isinstance(op, CreateNode | SetNode) else 0) for op in ops
-    )
+    size = sum(len(op.path) + _OP_BYTES + (len(op.data) if isinstance(op, CreateNode | SetNode) else 0) for op in ops)
     if size > REQUEST_BYTES_MAX:
         raise InvalidInput(
             f"a write of {size} bytes to {ops[-1].path} does not fit ZooKeeper's limit of {REQUEST_BYTES_MAX} bytes for"

@@ -1,0 +1,144 @@
+"""The metadata store in ZooKeeper."""
+
+from __future__ import annotations
+
+from zope.interface import implementer
+
+from txnframework.environment import Environment
+from txnframework.interfaces import (
+    IAtomicBatchStore,
+    IDurableStore,
+    ILease,
+    INotifyingStore,
+    IRestorable,
+    ISharedStore,
+    IWatch,
+)
+from txnframework.model import (
+    Batch,
+    Delete,
+    Expected,
+    IndexRange,
+    Key,
+    KeyRange,
+    Put,
+    PutSequential,
+    Record,
+    RecordPage,
+)
+from txnframework_zookeeper._kazoo import ZooKeeper
+from txnframework_zookeeper._known import Known
+from txnframework_zookeeper._layout import node_of, partition_mark
+from txnframework_zookeeper._options import MetadataOptions, locate
+from txnframework_zookeeper._places import place_of
+from txnframework_zookeeper._reaping import Reaping
+from txnframework_zookeeper._records import decode_node
+from txnframework_zookeeper._root import open_root, take_identity
+from txnframework_zookeeper._scanning import Scanning
+from txnframework_zookeeper._steps import check_batch
+from txnframework_zookeeper._watch import Watches
+from txnframework_zookeeper._writing import Writing
+
+
+@implementer(IAtomicBatchStore, ISharedStore, IDurableStore, INotifyingStore, IRestorable)
+class ZooKeeperMetadataStore:
+    """
+    Records in the tree of a ZooKeeper ensemble.
+
+    A confirmed write is on disk at most of the servers. A version is the number of the transaction that wrote the
+    record, so it grows over the lives of a record too; what ZooKeeper compares is its own version of the node, which
+    starts over with it. Who names the version of an earlier life is refused, unless this client read that life and not
+    the one after it, and the node has been written as often in both.
+    """
+
+    def __init__(
+        self, zookeeper: ZooKeeper, environment: Environment, options: MetadataOptions, identity: str, session: str
+    ) -> None:
+        self.identity = identity
+        self.session = session
+        self.zookeeper = zookeeper
+        self._options = options
+        self._known = Known(options.nodes_known_max)
+        self._reaping = Reaping(
+            zookeeper, self._known, environment, options.empty_nodes_delay_ms, options.empty_nodes_max
+        )
+        self._writing = Writing(zookeeper, self._known, self._reaping, options)
+        self._scanning = Scanning(zookeeper, self._known, self._reaping)
+        self._watches = Watches(zookeeper, options.watches_max)
+
+    async def get(self, key: Key) -> Record | None:
+        """Return the record, or None."""
+        node = node_of(key)
+        found = await self.zookeeper.get(node)
+        if found is None:
+            self._known.records.forget(node)
+            return None
+        record, standing = decode_node(key.path, partition_mark(key.path, key.partition), found)
+        self._known.records.note(node, standing)
+        return Record(key, record.value, record.version)
+
+    async def put(self, write: Put) -> int:
+        """Write a record and its index entries; return its new version."""
+        (record,) = await self._writing.apply(Batch(puts=(write,)))
+        return record.version
+
+    async def delete(self, key: Key, expected: Expected) -> None:
+        """Remove a record and its index entries."""
+        await self._writing.apply(Batch(deletes=(Delete(key, expected),)))
+
+    async def put_sequential(self, write: PutSequential) -> Key:
+        """Write a record under the next number; return its key."""
+        (record,) = await self._writing.apply(Batch(puts=(write,)))
+        return record.key
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        """Apply every step of the batch, or none."""
+        check_batch(batch)
+        return await self._writing.apply(batch)
+
+    async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
+        """Return a page of records in key order."""
+        return await self._scanning.scan(keys, items_max)
+
+    async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
+        """Return a page of records in the order of an index."""
+        return await self._scanning.scan_index(entries, items_max)
+
+    async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
+        """Return an armed watch."""
+        place, concerns = place_of(target)
+        return await self._watches.arm((place,), concerns)
+
+    async def acquire_lease(self, name: str, holder: str) -> ILease:
+        """Take the lease, or raise LeaseHeld; the session and holder that have it already get it again."""
+        raise NotImplementedError
+
+    async def take_identity(self, identity: str) -> None:
+        """Have another identity from now on."""
+        await take_identity(self.zookeeper, identity, self._options.attempts_max)
+        self.identity = identity
+
+    async def close(self) -> None:
+        """End the session: its leases go, its watches raise Closed; may be repeated."""
+        self._watches.close()
+        await self._reaping.close()
+        await self.zookeeper.close()
+
+
+async def open_metadata_store(url: str, environment: Environment, options: MetadataOptions) -> ZooKeeperMetadataStore:
+    """
+    Open the records below a chroot, made if they are not there.
+
+    :raises InvalidInput: the URL names no servers, or its login may not read or write there.
+    :raises UnknownFormat: a later release made the store.
+    :raises Unavailable: no server could be reached.
+    """
+    zookeeper = await ZooKeeper.open(locate(url), options)
+    try:
+        identity = await open_root(zookeeper, f"zookeeper-{environment.random_bits(64):016x}")
+    except BaseException:
+        await zookeeper.close()
+        raise
+    return ZooKeeperMetadataStore(
+        zookeeper, environment, options, identity, f"session-{environment.random_bits(64):016x}"
+    )
