@@ -20,6 +20,7 @@ import txnframework.cli
 from txnframework import Client, Consumer
 from txnframework.environment import Environment
 from txnframework.plugin import PluginRegistry, load_plugins
+from txnframework.testing.servers.postgresql import PostgresServer
 from txnframework.testing.servers.postgresql_databases import fresh_database
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several of these tests have in common
@@ -122,7 +123,7 @@ def _wanted_shared() -> list[str]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave tests of other stores to the runs that want those; not a skip: there they are run."""
-    others = {"memory", "sqlite"} - {*_wanted()} | ({"shared"} if not _wanted_shared() else set())
+    others = {"memory", "sqlite", *SERVERS} - {*_wanted()} | ({"shared"} if not _wanted_shared() else set())
     here = Path(__file__).parent
     left = [item for item in items if here in item.path.parents and others & {*getattr(item, "fixturenames", ())}]
     config.hook.pytest_deselected(items=left)
@@ -164,6 +165,31 @@ def memory(registry: PluginRegistry) -> Stores:
 def sqlite(registry: PluginRegistry, tmp_path: Path) -> Stores:
     """Stores in a file, for tests of what is so of files."""
     return Stores(f"sqlite:///{tmp_path}/txn.db", registry)
+
+
+class ServerStores(Stores):
+    """Stores on a server of their own, to which the test may do anything."""
+
+    def __init__(self, server: PostgresServer, registry: PluginRegistry) -> None:
+        super().__init__(server.create_database("stores"), registry)
+        self._server = server
+
+    def restart(self) -> None:
+        """Kill the server with all its processes, and start it on its data."""
+        self._server.kill()
+        self._server.start()
+
+    def disconnect(self) -> None:
+        """End every connection to the stores."""
+        everybody = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'stores'"
+        self._server.run(everybody)
+
+
+@pytest.fixture
+def postgresql(registry: PluginRegistry) -> Iterator[ServerStores]:
+    """Stores in a PostgreSQL that nobody else uses."""
+    with PostgresServer() as server:
+        yield ServerStores(server, registry)
 
 
 @pytest.fixture

@@ -62,10 +62,7 @@ class Stores:
     """Stores and checkpoint of one test."""
 
     directory: Path
-
-    @property
-    def url(self) -> str:
-        return f"sqlite:///{self.directory}/txn.db"
+    url: str
 
     @property
     def checkpoint(self) -> Path:
@@ -134,9 +131,15 @@ class Stores:
 
 @pytest.fixture
 def stores(tmp_path: Path) -> Stores:
-    made = Stores(tmp_path)
+    made = Stores(tmp_path, f"sqlite:///{tmp_path}/txn.db")
     made.create("in", "out")
     return made
+
+
+@pytest.fixture
+def stores_of() -> type[Stores]:
+    """Return what makes stores of a directory and a URL."""
+    return Stores
 
 
 @pytest.fixture

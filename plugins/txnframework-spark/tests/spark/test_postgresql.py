@@ -1,0 +1,73 @@
+"""Brokers and a pipeline on one PostgreSQL: different processes of different kinds, of which some are killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txnframework.testing.servers.postgresql_databases import fresh_database
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BROKER = Path(__file__).with_name("broker.py")
+MESSAGES = 150
+STEPS_BEFORE_KILL = 7
+WAIT_S = 60
+
+
+@pytest.fixture
+def stores(tmp_path: Path, stores_of: Any) -> Iterator[Any]:
+    """Stores in a database of their own."""
+    with fresh_database() as url:
+        made = stores_of(tmp_path, url)
+        made.create("raw", "in", "out")
+        yield made
+
+
+@contextmanager
+def broker(url: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a broker, which is killed at the end of the block if it still runs."""
+    process = subprocess.Popen(
+        [sys.executable, str(BROKER), url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_broker_is_killed_beside_another_and_a_pipeline(spark: SparkSession, stores: Any) -> None:
+    """
+    What two brokers move from topic to topic and a pipeline copies on meanwhile, comes out exactly once.
+
+    One of the brokers is killed in the middle of a transaction: the other one takes over what it had, and the pipeline
+    neither waits for what it left open for ever nor shows it.
+    """
+    values = [f"value {number}" for number in range(MESSAGES)]
+    stores.publish(values, "raw")
+    given = {"metadata": stores.url, "subscribe": "in", "startingOffsets": "earliest", "groupId": "g"}
+    frame = spark.readStream.format("txnframework").options(**given).load().select("key", "value")
+    writer = frame.writeStream.format("txnframework").options(metadata=stores.url, topic="out", txnAppId="app")
+    with broker(stores.url) as first, broker(stores.url) as second:
+        query = writer.option("checkpointLocation", str(stores.checkpoint)).start()
+        try:
+            assert first.stdout is not None
+            for _ in range(STEPS_BEFORE_KILL):
+                assert first.stdout.readline() == "step\n", first.communicate()[1]
+            first.kill()
+            _, errors = second.communicate(timeout=WAIT_S)
+            assert second.returncode == 0, errors
+            assert stores.read("in") == Counter(values)
+            query.processAllAvailable()
+        finally:
+            query.stop()
+    assert stores.read("out") == Counter(values)

@@ -1,0 +1,116 @@
+"""The database is killed under brokers, in the middle of their transactions: they go on by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from txnframework import Client
+from txnframework.errors import Conflict, NotFound, OutcomeUnknown, ReceiveTimeout, Unavailable
+
+if TYPE_CHECKING:
+    from conftest import ServerStores
+
+T = TypeVar("T")
+
+MESSAGES = 200
+AT_ONCE = 3
+DEEDS = 3
+STEPS_BETWEEN_DEEDS = 8
+PAUSE_S = 0.02
+TIMEOUT_MS = 2_000
+PATIENCE_S = 90
+
+
+class Progress:
+    """How far the transforming clients have come."""
+
+    def __init__(self) -> None:
+        self.committed: list[bytes] = []
+        self.failures = 0
+        self._steps = asyncio.Semaphore(0)
+
+    def commit(self, values: list[bytes]) -> None:
+        """Note what was confirmed."""
+        self.committed += values
+        self._steps.release()
+
+    async def more(self, steps: int) -> None:
+        """Return when so many more transactions were confirmed."""
+        while not self._steps.locked():
+            await self._steps.acquire()
+        for _ in range(steps):
+            await self._steps.acquire()
+
+
+async def until_answered(work: Callable[[], Awaitable[T]]) -> T:
+    """Try until there is a server again; of what is tried here, twice is as good as once."""
+    while True:
+        try:
+            return await work()
+        except ReceiveTimeout:
+            raise
+        except (Unavailable, OutcomeUnknown):
+            await asyncio.sleep(PAUSE_S)
+
+
+async def transform(client: Client, progress: Progress) -> None:
+    """Move every message to two topics, each in a transaction with its acknowledgment."""
+    consumer = await client.consumer("in", "transform", start="earliest", stand_by=True)
+    left, right = await client.producer("left"), await client.producer("right")
+    while True:
+        try:
+            messages = await until_answered(lambda: consumer.receive_many(messages_max=AT_ONCE, timeout_ms=TIMEOUT_MS))
+        except ReceiveTimeout:
+            return
+        try:
+            async with client.transaction() as txn:
+                for message in messages:
+                    await left.send(message.value, txn=txn)
+                    await right.send(message.value, txn=txn)
+                await consumer.ack(*messages, txn=txn)
+        except (Conflict, NotFound, Unavailable, OutcomeUnknown):
+            # What was done after all does not come again.
+            progress.failures += 1
+            await until_answered(consumer.redeliver_unacknowledged)
+        else:
+            progress.commit([message.value for message in messages])
+
+
+@pytest.mark.parametrize("deed", ["kill", "disconnect"])
+def test_transactions(postgresql: ServerStores, deed: str) -> None:
+    """Every message is in both topics once, so no transaction is torn; what was confirmed is among them."""
+    stores = postgresql
+    stores.options = {"session_ttl_ms": 1_500}
+    expected = sorted(b"%d" % number for number in range(MESSAGES))
+
+    async def disturb(progress: Progress) -> None:
+        for _ in range(DEEDS):
+            await progress.more(STEPS_BETWEEN_DEEDS)
+            await asyncio.to_thread(stores.restart if deed == "kill" else stores.disconnect)
+
+    async def test() -> None:
+        async with stores.open() as client:
+            for topic in ("in", "left", "right"):
+                await client.create_topic(topic, segments=2)
+            await (await client.producer("in")).send_many([b"%d" % number for number in range(MESSAGES)])
+        progress = Progress()
+        async with stores.open() as one, stores.open() as two, asyncio.TaskGroup() as group:
+            group.create_task(transform(one, progress))
+            group.create_task(transform(two, progress))
+            group.create_task(disturb(progress))
+        async with stores.open() as fresh:
+            assert sorted(await stores.read(fresh, "left")) == expected
+            assert sorted(await stores.read(fresh, "right")) == expected
+        assert {*progress.committed} <= {*expected}
+        assert len(progress.committed) == len({*progress.committed})
+        assert progress.failures
+
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await test()
+
+    asyncio.run(bounded())
