@@ -18,9 +18,9 @@ async def main(url: str) -> None:
         producer = await client.producer("in")
         while True:
             try:
-                messages = await consumer.receive_many(messages_max=3, timeout_ms=3_000)
+                messages = await consumer.receive_many(messages_max=3, timeout_ms=1_000)
             except ReceiveTimeout:
-                break
+                continue  # another one has the subscription, or everything is done; it is killed when it may end
             try:
                 async with client.transaction() as txn:
                     for message in messages:
@@ -30,7 +30,6 @@ async def main(url: str) -> None:
                     sys.stdout.flush()
             except (Conflict, NotFound):
                 await consumer.redeliver_unacknowledged()  # what is somebody else's by now does not come again
-        await consumer.close()
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,21 @@ def broker(url: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+def see(process: subprocess.Popen[str], steps: int) -> None:
+    """Return when a broker has come so many transactions further."""
+    assert process.stdout is not None
+    for _ in range(steps):
+        assert process.stdout.readline() == "step\n", process.communicate()[1]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Return when it is so."""
+    until = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
 def test_a_broker_is_killed_beside_another_and_a_pipeline(spark: SparkSession, stores: Any) -> None:
     """
     What two brokers move from topic to topic and a pipeline copies on meanwhile, comes out exactly once.
@@ -57,17 +73,16 @@ def test_a_broker_is_killed_beside_another_and_a_pipeline(spark: SparkSession, s
     given = {"metadata": stores.url, "subscribe": "in", "startingOffsets": "earliest", "groupId": "g"}
     frame = spark.readStream.format("txnframework").options(**given).load().select("key", "value")
     writer = frame.writeStream.format("txnframework").options(metadata=stores.url, topic="out", txnAppId="app")
-    with broker(stores.url) as first, broker(stores.url) as second:
-        query = writer.option("checkpointLocation", str(stores.checkpoint)).start()
-        try:
-            assert first.stdout is not None
-            for _ in range(STEPS_BEFORE_KILL):
-                assert first.stdout.readline() == "step\n", first.communicate()[1]
-            first.kill()
-            _, errors = second.communicate(timeout=WAIT_S)
-            assert second.returncode == 0, errors
-            assert stores.read("in") == Counter(values)
-            query.processAllAvailable()
-        finally:
-            query.stop()
+    query = writer.option("checkpointLocation", str(stores.checkpoint)).start()
+    try:
+        with broker(stores.url) as first:
+            see(first, 1)
+            with broker(stores.url) as second:
+                see(first, STEPS_BEFORE_KILL)
+                first.kill()
+                see(second, 1)
+                wait_for(lambda: stores.read("in") == Counter(values))
+        query.processAllAvailable()
+    finally:
+        query.stop()
     assert stores.read("out") == Counter(values)
