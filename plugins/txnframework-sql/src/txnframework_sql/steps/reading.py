@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import ColumnElement, Executable, Select, bindparam, case, select
 
 from txnframework.errors import CorruptEntry, EntryTrimmed
 from txnframework.model import Counted, EntryRange, LedgerEntry, Limit, Position
@@ -33,7 +32,35 @@ _ENTRIES = (
     .order_by(entries.c.place)
     .limit(bindparam("items"))
 )
-_TOTALS_AT = select(entries.c.messages_through, entries.c.appended_ms).where(entries.c.place == bindparam("at"))
+_MESSAGES_THROUGH = select(entries.c.messages_through).where(entries.c.place == bindparam("at"))
+
+
+def _last_before(is_before: ColumnElement[bool]) -> Select[tuple[int, int]]:
+    """
+    Return a statement that finds, by bisection, the last place of which something is true that then stays false.
+
+    It looks at the places behind ``low`` up to ``high``, and finds ``low`` if there is none. If in what it finds
+    ``low`` is still below ``high``, the entry half way is missing.
+    """
+    places = select(
+        bindparam("low", type_=entries.c.place.type).label("low"),
+        bindparam("high", type_=entries.c.place.type).label("high"),
+    ).cte("places", recursive=True)
+    middle = places.c.low + (places.c.high - places.c.low + 1) // 2
+    half = (
+        select(
+            case((is_before, middle), else_=places.c.low),
+            case((is_before, places.c.high), else_=middle - 1),
+        )
+        .select_from(places.join(entries, entries.c.place == middle))
+        .where(places.c.low < places.c.high)
+    )
+    places = places.union_all(half)
+    return select(places.c.low, places.c.high).order_by(places.c.high - places.c.low).limit(1)
+
+
+_LAST_WITHIN = _last_before(entries.c.messages_through <= bindparam("through_max"))
+_LAST_BEFORE_TIME = _last_before(entries.c.appended_ms < bindparam("from_ms"))
 _FROM_TIME = (
     select(_SEGMENT.ledger_id, _SEGMENT.entries)
     .where(
@@ -127,10 +154,7 @@ def find_time(managed: Managed, published_ms: int) -> Steps[Position]:
         return end.last
     ledger_id, size = found
 
-    def is_before(entry_id: int) -> Steps[bool]:
-        return (yield from _totals(ledger_id, entry_id))[1] < published_ms
-
-    return Position(ledger_id, (yield from _last_with(is_before, 0, size - 1)))
+    return Position(ledger_id, (yield from _last(_LAST_BEFORE_TIME, ledger_id, 0, size - 1, from_ms=published_ms)))
 
 
 def _stretches(managed: Managed, range_: EntryRange, ledgers_max: int = _ANY_NUMBER) -> Steps[list[_Stretch]]:
@@ -176,33 +200,26 @@ def _require_untrimmed(managed: Managed, range_: EntryRange) -> Steps[None]:
 
 def _reach(stretch: _Stretch, through_max: int) -> Steps[tuple[int, int]]:
     """Return the last entry up to which the ledger has no more messages than this, and how many it has there."""
-
-    def fits(entry_id: int) -> Steps[bool]:
-        return (yield from _messages_through(stretch.ledger_id, entry_id)) <= through_max
-
-    last = yield from _last_with(fits, stretch.first, stretch.last)
+    last = yield from _last(_LAST_WITHIN, stretch.ledger_id, stretch.first, stretch.last, through_max=through_max)
     return last, (yield from _messages_through(stretch.ledger_id, last))
 
 
-def _last_with(is_true: Callable[[int], Steps[bool]], first: int, last: int) -> Steps[int]:
-    """Return the last of these numbers for which something is true that then stays false; ``first - 1`` if none is."""
-    low, high = first - 1, last
-    while low < high:
-        middle = (low + high + 1) // 2
-        if (yield from is_true(middle)):
-            low = middle
-        else:
-            high = middle - 1
-    return low
+def _last(statement: Executable, ledger_id: int, first: int, last: int, **parameters: object) -> Steps[int]:
+    """Return the last of these entries of which something is true that then stays false; ``first - 1`` if none is."""
+    # The place before the first one of a ledger belongs to no entry, and is never looked at.
+    found = yield from row(statement, low=place_of(ledger_id, first) - 1, high=place_of(ledger_id, last), **parameters)
+    assert found is not None
+    low, high = found
+    if low < high:
+        raise CorruptEntry(Position(ledger_id, entry_id_of(low + (high - low + 1) // 2)), "it is missing")
+    return int(low) - place_of(ledger_id, 0)
 
 
 def _messages_through(ledger_id: int, entry_id: int) -> Steps[int]:
-    return 0 if entry_id < 0 else (yield from _totals(ledger_id, entry_id))[0]
-
-
-def _totals(ledger_id: int, entry_id: int) -> Steps[tuple[int, int]]:
-    """Return messages up to and including an entry, and when it was appended."""
-    found = yield from row(_TOTALS_AT, at=place_of(ledger_id, entry_id))
+    """Return how many messages of a ledger stand up to and including an entry."""
+    if entry_id < 0:
+        return 0
+    found = yield from row(_MESSAGES_THROUGH, at=place_of(ledger_id, entry_id))
     if found is None:
         raise CorruptEntry(Position(ledger_id, entry_id), "it is missing")
-    return found[0], found[1]
+    return int(found[0])
