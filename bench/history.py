@@ -6,12 +6,11 @@ import asyncio
 import itertools
 import json
 import re
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
+from backends import SqlBackend
 from rig import opened
 
 from txnframework import Client
@@ -44,37 +43,31 @@ class History:
         return self.aborted_every is not None and number % self.aborted_every == 0
 
 
-async def make_history(url: str, path: Path, history: History) -> str:
+async def make_history(backend: SqlBackend, database: str, history: History) -> str:
     """Make the database; return its segment's name. Raises if a record differs in shape from what real ones leave."""
     reserve = {"metadata": {"id_block_size": history.finished + 1_000}}
-    async with opened(url, coordinators=reserve) as client:
+    async with opened(backend.config(database), coordinators=reserve) as client:
         await client.create_topic(TOPIC)
         segment = await _run_really(client, history)
-        real = shapes(path)
+        real = await shapes(backend, database)
         async with client.transaction() as last_real:
             first = last_real.id.number + 1
         count = history.finished - REAL
         ids = [TxnID(last_real.id.coordinator, number) for number in range(first, first + count)]
         await _write_in_bulk(client, segment, ids, history)
-    if (made := shapes(path)) - real:
+    if (made := await shapes(backend, database)) - real:
         raise AssertionError(f"bulk records have shapes that real ones have not: {made - real}")
     if history.collected:
         # As the sweep does once retention has passed; it would take one commit for each.
-        with sqlite3.connect(path) as connection:
-            connection.execute("DELETE FROM records WHERE path LIKE '/txn/%'")
-            connection.execute("DELETE FROM index_entries WHERE path LIKE '/txn/%'")
-        connection.close()
+        for table in ("records", "index_entries"):
+            await backend.rows(database, f"DELETE FROM {table} WHERE path LIKE '/txn/%'")
     return segment
 
 
-def shapes(path: Path) -> set[str]:
+async def shapes(backend: SqlBackend, database: str) -> set[str]:
     """Return what kinds of records a database holds: key, indexes and value, their variable parts left out."""
-    connection = sqlite3.connect(path)
-    try:
-        rows = connection.execute("SELECT path, partition, indexes, value FROM records WHERE path LIKE '/txn%'")
-        return {_shape(*row) for row in rows}
-    finally:
-        connection.close()
+    rows = await backend.rows(database, "SELECT path, partition, indexes, value FROM records WHERE path LIKE '/txn%'")
+    return {_shape(*row) for row in rows}
 
 
 def _shape(path: str, partition: str, indexes: str | None, value: bytes) -> str:

@@ -1,27 +1,25 @@
-"""What every figure stands on: two sides measured in turn, a raw SQLite beside the framework, a client, the machine."""
+"""What every figure stands on: two sides measured in turn, a client of its own, the machine."""
 
 from __future__ import annotations
 
 import os
 import platform
-import sqlite3
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import txnframework
-from txnframework.environment import SystemEnvironment
 from txnframework.model import TxnID
-from txnframework_sql import MetadataOptions, open_metadata_store
+
+if TYPE_CHECKING:
+    from backends import Backend
 
 Side = Callable[[], Awaitable[float]]
 """Does one sample; returns the seconds that count."""
-
-FULL_DURABILITY = ("PRAGMA synchronous = FULL", "PRAGMA wal_autocheckpoint = 4000", "PRAGMA cache_size = -16384")
-"""What the SQL plugin sets for its own connection, for the raw side; the file is in WAL mode already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +56,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a figure is given: a directory of its own, how many rounds, whether sizes are small, where progress goes."""
+    """What a figure is given: a backend of its own, how many rounds, whether sizes are small, where progress goes."""
 
-    directory: Path
+    backend: Backend
     rounds: int
     quick: bool
     progress: Callable[[str], None]
@@ -68,8 +66,9 @@ class Run:
     def size(self, whole: int, quick: int) -> int:
         return quick if self.quick else whole
 
-    def url(self, name: str) -> str:
-        return f"sqlite:///{self.directory / name}.db"
+    def target(self, **bounds: Target) -> Target | None:
+        """Return what is asked of this backend, if anything is."""
+        return bounds.get(self.backend.name)
 
 
 async def timed(work: Awaitable[object]) -> float:
@@ -97,11 +96,9 @@ def microseconds(seconds: float) -> float:
 
 
 @asynccontextmanager
-async def opened(url: str, **sections: Mapping[str, object]) -> AsyncIterator[txnframework.Client]:
+async def opened(config: Mapping[str, object], **sections: Mapping[str, object]) -> AsyncIterator[txnframework.Client]:
     """A client of its own on a database; nothing sweeps, so that nothing but what is measured runs."""
-    config = {"metadata": {"url": url}, **sections}
-    config.setdefault("transactions", {"sweep": False})
-    async with txnframework.open(config) as client:
+    async with txnframework.open({"transactions": {"sweep": False}, **config, **sections}) as client:
         yield client
 
 
@@ -124,24 +121,6 @@ async def settle(client: txnframework.Client, ended: list[TxnID]) -> None:
         await coordinator.settle(ended.pop())
 
 
-async def make_schema(url: str) -> None:
-    """Make the plugin's own tables in a database, for a raw side on the same layout."""
-    await (await open_metadata_store(url, SystemEnvironment(), MetadataOptions())).close()
-
-
-@contextmanager
-def raw(path: Path) -> Iterator[sqlite3.Connection]:
-    """The standard library's driver alone, in autocommit, as durable as the plugin."""
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        for pragma in FULL_DURABILITY:
-            connection.execute(pragma)
-        yield connection
-    finally:
-        connection.close()
-
-
 def machine() -> dict[str, object]:
     """Where this was measured, and how busy it was."""
     return {
@@ -153,7 +132,6 @@ def machine() -> dict[str, object]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load_average": list(os.getloadavg()),
         "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
         "txnframework": txnframework.__version__,
     }
 

@@ -1,8 +1,9 @@
-"""Measure what the design promises, as ratios taken in one run: ``python bench/run.py``.
+"""Measure what the design promises, as ratios taken in one run: ``python bench/run.py --backend postgresql``.
 
 Absolute times belong to one machine on one day; a ratio of two things measured in turn, in the same process and on
 the same disk, can be compared. Each ratio is the median over several rounds, each of which takes both sides in turn.
-Needs the extras ``embedded`` and ``cli``.
+Needs the extras ``embedded`` and ``cli``; for PostgreSQL, ``txnframework-sql[postgresql]`` and the extra
+``testing-postgresql``, or a server that TXN_TEST_POSTGRESQL_URL names.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from backends import BACKENDS
 from figures import FIGURES
 from rich.console import Console
 from rich.table import Table
@@ -30,18 +32,22 @@ def main() -> None:
     before = machine()
     found: dict[str, list[Found]] = {}
     with console.status("starting") as status:
-        for name in arguments.only or FIGURES:
-            with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
+        for name in arguments.only or FIGURES[arguments.backend]:
+            with (
+                tempfile.TemporaryDirectory(dir=arguments.directory) as directory,
+                BACKENDS[arguments.backend](Path(directory)) as backend,
+            ):
 
                 def progress(step: str, name: str = name) -> None:
                     status.update(f"{name}: {step}")
 
                 progress("preparing")
-                run = Run(Path(directory), arguments.rounds, arguments.quick, progress)
-                found[name] = asyncio.run(FIGURES[name](run))
+                before.update(backend.versions)
+                run = Run(backend, arguments.rounds, arguments.quick, progress)
+                found[name] = asyncio.run(FIGURES[arguments.backend][name](run))
             for one in found[name]:
                 console.print(f"{one.what}: {one.ratio:.3g}")
-    document = _document(found, before, quick=arguments.quick)
+    document = _document(found, before, arguments)
     if arguments.keep:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{arguments.keep}.json").write_text(document + "\n", encoding="utf-8")
@@ -53,16 +59,21 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=list(FIGURES), help="run this figure; may be repeated")
+    parser.add_argument("--backend", choices=list(BACKENDS), default="sqlite")
+    parser.add_argument("--only", action="append", metavar="FIGURE", help="run this figure; may be repeated")
     parser.add_argument("--quick", action="store_true", help="smaller sizes: whether it runs, not how fast")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", choices=("table", "json"), default="table")
     parser.add_argument("--keep", metavar="NAME", help="keep the JSON as bench/results/NAME.json")
     parser.add_argument("--directory", type=Path, help="make the databases below this, on the disk to be measured")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    figures = FIGURES[arguments.backend]
+    if unknown := [name for name in arguments.only or () if name not in figures]:
+        parser.error(f"there is no figure {unknown[0]} of {arguments.backend}; there are {', '.join(figures)}")
+    return arguments
 
 
-def _document(found: dict[str, list[Found]], before: dict[str, object], *, quick: bool) -> str:
+def _document(found: dict[str, list[Found]], before: dict[str, object], arguments: argparse.Namespace) -> str:
     figures = [
         {
             "figure": name,
@@ -75,7 +86,13 @@ def _document(found: dict[str, list[Found]], before: dict[str, object], *, quick
         for one in several
     ]
     measured = datetime.now(UTC).isoformat(timespec="seconds")
-    document = {"measured": measured, "quick": quick, "machine": before, "figures": figures}
+    document = {
+        "measured": measured,
+        "backend": arguments.backend,
+        "quick": arguments.quick,
+        "machine": before,
+        "figures": figures,
+    }
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""The figures, by the name that ``--only`` takes."""
+"""The figures that are taken of each backend, by the name that ``--only`` takes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,37 @@ from collections.abc import Callable, Coroutine
 
 from rig import Found, Run
 
+from figures.appending import appends_over_copy
+from figures.clients import clients_over_raw_transactions
 from figures.concurrency import sends_together, transactions_together
 from figures.ending import ending_by_participants, ending_over_raw_update
 from figures.opening import opening_by_history
 from figures.puts import put_over_raw_update
 from figures.records import records_per_transaction
+from figures.visibility import visible_elsewhere
 from figures.volume import million_messages, sends_in_transactions
 
-FIGURES: dict[str, Callable[[Run], Coroutine[None, None, list[Found]]]] = {
+Figure = Callable[[Run], Coroutine[None, None, list[Found]]]
+
+OF_EVERY_BACKEND: dict[str, Figure] = {
     "end": ending_over_raw_update,
     "participants": ending_by_participants,
     "records": records_per_transaction,
-    "opening": opening_by_history,
-    "together": transactions_together,
-    "million": million_messages,
     "put": put_over_raw_update,
+    "together": transactions_together,
+}
+OF_SQL: dict[str, Figure] = {
+    "opening": opening_by_history,
     "sends": sends_together,
     "inside": sends_in_transactions,
+}
+FIGURES: dict[str, dict[str, Figure]] = {
+    "sqlite": {**OF_EVERY_BACKEND, **OF_SQL, "million": million_messages},
+    "postgresql": {
+        **OF_EVERY_BACKEND,
+        **OF_SQL,
+        "clients": clients_over_raw_transactions,
+        "append": appends_over_copy,
+        "visible": visible_elsewhere,
+    },
 }

@@ -14,7 +14,7 @@ TOGETHER = 64
 async def transactions_together(run: Run) -> list[Found]:
     """Transactions per second of 64 at a time (begin, one write, commit), over the same number one after the other."""
     samples, ratios, per_second = run.size(3, 1), [], []
-    async with opened(run.url("together")) as client:
+    async with opened(run.backend.config("together")) as client:
         await client.create_topic("t")
         producers = [await client.producer("t") for _ in range(TOGETHER)]
         with unsettled(client) as ended:
@@ -37,7 +37,7 @@ async def transactions_together(run: Run) -> list[Found]:
         Found(
             f"transactions per second, {TOGETHER} together / one by one",
             tuple(ratios),
-            Target(5.0, at_most=False),
+            run.target(sqlite=Target(5.0, at_most=False)),
             {"best_together_per_s": round(fast), "best_one_by_one_per_s": round(slow)},
         )
     ]
@@ -46,7 +46,7 @@ async def transactions_together(run: Run) -> list[Found]:
 async def sends_together(run: Run) -> list[Found]:
     """Sends per second of 64 producers that wait together, over one after the other."""
     ratios = []
-    async with opened(run.url("sends")) as client:
+    async with opened(run.backend.config("sends")) as client:
         await client.create_topic("t")
         producers = [await client.producer("t") for _ in range(TOGETHER)]
 

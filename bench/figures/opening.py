@@ -23,12 +23,12 @@ async def opening_by_history(run: Run) -> list[Found]:
     for name, history in histories.items():
         run.progress(f"writing {history.finished:,} transactions: {name}")
         begun = time.perf_counter()
-        segments[name] = await make_history(run.url(name), run.directory / f"{name}.db", history)
+        segments[name] = await make_history(run.backend, name, history)
         took_s[name] = time.perf_counter() - begun
 
     def opening(name: str) -> Side:
         async def once() -> float:
-            async with opened(run.url(name)) as client:
+            async with opened(run.backend.config(name)) as client:
                 await client.host.coordinator()
                 return await timed(client.host.segment(segments[name]))
 

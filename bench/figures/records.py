@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from counting import CountingStore
@@ -19,7 +19,7 @@ async def records_per_transaction(run: Run) -> list[Found]:
     """Records put from begin to the end of commit, over 2 + triples written + pairs acknowledged."""
     sizes = (1, 100, run.size(10_000, 500))
     together, singly = [], []
-    async with _counted(run.url("records")) as (client, store):
+    async with _counted(run.backend.config("records")) as (client, store):
         producers, consumers = [], []
         for number in range(TOPICS):
             await client.create_topic(f"t{number}")
@@ -98,9 +98,9 @@ async def _receive(consumer: Consumer, messages: int) -> list[Message]:
 
 
 @asynccontextmanager
-async def _counted(url: str) -> AsyncIterator[tuple[Client, CountingStore]]:
+async def _counted(config: Mapping[str, object]) -> AsyncIterator[tuple[Client, CountingStore]]:
     """A client whose metadata store counts."""
-    inner = await open_host(load_config({"metadata": {"url": url}, "transactions": {"sweep": False}}))
+    inner = await open_host(load_config({**config, "transactions": {"sweep": False}}))
     store = CountingStore(inner.metadata)
     host = Host(inner.config, inner.registry, inner.environment, store, inner.ledgers)
     try:

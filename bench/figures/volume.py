@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rig import Found, Run, Target, interleaved, opened, raw, timed
+from rig import Found, Run, Target, interleaved, opened, timed
 
 MESSAGE = b"x" * 100
 TRANSACTION = 10_000
@@ -14,9 +14,9 @@ TRANSACTION = 10_000
 async def million_messages(run: Run) -> list[Found]:
     """Messages per second, 100 bytes each, sent in transactions, over rows of raw ``executemany``."""
     messages, rounds = run.size(1_000_000, 50_000), min(run.rounds, 3)
-    with raw(run.directory / "raw.db") as connection:
+    with run.backend.raw("raw") as connection:
         connection.execute("CREATE TABLE messages (id INTEGER PRIMARY KEY, value BLOB NOT NULL)")
-        async with opened(run.url("million"), transactions={}) as client:
+        async with opened(run.backend.config("million"), transactions={}) as client:
             await client.create_topic("t")
             producer = await client.producer("t")
 
@@ -50,7 +50,7 @@ async def sends_in_transactions(run: Run) -> list[Found]:
     """1,000 messages sent in one transaction, its commit included, over 1,000 sent outside transactions."""
     ratios = []
     values = [b"x" * 200] * 1_000
-    async with opened(run.url("inside")) as client:
+    async with opened(run.backend.config("inside")) as client:
         await client.create_topic("t")
         async with await client.producer("t") as producer:
 

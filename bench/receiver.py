@@ -1,0 +1,24 @@
+"""A consumer in a process of its own: prints, for each message, the monotonic time at which it had it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+
+import txnframework
+
+
+async def main(config: dict[str, object], topic: str) -> None:
+    async with txnframework.open(config) as client, await client.consumer(topic, "s") as consumer:
+        print("ready", flush=True)
+        while True:
+            message = await consumer.receive()
+            received_ns = time.monotonic_ns()
+            await consumer.ack(message)
+            print(received_ns, flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(json.loads(sys.argv[1]), sys.argv[2]))
