@@ -14,10 +14,10 @@ import asyncpg
 from txnframework.environment import Environment
 from txnframework.errors import Closed, InvalidInput
 from txnframework_sql.postgresql._connection import Connection, Row
-from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, Rerun, not_connected
+from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, Rerun, not_configured, not_connected
 from txnframework_sql.postgresql._listener import Listener
 from txnframework_sql.postgresql._options import PostgresqlOptions
-from txnframework_sql.postgresql._url import Server
+from txnframework_sql.postgresql._url import Server, require_files
 
 T = TypeVar("T")
 
@@ -113,6 +113,8 @@ class Connections:
             # Real time, whatever the environment's clock says: it is spent outside this process.
             async with asyncio.timeout(timeout_s):
                 return await self._connect(timeout_s)
+        except asyncpg.ClientConfigurationError as error:
+            raise not_configured(error, self.shown_url) from None
         except POSTGRESQL_ERRORS as error:
             raise not_connected(error, self.shown_url) from error
         except ValueError:
@@ -176,6 +178,7 @@ class Connections:
 
     async def _connect(self, timeout_s: float) -> asyncpg.Connection[Row]:
         server = self.server
+        require_files(server)
         driver: asyncpg.Connection[Row] = await asyncpg.connect(
             f"postgresql://?{server.driver_query}" if server.driver_query else "postgresql://",
             host=list(server.hosts) or None,

@@ -126,8 +126,6 @@ def not_connected(error: BaseException, shown_url: str) -> TxnFrameworkError:
         return InvalidInput(
             f"{shown_url} and this client do not agree on TLS ({error.reason}); look at its ssl settings"
         )
-    if isinstance(error, asyncpg.ClientConfigurationError):
-        return InvalidInput(f"the parameters of {shown_url} cannot be used: {error.args[0]}")
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
         return Unavailable(f"none of the hosts of {shown_url} is one that target_session_attrs asks for; start it")
     if isinstance(error, asyncpg.PostgresError):
@@ -135,6 +133,12 @@ def not_connected(error: BaseException, shown_url: str) -> TxnFrameworkError:
     if isinstance(error, asyncpg.InterfaceError):
         return InvalidInput(f"{shown_url} asks for a login that cannot be made: {error.args[0]}")
     return _unreachable(error, shown_url)
+
+
+def not_configured(error: asyncpg.ClientConfigurationError, shown_url: str) -> TxnFrameworkError:
+    """Return what to raise, ``from None``, for parameters that the driver does not take; what they are is not shown."""
+    told = str(error.args[0]).partition(", got")[0].partition(": {")[0]
+    return InvalidInput(f"the parameters of {shown_url}, or the environment's (PGSSLMODE, ...), cannot be used: {told}")
 
 
 def _unreachable(error: BaseException, shown_url: str) -> TxnFrameworkError:
@@ -145,8 +149,6 @@ def _unreachable(error: BaseException, shown_url: str) -> TxnFrameworkError:
             f"{shown_url} does not speak TLS, which sslmode asks for; turn ssl on in its postgresql.conf, or write"
             " sslmode=disable in the URL"
         )
-    if isinstance(error, OSError) and error.filename is not None:
-        return InvalidInput(f"{shown_url}: the file {error.filename} cannot be read: {error.strerror}")
     return Unavailable(f"nobody answers at {shown_url} ({_reason(error)}); start the server, or correct host and port")
 
 

@@ -107,6 +107,15 @@ def locate(url: str) -> Server:
     )
 
 
+def require_files(server: Server) -> None:
+    """Raise InvalidInput if a file of the TLS settings cannot be read; the driver does not say which one it is."""
+    given = dict(parse_qsl(server.driver_query))
+    for name in ("sslrootcert", "sslcert", "sslkey", "sslcrl"):
+        path = given.get(name) or os.environ.get(f"PG{name.upper()}")
+        if path and not os.access(path, os.R_OK):
+            raise InvalidInput(f"{server.shown_url}: the file {path!r}, its {name}, cannot be read; name another one")
+
+
 def _parameters(split: SplitResult) -> dict[str, str]:
     parameters = dict(parse_qsl(split.query, keep_blank_values=True, strict_parsing=bool(split.query)))
     for name in parameters:

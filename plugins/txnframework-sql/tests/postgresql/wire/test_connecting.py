@@ -1,0 +1,257 @@
+"""When no connection comes about: one sentence that says what to do, and never a password."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import logging
+import traceback
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import InvalidInput, TxnFrameworkError, Unavailable
+from txnframework.testing.servers.proxy import Side
+from txnframework_sql.postgresql._connections import Connections
+from txnframework_sql.postgresql._options import PostgresqlOptions
+from txnframework_sql.postgresql._url import locate
+
+SECRET = "s3cr3tpart"
+LOGIN = f"somebody:{SECRET}"
+
+
+@pytest.fixture
+def said() -> Iterator[io.StringIO]:
+    """Everything that is logged, the driver's and the event loop's own words included."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    root = logging.getLogger()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield stream
+    root.removeHandler(handler)
+    root.setLevel(before)
+
+
+async def failure(url: str, **options: Any) -> TxnFrameworkError:
+    """Return what the first use of connections raises."""
+    connections = Connections(locate(url), SystemEnvironment(), PostgresqlOptions(**options))
+    try:
+        with pytest.raises(TxnFrameworkError) as raised:
+            async with connections.lend():
+                pass
+    finally:
+        await connections.close()
+    return raised.value
+
+
+def check(error: TxnFrameworkError, said: io.StringIO, *secrets: str) -> None:
+    """No text of the error, of its causes, of its traceback or of a log has a password in it."""
+    text = "".join(traceback.format_exception(error)) + said.getvalue()
+    while error is not None:
+        text += f"{error} {error!r} {error.args}"
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)  # type: ignore[assignment]
+    for secret in (SECRET, *secrets):
+        assert secret not in text
+    assert "\n" not in str(error)
+
+
+@asynccontextmanager
+async def answering(data: bytes) -> AsyncIterator[tuple[str, int]]:
+    """Listen, and say something that is not PostgreSQL."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(data)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()
+    finally:
+        server.close()
+
+
+URLS = [
+    # the wrong password, user, database
+    ({"login": LOGIN}, InvalidInput, "refused the password"),
+    ({"path": "/nowhere"}, InvalidInput, "createdb"),
+    # what the server does not have or do
+    ({"query": "sslmode=require"}, InvalidInput, "does not speak TLS"),
+    ({"query": "target_session_attrs=standby"}, Unavailable, "target_session_attrs"),
+    ({"query": "options=-c%20nonsense%3D1"}, Unavailable, "nonsense"),
+    # the wrong place
+    ({"address": ("127.0.0.1", 1)}, Unavailable, "nobody answers"),
+    ({"address": ("host.invalid", 5432)}, Unavailable, "nobody answers"),
+    ({"address": (f"{'x' * 70}.invalid", 5432)}, InvalidInput, "its host"),
+    # what cannot be read or used
+    ({"query": "sslmode=verify-full&sslrootcert=/no/such/file"}, InvalidInput, "/no/such/file"),
+    ({"query": "sslmode=prefer&ssl_min_protocol_version=SSLv3"}, InvalidInput, "parameters of"),
+    ({"query": "target_session_attrs=nonsense"}, InvalidInput, "target_session_attrs"),
+    ({"query": f"sslmode=disable&krbsrvname=x&gsslib={SECRET}"}, InvalidInput, "gsslib"),
+    ({"query": "sslmode=require&sslcert=/no/such/file&sslpassword=" + SECRET}, InvalidInput, "sslcert"),
+]
+
+
+@pytest.mark.parametrize(("change", "expected", "sentence"), URLS)
+def test_no_connection(
+    wire: Any, said: io.StringIO, change: dict[str, Any], expected: type[TxnFrameworkError], sentence: str
+) -> None:
+    """Each way to be wrong has its sentence, names the server, and is InvalidInput if only a person can mend it."""
+
+    async def test() -> None:
+        asyncio.get_running_loop().set_debug(True)
+        url = wire.url_with(**change)
+        error = await failure(url)
+        assert isinstance(error, expected)
+        assert sentence in str(error)
+        assert "postgresql://" in str(error)
+        password = locate(wire.url).password
+        assert password
+        check(error, said, password)
+
+    wire.run(test)
+
+
+def test_user_without_entry(wire: Any, said: io.StringIO) -> None:
+    """A user who may not log in is told what lets them in."""
+
+    async def test() -> None:
+        role = f"{wire.name}_none"
+        await wire.ask(f"CREATE ROLE {role} NOLOGIN PASSWORD '{SECRET}'")
+        try:
+            error = await failure(wire.url_with(login=f"{role}:{SECRET}"))
+        finally:
+            await wire.ask(f"DROP ROLE {role}")
+        assert isinstance(error, InvalidInput)
+        assert "pg_hba.conf" in str(error)
+        check(error, said)
+
+    wire.run(test)
+
+
+def test_a_right_that_is_missing(wire: Any, said: io.StringIO) -> None:
+    """A statement that the user may not execute says that a right is missing."""
+
+    async def test() -> None:
+        role = f"{wire.name}_poor"
+        await wire.ask(f"CREATE ROLE {role} LOGIN PASSWORD '{SECRET}'")
+        await wire.ask("CREATE TABLE kept (number int)")
+        try:
+            url = wire.url_with(login=f"{role}:{SECRET}")
+            async with wire.connected(url) as connections, connections.lend() as connection:
+                with pytest.raises(InvalidInput, match="grant it") as raised:
+                    await connection.write("INSERT INTO kept VALUES (1)")
+        finally:
+            await wire.ask(f"DROP ROLE {role}")
+        check(raised.value, said)
+
+    wire.run(test)
+
+
+@pytest.mark.parametrize("data", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"N", b"E" + b"\0" * 30])
+def test_something_else_answers(wire: Any, said: io.StringIO, data: bytes) -> None:
+    """What is not PostgreSQL is not talked to."""
+
+    async def test() -> None:
+        async with answering(data) as address:
+            error = await failure(wire.url_with(address=address, login=LOGIN), connect_timeout_ms=2_000)
+        assert isinstance(error, Unavailable | InvalidInput)
+        check(error, said)
+
+    wire.run(test)
+
+
+def test_nothing_answers(wire: Any, said: io.StringIO) -> None:
+    """A server that takes connections and says nothing is given up after ``connect_timeout_ms``."""
+
+    async def test() -> None:
+        async with wire.proxied() as (connections, proxy):
+            proxy.drop(Side.SERVER)
+            error = await failure(wire.url_with(address=proxy.address, login=LOGIN), connect_timeout_ms=50)
+            assert isinstance(error, Unavailable)
+            assert "connect_timeout_ms" in str(error)
+            check(error, said)
+            del connections
+
+    wire.run(test)
+
+
+def test_the_environment(wire: Any, said: io.StringIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """User and password come from PGUSER, PGPASSWORD or PGPASSFILE where the URL has none, and are not shown."""
+    server = locate(wire.url)
+    assert server.user
+    assert server.password
+    host, port = wire.address
+    url = f"postgresql://{host}:{port}/{wire.name}"
+
+    async def works() -> None:
+        async with wire.connected(url) as connections, connections.lend() as connection:
+            assert await connection.read("SELECT 1") == [(1,)]
+            assert connections.shown_url == url
+
+    async def fails() -> None:
+        error = await failure(url)
+        assert "refused the password" in str(error)
+        check(error, said, str(server.password))
+
+    monkeypatch.setenv("PGUSER", server.user)
+    monkeypatch.setenv("PGPASSWORD", server.password)
+    wire.run(works)
+    monkeypatch.setenv("PGPASSWORD", SECRET)
+    wire.run(fails)
+    monkeypatch.delenv("PGPASSWORD")
+    passwords = tmp_path / "passwords"
+    passwords.touch(mode=0o600)
+    passwords.write_text(f"{host}:{port}:*:{server.user}:{server.password}\n")
+    monkeypatch.setenv("PGPASSFILE", str(passwords))
+    wire.run(works)
+    passwords.write_text(f"{host}:{port}:*:{server.user}:{SECRET}\n")
+    wire.run(fails)
+
+
+@pytest.mark.parametrize("name", ["PGPORT", "PGSSLMODE", "PGTARGETSESSIONATTRS", "PGSSLNEGOTIATION"])
+def test_nonsense_in_the_environment(wire: Any, said: io.StringIO, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A variable that cannot be used is an error of its user, and its text is not shown."""
+    monkeypatch.setenv(name, SECRET)
+
+    async def test() -> None:
+        with pytest.raises(InvalidInput) as raised:
+            raise await failure("postgresql:///db" if name == "PGPORT" else wire.url)
+        check(raised.value, said)
+
+    wire.run(test)
+
+
+def test_several_hosts(wire: Any) -> None:
+    """The first one that answers serves; a host that does not is passed over."""
+
+    async def test() -> None:
+        host, port = wire.address
+        login, _, rest = wire.url.removeprefix("postgresql://").rpartition("@")
+        url = f"postgresql://{login}@127.0.0.1:1,{rest}?target_session_attrs=read-write"
+        async with wire.connected(url) as connections, connections.lend() as connection:
+            assert await connection.read("SELECT 1") == [(1,)]
+            assert connections.shown_url.partition("@")[2].startswith(f"127.0.0.1:1,{host}:{port}/")
+
+    wire.run(test)
+
+
+def test_nothing_is_shown_of_what_is_held(wire: Any) -> None:
+    """No object of the plugin that holds a password shows it when it is printed."""
+
+    async def test() -> None:
+        async with wire.connected() as connections, connections.lend() as connection:
+            password = locate(wire.url).password
+            assert password
+            shown = [connections, connection, connections.server, connections.listener, *vars(connection).values()]
+            gc.collect()
+            assert password not in " ".join(f"{thing} {thing!r}" for thing in shown)
+
+    wire.run(test)

@@ -1,0 +1,349 @@
+"""Who may have a connection, in which state, and where: bounds, cancelled callers, closing, forks and event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import Closed, Unavailable
+from txnframework_sql.postgresql._connection import Connection
+from txnframework_sql.postgresql._connections import Connections
+from txnframework_sql.postgresql._opened import OpenConnections
+from txnframework_sql.postgresql._options import PostgresqlOptions
+from txnframework_sql.postgresql._url import locate
+
+SLEEP = "SELECT pg_sleep(600)"
+OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+BUSY = f"{OTHERS} AND state <> 'idle'"
+
+
+async def one(connections: Connections) -> Any:
+    async with connections.lend() as connection:
+        return (await connection.read("SELECT 1"))[0][0]
+
+
+async def begun(wire: Any, condition: str = BUSY, count: int = 1) -> None:
+    """Return when the server is doing something for somebody else."""
+    while await wire.ask(condition) != count:
+        pass
+
+
+def test_connections_are_bounded_and_kept(wire: Any) -> None:
+    """No more than ``connections_max`` are made, whoever comes has to wait, and they are used again."""
+
+    async def test() -> None:
+        async with wire.connected(connections_max=2) as connections:
+            pids = set()
+
+            async def look() -> None:
+                async with connections.lend() as connection:
+                    pids.add((await connection.read("SELECT pg_backend_pid()"))[0][0])
+
+            await asyncio.gather(*(look() for _ in range(20)))
+            assert len(pids) == 2
+            async with connections.lend(), connections.lend():
+                third = asyncio.create_task(one(connections))
+                assert await wire.ask(OTHERS) == 2
+                assert not third.done()
+            assert await third == 1
+
+    wire.run(test)
+
+
+def test_a_lost_connection_is_replaced(wire: Any) -> None:
+    """One that was lost while nobody had it is noticed before anything is sent: even a write goes through."""
+
+    async def test() -> None:
+        async with wire.proxied(connections_max=1) as (connections, proxy):
+            async with connections.lend() as connection:
+                await connection.script("CREATE TABLE kept (number int)")
+            proxy.reset_connections()
+            await wire.until(lambda: connection.is_lost)
+            async with connections.lend() as connection:
+                await connection.write("INSERT INTO kept VALUES ($1)", 1)
+            assert await wire.ask("SELECT count(*) FROM kept") == 1
+
+    wire.run(test)
+
+
+async def sleep(connection: Connection) -> None:
+    await connection.write(SLEEP)
+
+
+async def sleep_in_transaction(connection: Connection) -> None:
+    async with connection.transaction():
+        await connection.write("LOCK TABLE kept")
+        await connection.write(SLEEP)
+
+
+async def sleep_in_view(connection: Connection) -> None:
+    async with connection.view():
+        await connection.read(SLEEP)
+
+
+async def wait_in_transaction(connection: Connection) -> None:
+    async with connection.transaction():
+        await connection.write("LOCK TABLE kept")
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("act", "state"),
+    [
+        (sleep, "active"),
+        (sleep_in_transaction, "active"),
+        (sleep_in_view, "active"),
+        (wait_in_transaction, "idle in transaction"),
+    ],
+)
+def test_a_cancelled_caller(wire: Any, act: Callable[[Connection], Awaitable[None]], state: str) -> None:
+    """It gets away at once; its statement and transaction end before anybody else gets the connection, which stays."""
+
+    async def test() -> None:
+        async with wire.connected(connections_max=1) as connections:
+            async with connections.lend() as connection:
+                await connection.script("CREATE TABLE kept (number int)")
+                pid = connection.backend_pid
+            task = asyncio.create_task(connections.run(act))
+            held = f"{OTHERS} AND state = '{state}' AND query NOT LIKE 'BEGIN%'"
+            if state == "idle in transaction":
+                held += " AND query LIKE 'LOCK%'"
+            else:
+                held += " AND query LIKE '%sleep%'"
+            await begun(wire, held)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            async with connections.lend() as connection:
+                assert connection.backend_pid == pid
+                assert await wire.ask(BUSY) == 0
+                async with connection.transaction():
+                    await connection.write("LOCK TABLE kept NOWAIT")
+
+    wire.run(test)
+
+
+def test_cancelled_while_it_connects_or_waits(wire: Any) -> None:
+    """Neither takes anybody's room with it."""
+
+    async def test() -> None:
+        async with wire.proxied(connections_max=1) as (connections, proxy):
+            proxy.stall()
+            connecting = asyncio.create_task(one(connections))
+            waiting = asyncio.create_task(one(connections))
+            await wire.until(lambda: proxy.connections == 1)
+            for task in (waiting, connecting):
+                task.cancel()
+            await asyncio.gather(waiting, connecting, return_exceptions=True)
+            proxy.restore()
+            assert await one(connections) == 1
+
+    wire.run(test)
+
+
+@pytest.mark.usefixtures("short_reply")
+def test_cancelled_while_nothing_passes(wire: Any) -> None:
+    """A server that cannot be told to give up is not waited for for ever: the connection is broken off."""
+
+    async def test() -> None:
+        async with wire.proxied(connections_max=1, statement_timeout_ms=300) as (connections, proxy):
+            async with connections.lend() as connection:
+                await connection.read("SELECT 1")
+                proxy.stall()
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.01):
+                        await connection.read("SELECT 1")
+            next_one = asyncio.create_task(one(connections))
+            await wire.until(lambda: connection.is_lost)
+            proxy.restore()
+            assert await next_one == 1
+
+    wire.run(test)
+
+
+def test_closing_waits_for_what_is_under_way(wire: Any) -> None:
+    """What has a connection finishes, whoever waits for one is refused, and nothing is left at the server."""
+
+    async def test() -> None:
+        async with wire.connected(connections_max=1) as connections:
+            async with connections.lend() as connection:
+                waiting = asyncio.create_task(one(connections))
+                await asyncio.sleep(0)
+                closing = asyncio.create_task(connections.close())
+                await asyncio.sleep(0)
+                assert await connection.read("SELECT 1") == [(1,)]
+                assert not closing.done()
+            await closing
+            with pytest.raises(Closed, match="was closed"):
+                await waiting
+            with pytest.raises(Closed, match="was closed"):
+                await one(connections)
+            await connections.close()
+            await begun(wire, OTHERS, 0)
+
+    wire.run(test)
+
+
+def test_another_event_loop(wire: Any) -> None:
+    """Connections belong to the loop that made them; another one is told so, and may close them without harm."""
+
+    async def opened() -> Connections:
+        connections = Connections(locate(wire.url), SystemEnvironment(), PostgresqlOptions())
+        assert await one(connections) == 1
+        return connections
+
+    async def elsewhere(connections: Connections) -> None:
+        with pytest.raises(Closed, match="event loop that opened it"):
+            await one(connections)
+
+    loop = asyncio.new_event_loop()
+    connections = loop.run_until_complete(opened())
+    asyncio.run(elsewhere(connections))
+    assert loop.run_until_complete(one(connections)) == 1
+    loop.run_until_complete(connections.close())
+    loop.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_fork(wire: Any) -> None:
+    """A child may not use its parent's sockets, closes none of them, and may open connections of its own."""
+    shared = OpenConnections()
+
+    def take() -> Connections:
+        return shared.take(locate(wire.url), SystemEnvironment(), PostgresqlOptions(), is_shared=True)
+
+    async def parent() -> Connections:
+        connections = take()
+        assert await one(connections) == 1
+        return connections
+
+    async def child(inherited: Connections) -> None:
+        with pytest.raises(Closed, match="before this process was forked"):
+            await one(inherited)
+        await inherited.close()
+        shared.forget()
+        own = take()
+        assert own is not inherited
+        assert await one(own) == 1
+        await shared.give_back(own)
+
+    loop = asyncio.new_event_loop()
+    connections = loop.run_until_complete(parent())
+    pid = os.fork()
+    if pid == 0:
+        try:
+            asyncio.run(child(connections))
+            os._exit(0)
+        except BaseException as error:
+            sys.stderr.write(repr(error))
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert loop.run_until_complete(one(connections)) == 1
+    loop.run_until_complete(shared.give_back(connections))
+    loop.close()
+
+
+def test_stores_of_one_database_share(wire: Any) -> None:
+    """Same loop, URL, environment and options: the same connections, closed when the last one gives them back."""
+
+    async def test() -> None:
+        shared, environment, options = OpenConnections(), SystemEnvironment(), PostgresqlOptions()
+        server = locate(wire.url)
+        first = shared.take(server, environment, options, is_shared=True)
+        second = shared.take(locate(wire.url), environment, options, is_shared=True)
+        others = [
+            shared.take(server, environment, options, is_shared=False),
+            shared.take(server, environment, PostgresqlOptions(connections_max=1), is_shared=True),
+            shared.take(server, SystemEnvironment(), options, is_shared=True),
+        ]
+        assert first is second
+        assert all(other is not first for other in others)
+        await shared.give_back(first)
+        assert await one(second) == 1
+        for connections in (second, *others):
+            await shared.give_back(connections)
+        with pytest.raises(Closed):
+            await one(second)
+
+    wire.run(test)
+
+
+def test_what_a_session_is_like(wire: Any) -> None:
+    """What is confirmed is on disk and statements see what they expect, whatever the database's own defaults are."""
+
+    async def test() -> None:
+        for setting in ("synchronous_commit = off", "default_transaction_isolation = 'serializable'", "jit = on"):
+            await wire.ask(f"ALTER DATABASE {wire.name} SET {setting}")
+        url = wire.url_with(query="application_name=mine&options=-c%20work_mem%3D5MB")
+        expected = {
+            "synchronous_commit": "on",
+            "default_transaction_isolation": "read committed",
+            "jit": "off",
+            "statement_timeout": "7s",
+            "idle_in_transaction_session_timeout": "7s",
+            "lock_timeout": "3s",
+            "application_name": "mine",
+            "work_mem": "5MB",
+        }
+        options = {"statement_timeout_ms": 7_000, "lock_timeout_ms": 3_000}
+        async with wire.connected(url, **options) as connections, connections.lend() as connection:
+            for name, value in expected.items():
+                assert await connection.read("SELECT current_setting($1)", name) == [(value,)], name
+        await wire.ask(f"ALTER DATABASE {wire.name} SET synchronous_commit = remote_write")
+        assert await wire.ask("SHOW synchronous_commit") == "remote_write"
+
+    wire.run(test)
+
+
+def test_prepared_statements_are_bounded(wire: Any) -> None:
+    """A connection forgets the statement used longest ago, here and at the server."""
+
+    async def test() -> None:
+        async with wire.connected(statements_max=4) as connections, connections.lend() as connection:
+            for number in range(40):
+                await connection.read(f"SELECT {number}")
+                await connection.read("SELECT 'often'")
+            found = await connection.read("SELECT statement FROM pg_prepared_statements")
+            assert len(found) <= 5
+            assert "SELECT 'often'" in [row[0] for row in found]
+
+    wire.run(test)
+
+
+def test_a_server_that_is_too_old_or_not_unicode(wire: Any) -> None:
+    """A database that cannot hold every text is refused when it is connected to."""
+
+    async def test() -> None:
+        latin = f"{wire.name}_latin"
+        await wire.ask(f"CREATE DATABASE {latin} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+        try:
+            async with wire.connected(wire.url_with(path=f"/{latin}")) as connections:
+                with pytest.raises(Exception, match="--encoding=UTF8"):
+                    await one(connections)
+        finally:
+            await wire.ask(f"DROP DATABASE {latin} WITH (FORCE)")
+
+    wire.run(test)
+
+
+def test_no_connection_left(wire: Any) -> None:
+    """A server that is full says so, and which of the two bounds to change."""
+
+    async def test() -> None:
+        role = f"{wire.name}_few"
+        await wire.ask(f"CREATE ROLE {role} LOGIN PASSWORD 'x' CONNECTION LIMIT 1")
+        try:
+            async with wire.connected(wire.url_with(login=f"{role}:x")) as connections, connections.lend():
+                with pytest.raises(Unavailable, match="connections_max"):
+                    await one(connections)
+        finally:
+            await wire.ask(f"DROP ROLE {role}")
+
+    wire.run(test)
