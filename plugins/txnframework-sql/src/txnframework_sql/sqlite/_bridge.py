@@ -122,6 +122,11 @@ class SqliteBridge:
         """How many commits the connection has made, for all who share it."""
         return self._thread.commits
 
+    @property
+    def asked(self) -> int:
+        """How many jobs the connection was given, by all who share it."""
+        return self._thread.asked
+
     async def read(self, work: Work[T]) -> T:
         """Return what steps find in one view that holds every write confirmed before this call."""
         return await self._run(work, is_write=False)

@@ -36,6 +36,7 @@ class DatabaseThread:
             # Several may wait for it: one that is cancelled must not cancel it for the others and for the thread.
             told.set_running_or_notify_cancel()
         self.commits = 0
+        self.asked = 0
         self._connect = connect
         self._group_max = group_max
         self._jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
@@ -57,6 +58,7 @@ class DatabaseThread:
         with self._end_lock:
             if self._is_dead:
                 raise Unavailable("the connection to the database has broken down; open the store again")
+            self.asked += 1
             self._jobs.put(job)
 
     @property

@@ -15,11 +15,14 @@ from txnframework_sql._executor import Executor
 from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
 from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
 from txnframework_sql._options import LedgerOptions, MetadataOptions
+from txnframework_sql.sqlite._bridge import SqliteBridge
 from txnframework_sql.sqlite._database import SqliteDatabase
 from txnframework_sql.steps.calls import Steps
 
 SESSION_TTL_MS = 6_000
 POLL_MS = 20
+_LOOKS = 2
+_ROUNDS_MAX = 100
 
 
 class CuttableDatabase(SqliteDatabase):
@@ -81,12 +84,20 @@ class _File:
         """Let every thread do what it was asked, and every waiting watch look at the database once."""
         for step_ms in (0, POLL_MS):
             await self._environment.advance(step_ms)
-            for executor in tuple(self._clients):
-                # The second one begins after the writes that stood beside the first are done.
-                for _ in range(2):
-                    with suppress(TxnFrameworkError):
-                        await executor.read(_nothing)
-            await run_ready()
+            for _ in range(_ROUNDS_MAX):
+                asked = self._asked()
+                for executor in tuple(self._clients):
+                    # The second one begins after the writes that stood beside the first are done.
+                    for _ in range(_LOOKS):
+                        with suppress(TxnFrameworkError):
+                            await executor.read(_nothing)
+                await run_ready()
+                # What was answered meanwhile may have led to the next question.
+                if self._asked() <= asked + _LOOKS * len(self._clients):
+                    break
+
+    def _asked(self) -> int:
+        return sum(executor.asked for executor in self._clients if isinstance(executor, SqliteBridge))
 
 
 def _nothing() -> Steps[None]:
