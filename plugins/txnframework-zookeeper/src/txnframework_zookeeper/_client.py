@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from importlib.util import find_spec
 from typing import Any
 
@@ -31,7 +32,7 @@ _log.addFilter(_no_secrets)
 def new_client(servers: Servers, options: MetadataOptions, resumed: tuple[int, bytes] | None) -> Any:
     """Return a client that is not started yet; ``resumed``: the number and the password of a session to go on with."""
     timeout_s = options.session_timeout_ms / 1000
-    handler = ThreadHandler(min(timeout_s, options.connect_timeout_ms / 1000))
+    handler = ThreadHandler(min(timeout_s, options.connect_timeout_ms / 1000), _tls(options))
     client = KazooClient(
         hosts=servers.hosts,
         timeout=timeout_s,
@@ -42,12 +43,6 @@ def new_client(servers: Servers, options: MetadataOptions, resumed: tuple[int, b
             max_tries=-1, delay=_FIRST_WAIT_S, max_delay=_LONGEST_WAIT_S, sleep_func=handler.sleep_func
         ),
         logger=_log,
-        use_ssl=options.tls,
-        ca=options.tls_ca,
-        certfile=options.tls_certificate,
-        keyfile=options.tls_key,
-        verify_certs=options.tls_verify,
-        check_hostname=options.tls_check_host,
     )
     client._connection = Connection(client, client._conn_retry.copy(), _log, _sasl(servers, options))
     return client
@@ -73,3 +68,23 @@ def _sasl(servers: Servers, options: MetadataOptions) -> dict[str, str] | None:
         kerberos = {"mechanism": "GSSAPI", "service": options.sasl_service}
         return kerberos | ({"principal": servers.user} if servers.user else {})
     return {"mechanism": "DIGEST-MD5", "username": servers.user, "password": servers.password}
+
+
+def _tls(options: MetadataOptions) -> ssl.SSLContext | None:
+    if not options.tls:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = options.tls_check_host
+    context.verify_mode = ssl.CERT_REQUIRED if options.tls_verify else ssl.CERT_NONE
+    name = "tls_ca"
+    try:
+        context.load_default_certs()
+        if options.tls_ca:
+            context.load_verify_locations(options.tls_ca)
+        if options.tls_certificate:
+            name = "tls_certificate"
+            # The password that is never right: without one a terminal would be asked.
+            context.load_cert_chain(options.tls_certificate, options.tls_key, password="")
+    except OSError as error:
+        raise ConfigurationError(f"metadata.options.{name}", f"it cannot be used: {error}") from error
+    return context

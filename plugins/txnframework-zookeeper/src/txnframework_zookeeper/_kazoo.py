@@ -23,8 +23,9 @@ from txnframework_zookeeper._errors import (
     translated,
 )
 from txnframework_zookeeper._link import Landing, Link, Listener
-from txnframework_zookeeper._options import MetadataOptions, Servers
+from txnframework_zookeeper._options import MetadataOptions, Servers, check
 from txnframework_zookeeper._requests import (
+    CheckNode,
     Children,
     Committed,
     CreateNode,
@@ -39,6 +40,7 @@ from txnframework_zookeeper._requests import (
     Unwatch,
     Watch,
 )
+from txnframework_zookeeper._roles import Role
 
 
 class _Syncing:
@@ -63,6 +65,7 @@ class _Read:
     is_current: bool
     landing: Landing
     sync: _Syncing | None = None
+    connection: int = 0
 
 
 class ZooKeeper:
@@ -90,10 +93,11 @@ class ZooKeeper:
         """
         Connect, log in, and make the chroot if it is not there.
 
-        :raises ConfigurationError: the login was refused.
+        :raises ConfigurationError: the options do not fit, or the login was refused.
         :raises InvalidInput: it may not read or write the chroot.
         :raises Unavailable: no server could be reached in time; the error says why the last one could not.
         """
+        check(servers, options)
         zookeeper = cls(servers, options)
         try:
             zookeeper.link.start()
@@ -114,7 +118,7 @@ class ZooKeeper:
 
         It is what was confirmed to anybody before this call; without ``is_current``, what this client has seen before
         or something newer. (ZooKeeper's ``sync`` asks the leader, which asks nobody: one that was cut off and does not
-        know it yet may answer for some seconds. Writes are decided by the versions they name.)
+        know it yet may be believed for some seconds. Writes are decided by the versions that they name.)
         """
         return cast("Node | None", await self._read(Get(self.full(path)), is_current))
 
@@ -128,7 +132,7 @@ class ZooKeeper:
 
     async def sync(self) -> None:
         """Let later reads without ``is_current`` show all that was confirmed before this call."""
-        await self._read(Sync(self.full("/")), is_current=False)
+        await self._read(Exists(self.full("/")), is_current=True)
 
     async def multi(self, ops: Sequence[Op]) -> Committed:
         """
@@ -192,6 +196,9 @@ class ZooKeeper:
             found = await read.landing.answer
             if read.sync is not None and isinstance(read.sync.found, Exception):
                 found = read.sync.found
+            if read.connection != self.link.connections:
+                # What was asked may have waited for another server, where another sync is needed.
+                continue
             if isinstance(found, NotThere):
                 return None
             if not isinstance(found, Exception):
@@ -205,14 +212,21 @@ class ZooKeeper:
     def _send_reads(self) -> None:
         reads, self._reads = self._reads, []
         sync = None
-        if self.link.may_lag or any(read.is_current for read in reads):
+        is_alone = self.link.role is Role.ALONE
+        if not is_alone and (self.link.may_lag or any(read.is_current for read in reads)):
             # Each of them began before this is sent, so what it lets the server see is enough for all of them.
             sync = _Syncing(self.link)
             self.link.may_lag = False
-            self.link.hand_over(Sync(self.full("/")), sync)
+            self.link.hand_over(self._barrier(), sync)
         for read in reads:
-            read.sync = sync
+            read.sync, read.connection = sync, self.link.connections
             self.link.hand_over(read.request, read.landing)
+
+    def _barrier(self) -> object:
+        """Return what makes the server answer with what is current; see ``_roles``."""
+        if self.link.role is Role.FOLLOWER:
+            return Sync(self.full("/"))
+        return Multi((CheckNode(self.full("/")),), "", self._acl)
 
     async def _ask(self, request: object) -> object:
         await self.link.until_connected()

@@ -14,6 +14,7 @@ from txnframework.errors import Closed, InvalidInput, TxnFrameworkError, Unavail
 from txnframework_zookeeper._client import new_client
 from txnframework_zookeeper._errors import refused
 from txnframework_zookeeper._options import MetadataOptions, Servers
+from txnframework_zookeeper._roles import Role
 from txnframework_zookeeper._thread import Changed, Connected, Ended, Flight, Returns
 
 _RESTART_S = 1.0
@@ -73,7 +74,9 @@ class Link:
         self.loop = asyncio.get_running_loop()
         self.session_id = 0
         self.timeout_ms = options.session_timeout_ms
+        self.role = Role.UNKNOWN
         self.may_lag = True
+        self.connections = 0
         self._servers, self._options = servers, options
         self._process = os.getpid()
         self._returns = Returns(self.loop)
@@ -208,12 +211,15 @@ class Link:
                 # new client has seen is nothing.
                 self.may_lag = True
                 self._suspend()
+                client.close()
                 self.loop.call_later(_RESTART_S, self._restart, client)
 
     def _take_connection(self, connected: Connected) -> None:
         is_new = connected.session_id != self.session_id
         self.session_id, self.timeout_ms = connected.session_id, connected.timeout_ms
         self._resumed = (connected.session_id, connected.password)
+        self.role = connected.role
+        self.connections += 1
         self._refusal = None
         self.may_lag = self.may_lag or is_new
         self._connected.set()

@@ -12,19 +12,21 @@ import asyncio
 import logging
 import select
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kazoo.exceptions import AuthFailedError, ConnectionDropped
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, SessionClosedRequireSaslError
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.handlers.utils import create_tcp_connection
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Watch as WatchEvent
 
+from txnframework_zookeeper._roles import Role, role_of
 from txnframework_zookeeper._wire import Bell, Wire
 
+_ASK_S = 1.0
 _READ_PART = 2 / 3
 """kazoo waits for an answer for this part of the session's timeout."""
 
@@ -36,6 +38,7 @@ class Connected:
     session_id: int
     password: bytes = field(repr=False)
     timeout_ms: int
+    role: Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,9 @@ class Flight:
 class ThreadHandler(SequentialThreadingHandler):  # type: ignore[misc]
     """What kazoo asks for sockets, and for waiting at them."""
 
-    def __init__(self, attempt_s: float) -> None:
+    def __init__(self, attempt_s: float, tls: ssl.SSLContext | None) -> None:
         super().__init__()
+        self._tls = tls
         self.last_error: BaseException | None = None
         self._attempt_s = attempt_s
 
@@ -121,14 +125,22 @@ class ThreadHandler(SequentialThreadingHandler):  # type: ignore[misc]
         bell = Bell()
         return bell, bell
 
-    def create_connection(self, *address: Any, timeout: float, **options: Any) -> Wire:
+    def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **_: object) -> Wire:
         """Return a connected socket."""
         try:
-            connected = create_tcp_connection(socket, *address, timeout=min(timeout, self._attempt_s), **options)
+            return Wire(self._connected(address, hostname, min(timeout, self._attempt_s)), timeout * _READ_PART)
         except OSError as error:
             self.last_error = error
             raise
-        return Wire(connected, timeout * _READ_PART)
+
+    def _connected(self, address: tuple[str, int], hostname: str, timeout: float) -> socket.socket:
+        connected = socket.create_connection(address, timeout)
+        try:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return self._tls.wrap_socket(connected, server_hostname=hostname) if self._tls else connected
+        except BaseException:
+            connected.close()
+            raise
 
     def select(self, read: list[Any], write: list[Any], _: list[Any], timeout: float | None = None) -> Any:
         """Return which of the sockets have something to read; writing is always possible."""
@@ -159,6 +171,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         super().__init__(client, retry, logger=logger, sasl_options=login)
         self.receive: Callable[[Connected | Changed | Ended], None] = lambda _: None
         self._has_logged_in = False
+        self._role = Role.UNKNOWN
+        self._leaves_leader = 0
 
     def cut(self) -> None:
         """End the connection, from any thread; the session goes on in the next one."""
@@ -176,6 +190,29 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         finally:
             self.receive(Ended(error))
 
+    def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
+        hosts: list[tuple[str, str, int]] = super()._expand_client_hosts()
+        # Once around without the leader, then again with it.
+        self._leaves_leader = len(hosts)
+        return hosts * 2
+
+    def _connect_attempt(self, host: str, hostip: str, port: int, retry: Any) -> Any:
+        self._role = self._ask(host, hostip, port)
+        self._leaves_leader -= 1
+        if self._leaves_leader >= 0 and self._role is Role.LEADER:
+            return None
+        return super()._connect_attempt(host, hostip, port, retry)
+
+    def _ask(self, host: str, hostip: str, port: int) -> Role:
+        try:
+            wire = self.handler.create_connection((hostip, port), host, _ASK_S)
+        except OSError:
+            return Role.UNKNOWN
+        try:
+            return role_of(wire)
+        finally:
+            wire.close()
+
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
         read_timeout_ms, connect_timeout_ms = super()._connect(host, hostip, port)
         self._socket.silence_s = read_timeout_ms / 1000
@@ -183,7 +220,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self._has_logged_in = True
         client = self.client
         timeout_ms = round(read_timeout_ms / _READ_PART)
-        self.receive(Connected(client._session_id, client._session_passwd, timeout_ms))
+        self.receive(Connected(client._session_id, client._session_passwd, timeout_ms, self._role))
         return read_timeout_ms, connect_timeout_ms
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
@@ -194,6 +231,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             if self._has_logged_in and isinstance(error.__cause__, ConnectionDropped):
                 raise ConnectionDropped("the connection broke during the login") from error
             raise
+        except SessionClosedRequireSaslError as error:
+            # So says a server that lets nobody in without a login; to kazoo it is unforeseen.
+            raise AuthFailedError("the login was refused") from error
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         event, _ = WatchEvent.deserialize(buffer, offset)

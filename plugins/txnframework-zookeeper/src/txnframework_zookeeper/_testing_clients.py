@@ -1,0 +1,69 @@
+"""Clients for tests, and what their sessions meet with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from kazoo.client import KazooClient
+
+from txnframework_zookeeper._kazoo import ZooKeeper
+from txnframework_zookeeper._link import Session
+from txnframework_zookeeper._options import MetadataOptions, locate
+
+WAIT_S = 30
+"""How long a test waits for something that should come at once."""
+
+
+@asynccontextmanager
+async def opened(url: str, options: MetadataOptions | None = None) -> AsyncIterator[ZooKeeper]:
+    """Open a client for a while."""
+    zookeeper = await ZooKeeper.open(locate(url), options or MetadataOptions())
+    try:
+        yield zookeeper
+    finally:
+        await zookeeper.close()
+
+
+class Seen:
+    """What a listener was told, and waiting for it."""
+
+    def __init__(self, zookeeper: ZooKeeper) -> None:
+        self.states: list[Session] = []
+        self.changes: list[str] = []
+        self._woken = asyncio.Event()
+        zookeeper.listen(self)
+
+    def session_became(self, state: Session) -> None:
+        """Note it."""
+        self.states.append(state)
+        self._woken.set()
+
+    def node_changed(self, path: str) -> None:
+        """Note it."""
+        self.changes.append(path)
+        self._woken.set()
+
+    async def until(self, *states: Session) -> None:
+        """Return once these have come, one after the other."""
+        async with asyncio.timeout(WAIT_S):
+            while [state for state in self.states if state in states] != list(states):
+                self._woken.clear()
+                await self._woken.wait()
+
+
+async def expire(zookeeper: ZooKeeper) -> None:
+    """Let the server end the session: somebody else who knows its number and password closes it."""
+    seen = Seen(zookeeper)
+    link = zookeeper.link
+    assert link._resumed is not None
+    await asyncio.to_thread(_close_session, link._servers.hosts, link._resumed)
+    await seen.until(Session.LOST, Session.NEW)
+
+
+def _close_session(hosts: str, session: tuple[int, bytes]) -> None:
+    other = KazooClient(hosts, client_id=session)
+    other.start(WAIT_S)
+    other.stop()
+    other.close()

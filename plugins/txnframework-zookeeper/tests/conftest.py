@@ -1,0 +1,32 @@
+"""A chroot of its own for every test, on a real server."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
+from txnframework.testing.servers.zookeeper import shared_hosts
+
+
+@pytest.fixture
+def url() -> str:
+    """A place that is not there yet, on a server that other tests use too."""
+    return f"zookeeper://{shared_hosts()}/tests/{secrets.token_hex(8)}"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Ensemble]:
+    """A server of the test's own, to pause and to kill."""
+    with Ensemble(tmp_path) as ensemble:
+        yield ensemble
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    """Three servers, which the tests of a module leave as they found them."""
+    with Ensemble(tmp_path_factory.mktemp("ensemble"), servers=3) as ensemble:
+        yield ensemble

@@ -1,0 +1,275 @@
+"""What is asked of ZooKeeper through kazoo's thread, and what is known when the connection or the session is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import threading
+from multiprocessing.connection import Connection
+
+import pytest
+
+from txnframework.errors import Closed, InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
+from txnframework_zookeeper._errors import AlreadyThere, MultiFailed, NotThere, OtherVersion
+from txnframework_zookeeper._kazoo import ZooKeeper
+from txnframework_zookeeper._link import Session
+from txnframework_zookeeper._options import MetadataOptions, locate
+from txnframework_zookeeper._requests import CheckNode, CreateNode, DeleteNode, SetNode
+from txnframework_zookeeper._testing_clients import WAIT_S, Seen, expire, opened
+
+
+def test_what_is_written_is_read(url: str) -> None:
+    """Nodes are made, written, listed and removed, all ops of a multi together; what is not there is None."""
+
+    async def main() -> None:
+        async with opened(url) as zookeeper:
+            made = await zookeeper.multi([CreateNode("/a", b"1"), CreateNode("/a/b"), CreateNode("/a/c", b"\0\xff")])
+            written = await zookeeper.multi([SetNode("/a", b"2", 0), CheckNode("/a/b", 0), DeleteNode("/a/c", 0)])
+            found = await zookeeper.get("/a")
+            assert found is not None
+            assert (found.data, found.stat.version) == (b"2", 1)
+            assert found.stat.czxid == made.zxid < written.zxid == found.stat.mzxid
+            assert written.stats[0] is not None
+            assert (written.stats[0].mzxid, written.stats[1:]) == (written.zxid, (None, None))
+            assert await zookeeper.children("/a") == ["b"]
+            assert await zookeeper.get("/a/b") == (b"", await zookeeper.exists("/a/b"))
+            assert [await zookeeper.get("/x"), await zookeeper.exists("/x"), await zookeeper.children("/x")] == [
+                None
+            ] * 3
+
+    asyncio.run(main())
+
+
+def test_a_multi_that_is_refused_says_which_op_failed(url: str) -> None:
+    """Nothing is changed, and the error names the op that was to blame and the reason."""
+
+    async def main() -> None:
+        async with opened(url) as zookeeper:
+            await zookeeper.multi([CreateNode("/a")])
+            good = SetNode("/a", b"changed")
+            for bad, cause in (
+                (CreateNode("/a"), AlreadyThere),
+                (SetNode("/a", b"", 7), OtherVersion),
+                (CheckNode("/b"), NotThere),
+                (CreateNode("/b/c"), NotThere),
+                (DeleteNode("/a", 7), OtherVersion),
+            ):
+                with pytest.raises(MultiFailed, match="op 1 ") as refused:
+                    await zookeeper.multi([good, bad, good])
+                assert (refused.value.index, refused.value.op) == (1, bad)
+                assert isinstance(refused.value.cause, cause)
+            found = await zookeeper.get("/a")
+            assert found is not None
+            assert found.data == b""
+
+    asyncio.run(main())
+
+
+def test_many_requests_are_under_way_at_once_and_no_more_than_allowed(url: str) -> None:
+    """All are answered; a cancelled one gives its place back."""
+
+    async def main() -> None:
+        async with opened(url, MetadataOptions(requests_max=8)) as zookeeper:
+            await zookeeper.multi([CreateNode("/a")])
+            tasks = [asyncio.ensure_future(zookeeper.multi([SetNode("/a", b"%d" % n)])) for n in range(400)]
+            tasks += [asyncio.ensure_future(zookeeper.get("/a")) for _ in range(400)]
+            for task in tasks[::7]:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            found = await zookeeper.get("/a")
+            assert found is not None
+            assert found.data == b"398"  # 399 was cancelled
+            assert zookeeper._room._value == 8
+
+    asyncio.run(main())
+
+
+def test_a_client_has_one_thread(url: str) -> None:
+    """kazoo's connection has a thread; nothing else has."""
+
+    async def main() -> None:
+        before = threading.active_count()
+        async with opened(url):
+            assert threading.active_count() == before + 1
+
+    asyncio.run(main())
+
+
+def test_a_large_answer_and_a_large_request_arrive_whole(url: str) -> None:
+    """Beyond what one look at a socket brings, in both directions."""
+
+    async def main() -> None:
+        async with opened(url) as zookeeper:
+            data = bytes(range(256)) * 3000
+            await zookeeper.multi([CreateNode("/a", data), CreateNode("/b")])
+            for part in range(0, 3000, 500):
+                await zookeeper.multi([CreateNode(f"/b/{part + n:0100d}") for n in range(500)])
+            found, names = await asyncio.gather(zookeeper.get("/a"), zookeeper.children("/b"))
+            assert found is not None
+            assert found.data == data
+            assert names is not None
+            assert sorted(map(int, names)) == list(range(3000))
+
+    asyncio.run(main())
+
+
+def test_a_broken_connection_is_made_again_in_the_same_session(url: str) -> None:
+    """Reads are asked again; a write under way is known to have been done, or its outcome is unknown."""
+
+    async def main() -> None:
+        async with opened(url, MetadataOptions(requests_max=64)) as zookeeper:
+            await zookeeper.multi([CreateNode("/a"), CreateNode("/b")])
+            session = zookeeper.link.session_id
+            seen = Seen(zookeeper)
+            writes = [asyncio.ensure_future(zookeeper.multi([CreateNode(f"/b/{n}")])) for n in range(600)]
+            reads = [asyncio.ensure_future(zookeeper.get("/a")) for _ in range(600)]
+            await writes[100]
+            zookeeper.link.cut()
+            assert None not in await asyncio.gather(*reads)
+            ends = await asyncio.gather(*writes, return_exceptions=True)
+            await seen.until(Session.SUSPENDED, Session.BACK)
+            assert zookeeper.link.session_id == session
+            names = await zookeeper.children("/b")
+            assert names is not None
+            lost = {str(n) for n, end in enumerate(ends) if isinstance(end, OutcomeUnknown)}
+            assert lost
+            assert {str(n) for n in range(600)} - lost <= set(names)
+            # What was lost is decided: nothing is done later.
+            await zookeeper.multi([CreateNode("/c")])
+            assert set(await zookeeper.children("/b") or ()) == set(names)
+
+    asyncio.run(main())
+
+
+def test_the_end_of_a_session_is_told_and_the_next_one_goes_on(url: str) -> None:
+    """An ephemeral node goes with it; reads and writes go on in the next session."""
+
+    async def main() -> None:
+        async with opened(url) as zookeeper:
+            await zookeeper.multi([CreateNode("/a"), CreateNode("/e", b"", is_ephemeral=True)])
+            session = zookeeper.link.session_id
+            found = await zookeeper.exists("/e")
+            assert found is not None
+            assert found.ephemeral_owner == session
+            await expire(zookeeper)
+            assert zookeeper.link.session_id != session
+            assert await zookeeper.exists("/e") is None
+            await zookeeper.multi([SetNode("/a", b"again")])
+
+    asyncio.run(main())
+
+
+def test_a_silent_server_is_noticed_while_there_is_something_to_send(server: Ensemble) -> None:
+    """Requests go on being sent to a server that answers none; after a part of the session's timeout it is left."""
+
+    async def main() -> None:
+        options = MetadataOptions(session_timeout_ms=1_200, connect_timeout_ms=1_000)
+        async with opened(f"zookeeper://{server.hosts}/a", options) as zookeeper:
+            seen = Seen(zookeeper)
+            server.servers[0].pause()
+
+            async def nag() -> None:
+                while True:
+                    read = asyncio.ensure_future(zookeeper.get("/"))
+                    read.add_done_callback(lambda done: done.cancelled() or done.exception())
+                    await asyncio.sleep(0.1)
+
+            nagging = asyncio.ensure_future(nag())
+            try:
+                await seen.until(Session.SUSPENDED)
+                with pytest.raises(Unavailable, match="no connection"):
+                    await zookeeper.multi([CreateNode("/b")])
+            finally:
+                nagging.cancel()
+                server.servers[0].resume()
+            assert await zookeeper.get("/") is not None
+
+    asyncio.run(main())
+
+
+def test_a_client_whose_thread_died_goes_on_in_its_session(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Something kazoo does not expect ends its thread; another takes over, and what was ephemeral stays."""
+
+    async def main() -> None:
+        async with opened(url) as zookeeper:
+            await zookeeper.multi([CreateNode("/e", b"", is_ephemeral=True)])
+            session = zookeeper.link.session_id
+            seen = Seen(zookeeper)
+
+            def fail(*_: object) -> None:
+                raise RuntimeError("what nobody has thought of")
+
+            connection = zookeeper.link._client._connection
+            connection._read_response = fail
+            with pytest.raises(OutcomeUnknown):
+                await zookeeper.multi([CreateNode("/a")])
+            await seen.until(Session.BACK)
+            assert zookeeper.link.session_id == session
+            found = await zookeeper.exists("/e")
+            assert found is not None
+            assert found.ephemeral_owner == session
+
+    asyncio.run(main())
+    assert "what nobody has thought of" in caplog.text
+
+
+def test_a_closed_client_says_so(url: str) -> None:
+    """Whoever waits is told, and whoever comes later; closing may be repeated."""
+
+    async def main() -> None:
+        async with opened(url) as zookeeper:
+            reads = [asyncio.ensure_future(zookeeper.get("/")) for _ in range(10)]
+            await asyncio.sleep(0)
+            await zookeeper.close()
+            for end in await asyncio.gather(*reads, return_exceptions=True):
+                assert not isinstance(end, TxnFrameworkError) or isinstance(end, Closed)
+            with pytest.raises(Closed, match="was closed"):
+                await zookeeper.get("/")
+            with pytest.raises(Closed, match="was closed"):
+                await zookeeper.multi([CreateNode("/a")])
+            await zookeeper.close()
+
+    asyncio.run(main())
+
+
+def test_a_client_belongs_to_its_event_loop(url: str) -> None:
+    """In another one it says so, and does not wait for ever."""
+    first = asyncio.new_event_loop()
+    zookeeper = first.run_until_complete(ZooKeeper.open(locate(url), MetadataOptions()))
+    try:
+        with pytest.raises(InvalidInput, match="another event loop"):
+            asyncio.run(zookeeper.get("/"))
+    finally:
+        first.run_until_complete(zookeeper.close())
+        first.run_until_complete(first.shutdown_default_executor())
+        first.close()
+
+
+def test_a_forked_child_cannot_use_its_parents_client(url: str) -> None:
+    """It says so; the parent's session is not disturbed."""
+
+    async def main() -> None:
+        async with opened(url) as zookeeper:
+            here, there = multiprocessing.Pipe()
+            child = multiprocessing.get_context("fork").Process(target=_use, args=(zookeeper, there))
+            child.start()
+            said = await asyncio.to_thread(here.poll, WAIT_S) and here.recv()
+            await asyncio.to_thread(child.join)
+            assert "before this process was forked" in said
+            session = zookeeper.link.session_id
+            await zookeeper.multi([CreateNode("/a")])
+            assert zookeeper.link.session_id == session
+
+    asyncio.run(main())
+
+
+def _use(zookeeper: ZooKeeper, there: Connection) -> None:
+    async def use() -> str:
+        with pytest.raises(Closed) as refused:
+            await zookeeper.get("/")
+        await zookeeper.close()
+        return str(refused.value)
+
+    asyncio.events._set_running_loop(None)
+    there.send(asyncio.run(use()))

@@ -1,0 +1,155 @@
+"""Who may come in, and what is said to others; passwords are in nothing that is printed or logged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from txnframework.errors import ConfigurationError, InvalidInput, Unavailable
+from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
+from txnframework.testing.servers.zookeeper_security import sasl_users, tls
+from txnframework_zookeeper._options import PASSWORD_VARIABLE, MetadataOptions, check, locate
+from txnframework_zookeeper._requests import CreateNode
+from txnframework_zookeeper._testing_clients import opened
+
+SECRET = "s3cret-of-alice"
+QUICK = MetadataOptions(connect_timeout_ms=2_000)
+
+
+def with_login(url: str, login: str) -> str:
+    return url.replace("zookeeper://", f"zookeeper://{login}@")
+
+
+@pytest.fixture
+def everything_logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(1)
+    for name in ("kazoo", "kazoo.client", "txnframework_zookeeper.kazoo"):
+        logging.getLogger(name).setLevel(1)
+    return caplog
+
+
+def test_what_a_login_makes_is_its_own(url: str, everything_logged: pytest.LogCaptureFixture) -> None:
+    """Another login, and nobody, are told that they may not; the password stands in nothing that is logged."""
+
+    async def main() -> None:
+        async with opened(with_login(url, f"alice:{SECRET}")) as alice:
+            await alice.multi([CreateNode("/a", b"hers")])
+            await alice.get("/a")
+            assert SECRET not in repr(vars(alice.link)) + repr(alice.link._servers)
+        for other in (url, with_login(url, "alice:wrong")):
+            with pytest.raises(InvalidInput, match="does not let this login") as refused:
+                async with opened(other):
+                    pass
+            assert SECRET not in str(refused.value)
+            assert "wrong" not in str(refused.value)
+        async with opened(with_login(url, f"alice:{SECRET}")) as alice:
+            assert await alice.get("/a") is not None
+
+    asyncio.run(main())
+    assert everything_logged.records
+    assert SECRET not in everything_logged.text
+
+
+def test_sasl_lets_in_who_knows_the_password(
+    tmp_path: Path, everything_logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The login is asked for by the server; a wrong one is refused at once, with what to look at."""
+    monkeypatch.setenv(PASSWORD_VARIABLE, SECRET)
+    options = MetadataOptions(login="sasl-digest-md5", connect_timeout_ms=10_000)
+    with Ensemble(tmp_path, setup=sasl_users(tmp_path, {"alice": SECRET})) as server:
+        url = f"zookeeper://{server.hosts}/a"
+
+        async def main() -> None:
+            async with opened(with_login(url, "alice"), options) as alice:
+                await alice.multi([CreateNode("/a", b"hers")])
+                alice.link.cut()
+                assert await alice.get("/a") is not None
+            with pytest.raises(ConfigurationError, match="refused the login"):
+                async with opened(with_login(url, "alice:wrong"), options):
+                    pass
+            with pytest.raises(ConfigurationError, match="SASL"):
+                async with opened(url, QUICK):
+                    pass
+
+        asyncio.run(main())
+    assert SECRET not in everything_logged.text
+
+
+def test_tls_is_used_and_the_server_has_to_be_known(tmp_path: Path) -> None:
+    """A certificate that nobody vouches for is refused, and the error says so."""
+    made = tls(tmp_path)
+    trusting = MetadataOptions(tls=True, tls_ca=str(made.certificate), connect_timeout_ms=10_000)
+    with Ensemble(tmp_path / "server", setup=made.setup) as server:
+        url = f"zookeeper://{server.servers[0].secure_host}/a"
+
+        async def main() -> None:
+            async with opened(url, trusting) as client:
+                await client.multi([CreateNode("/a", bytes(100_000))])
+                found = await asyncio.gather(*(client.get("/a") for _ in range(200)))
+                assert {node and len(node.data) for node in found} == {100_000}
+            with pytest.raises(Unavailable, match="certificate verify failed"):
+                async with opened(url, MetadataOptions(tls=True, connect_timeout_ms=2_000)):
+                    pass
+
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("zookeeper:///a", "names no ZooKeeper servers"),
+        ("zookeeper://one:port/a", "no host with a port"),
+        ("zookeeper://one,/a", "no host with a port"),
+        ("zookeeper://one/a//b", "can be no chroot"),
+        ("zookeeper://one/a/../b", "can be no chroot"),
+        ("zookeeper://one/zookeeper/a", "ZooKeeper's own"),
+        (f"zookeeper://:{SECRET}@one/a", "no user"),
+        (f"zookeeper://alice:{SECRET}/@one:x/a", "zookeeper://"),
+    ],
+)
+def test_a_url_that_names_nothing_is_refused_in_a_sentence(url: str, reason: str) -> None:
+    """What is wrong and what to write; never the password."""
+    with pytest.raises(ConfigurationError, match=reason) as refused:
+        locate(url, {})
+    assert SECRET not in str(refused.value)
+
+
+def test_a_url_says_where_and_who() -> None:
+    """The port may be left out; the password may stand in the environment."""
+    found = locate("zookeeper://al%69ce@one,[::1]:2,three:3/a/b/", {PASSWORD_VARIABLE: SECRET})
+    assert (found.hosts, found.root, found.user) == ("one:2181,[::1]:2,three:3", "/a/b", "alice")
+    assert found.password == SECRET
+    assert SECRET not in repr(found)
+    assert locate("zookeeper://one", {PASSWORD_VARIABLE: SECRET}).root == ""
+    assert locate("zookeeper://one", {PASSWORD_VARIABLE: SECRET}).password == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "where"),
+    [
+        ("zookeeper://alice@one", MetadataOptions(), PASSWORD_VARIABLE),
+        ("zookeeper://one", MetadataOptions(login="sasl-digest-md5"), "no user"),
+        ("zookeeper://one", MetadataOptions(tls=True, tls_verify=False), "tls_check_host"),
+        ("zookeeper://one", MetadataOptions(tls=True, tls_certificate=__file__), "tls_key"),
+        ("zookeeper://one", MetadataOptions(tls_ca=__file__), "set tls to true"),
+        ("zookeeper://one", MetadataOptions(tls=True, tls_ca="/nowhere.pem"), "no file /nowhere.pem"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_in_a_sentence(url: str, options: MetadataOptions, where: str) -> None:
+    """Before anything is connected to."""
+    with pytest.raises(ConfigurationError, match=where):
+        check(locate(url, {}), options)
+
+
+def test_nobody_at_the_address_is_said_in_a_sentence() -> None:
+    """With the reason, once the time is over."""
+
+    async def main() -> None:
+        with pytest.raises(Unavailable, match=r"no connection to zookeeper://127\.0\.0\.1:1/a: .*refused"):
+            async with opened("zookeeper://127.0.0.1:1/a", MetadataOptions(connect_timeout_ms=300)):
+                pass
+
+    asyncio.run(main())
