@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 from txnframework.model import IndexEntry, IndexRange
 from txnframework_zookeeper._layout import GOES_ON, RECORD, SLASH, common_start, cut_path
-from txnframework_zookeeper._names import escape, is_id, pieces, unescape
+from txnframework_zookeeper._names import escape, is_id, unescape
+from txnframework_zookeeper._names import names as names_of_component
 
 INDEXES = "/indexes"
 """The node that all index entries stand below."""
@@ -153,11 +154,12 @@ def _text_of(part: bytes) -> str | None:
         return None
 
 
-def _text_names(text: str) -> list[str]:
-    names = [escape(piece) for piece in pieces(text)]
-    names[0] = _TEXT + names[0]
-    names[-1] += _TEXT_END
-    return names
+@lru_cache(_CACHED)
+def _text_names(text: str) -> tuple[str, ...]:
+    *most, last = names_of_component(text)
+    if not most:
+        return (f"{_TEXT}{last}{_TEXT_END}",)
+    return (_TEXT + most[0], *most[1:], last + _TEXT_END)
 
 
 def _int_names(digits: str) -> list[str]:

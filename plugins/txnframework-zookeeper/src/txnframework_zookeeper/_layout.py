@@ -16,7 +16,8 @@ from typing import NamedTuple
 from txnframework.errors import InvalidInput
 from txnframework.model import Key, KeyRange
 from txnframework.model.paths import unescape as unescape_component
-from txnframework_zookeeper._names import escape, is_id, is_number, pieces, unescape
+from txnframework_zookeeper._names import is_id, is_number, unescape
+from txnframework_zookeeper._names import names as names_of_component
 
 RECORDS = "/records"
 """The node that all records stand below."""
@@ -71,11 +72,12 @@ def cut_path(path: str) -> PathCut:
     before_id = None
     last = len(components) - 1
     for at, component in enumerate(components):
-        cut = _pieces_of(components, at)
-        names += [escape(piece) + GOES_ON for piece in cut[:-1]]
+        cut = _names_of(components, at)
+        if len(cut) > 1:
+            names += [piece + GOES_ON for piece in cut[:-1]]
         if before_id is None and is_id(component):
             before_id = len(names)
-        names.append(escape(cut[-1]) + (SLASH if at < last else ""))
+        names.append(cut[-1] + SLASH if at < last else cut[-1])
     return PathCut(tuple(names), before_id)
 
 
@@ -86,7 +88,7 @@ def components_of(path: str) -> list[str]:
     return path[1:].split("/")
 
 
-def _pieces_of(components: list[str], at: int) -> tuple[str, ...]:
+def _names_of(components: list[str], at: int) -> tuple[str, ...]:
     component = components[at]
     if at == 0 and len(components) > 1 and component in _FAMILIES:
         return (component,)
@@ -97,7 +99,7 @@ def _pieces_of(components: list[str], at: int) -> tuple[str, ...]:
             return (component,)
         if family == _OPERATIONS:
             return component[:-_SPREAD_DIGITS], component[-_SPREAD_DIGITS:]
-    return pieces(component)
+    return names_of_component(component)
 
 
 def is_private(parent: str) -> bool:
@@ -139,6 +141,8 @@ def names_itself(mark: str) -> bool:
 
 
 def _unescaped(component: str) -> str | None:
+    if component.isascii() and component.isalnum():
+        return component
     try:
         return unescape_component(component)
     except (ValueError, UnicodeError):

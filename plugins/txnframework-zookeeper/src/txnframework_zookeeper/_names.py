@@ -41,10 +41,15 @@ def is_id(component: str) -> bool:
     return len(component) == _ID_DIGITS and is_number(component)
 
 
-@lru_cache(_CACHED)
 def pieces(component: str) -> tuple[str, ...]:
     """Return the pieces of one component, at least one; joined they are the component."""
     return number_pieces(component) if is_number(component) else _text_pieces(component)
+
+
+@lru_cache(_CACHED)
+def names(component: str) -> tuple[str, ...]:
+    """Return the pieces of one component, each escaped."""
+    return number_pieces(component) if is_number(component) else tuple(map(escape, _text_pieces(component)))
 
 
 def number_pieces(digits: str) -> tuple[str, ...]:
@@ -88,7 +93,7 @@ def escape(text: str) -> str:
     ZooKeeper refuses ``/``, NUL, other control characters, surrogates and some more. UnicodeEncodeError for text
     without a UTF-8 form.
     """
-    if _PLAIN.fullmatch(text):
+    if (text.isascii() and text.isalnum()) or _PLAIN.fullmatch(text):
         return text
     return _NOT_PLAIN.sub(lambda found: "".join(f"!{byte:02x}" for byte in found[0].encode()), text)
 

@@ -1,22 +1,24 @@
 """Numbers for sequential records: reserved in blocks from one counter, so that none is ever given twice.
 
-The counter is that of all prefixes and is raised before a number of the block is used. A prefix therefore needs no
-counter of its own that would have to be written with each record, contended for, and cleaned up; what a process does
+The counter is that of all prefixes, and is raised by the multi that writes the first record of a block. A prefix needs
+no counter of its own that would have to be written with each record, contended for, and cleaned up; what a process does
 not use of its block is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import msgspec
 
-from txnframework.errors import CorruptRecord, OutcomeUnknown, UnknownFormat
-from txnframework_zookeeper._errors import MultiFailed
+from txnframework.errors import CorruptRecord, UnknownFormat
 from txnframework_zookeeper._kazoo import ZooKeeper
 from txnframework_zookeeper._known import Remembered
 from txnframework_zookeeper._layout import FLAT_DIGIT, SPREAD_DIGIT
-from txnframework_zookeeper._requests import SetNode
+from txnframework_zookeeper._requests import Node, Op, SetNode
 
 NUMBERS = "/numbers"
 FORMAT = 1
@@ -26,6 +28,15 @@ FIRST = msgspec.json.encode((FORMAT, 0))
 _DIGITS = 20
 # Of so many records that one client puts below one prefix the numbers begin with the flat digit.
 FLAT_MAX = 100
+
+
+@dataclass(slots=True)
+class Given:
+    """Numbers for one multi, which has to hold ``op``, if there is one, to reserve them."""
+
+    numbers: list[str]
+    op: Op | None = None
+    is_applied: bool = False
 
 
 class Numbers:
@@ -38,41 +49,49 @@ class Numbers:
         self._reserving = asyncio.Lock()
         self._given: Remembered[int] = Remembered(prefixes_max)
 
-    async def next_below(self, prefix: str) -> str:
-        """Return the 20 digits of a number that nobody was given before."""
-        while self._next >= self._stop:
+    @asynccontextmanager
+    async def give(self, prefixes: Sequence[str]) -> AsyncIterator[Given]:
+        """Lend a number that nobody was given before for a record below each prefix, while one multi is tried."""
+        if not self._has(len(prefixes)):
             async with self._reserving:
-                if self._next >= self._stop:
-                    await self._reserve()
-        number, self._next = self._next, self._next + 1
-        given = self._given.get(prefix) or 0
-        self._given.note(prefix, given + 1)
-        first = FLAT_DIGIT if given < FLAT_MAX else SPREAD_DIGIT
-        return f"{first}{number:0{_DIGITS - 1}d}"
+                if not self._has(len(prefixes)):
+                    first, version = _decode(await self._zookeeper.get(NUMBERS))
+                    # Behind what was tried before: somebody may have put a record there by its key.
+                    first = max(first, self._stop)
+                    stop = first + max(self._block_size, len(prefixes))
+                    op = SetNode(NUMBERS, msgspec.json.encode((FORMAT, stop)), version)
+                    self._next = self._stop = first + len(prefixes)
+                    given = Given(self._written(first, prefixes), op)
+                    yield given
+                    # Of a multi whose reply is lost, the block may be lost with it.
+                    if given.is_applied:
+                        self._stop = stop
+                    return
+        first, self._next = self._next, self._next + len(prefixes)
+        yield Given(self._written(first, prefixes))
 
-    async def _reserve(self) -> None:
-        """Take a block. A reply that is lost, or a caller who is cancelled, loses one that nobody was given."""
-        while True:
-            node = await self._zookeeper.get(NUMBERS)
-            first = _decode(None if node is None else node.data)
-            assert node is not None
-            data = msgspec.json.encode((FORMAT, first + self._block_size))
-            try:
-                await self._zookeeper.multi([SetNode(NUMBERS, data, node.stat.version)])
-            except (MultiFailed, OutcomeUnknown):
-                continue  # somebody else took a block, or this was taken and is lost; reading waits for a connection
-            self._next, self._stop = first, first + self._block_size
-            return
+    def _has(self, count: int) -> bool:
+        return self._next + count <= self._stop
+
+    def _written(self, first: int, prefixes: Sequence[str]) -> list[str]:
+        """Return numbers with 20 digits, the first of which spreads the records of a client that puts many."""
+        written: list[str] = []
+        for number, prefix in enumerate(prefixes, first):
+            given = self._given.get(prefix) or 0
+            self._given.note(prefix, given + 1)
+            digit = FLAT_DIGIT if given < FLAT_MAX else SPREAD_DIGIT
+            written.append(f"{digit}{number:0{_DIGITS - 1}d}")
+        return written
 
 
-def _decode(data: bytes | None) -> int:
-    if data is None:
+def _decode(node: Node | None) -> tuple[int, int]:
+    """Return the first number that is not reserved, and the version of the counter's node."""
+    if node is None:
         raise CorruptRecord(NUMBERS, "its node", "it is not there")
     try:
-        found = msgspec.json.decode(data, type=list[int])
-        form, first = found
+        form, first = msgspec.json.decode(node.data, type=list[int])
     except (msgspec.DecodeError, ValueError) as error:
         raise CorruptRecord(NUMBERS, "its value", str(error)) from error
     if form != FORMAT:
         raise UnknownFormat(NUMBERS, form)
-    return first
+    return first, node.stat.version

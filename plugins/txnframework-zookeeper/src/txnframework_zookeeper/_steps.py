@@ -26,7 +26,7 @@ class Step:
     expected: Expected
     put: Put | None = None
     removes: bool = False
-    prefix: PutSequential | None = None
+    is_sequential: bool = False
 
     @property
     def needs_standing(self) -> bool:
@@ -49,7 +49,7 @@ def sequential_step(write: PutSequential, number: str) -> Step:
     """Return the step that writes under this number."""
     key = Key(f"{write.prefix.path}/{number}", write.prefix.partition or write.prefix.path)
     put = Put(key, write.value, Expect.ABSENT, write.indexes)
-    return Step(key, node_of(key), Expect.ABSENT, put, prefix=write)
+    return Step(key, node_of(key), Expect.ABSENT, put, is_sequential=True)
 
 
 def check_batch(batch: Batch) -> None:
@@ -66,8 +66,8 @@ def check_batch(batch: Batch) -> None:
 def require_expected(steps: Iterable[Step], standings: Standings) -> None:
     """Raise VersionMismatch for the first step whose record is not as expected, among those of which it is known."""
     for step in steps:
-        if step.node not in standings or step.expected is Expect.ANY:
-            continue
+        if step.node not in standings or step.expected is Expect.ANY or step.is_sequential:
+            continue  # a record that somebody put under the number by its key: the multi is refused, and another tried
         standing = standings[step.node]
         actual = None if standing is None else standing.version
         if actual != (None if step.expected is Expect.ABSENT else step.expected):

@@ -52,26 +52,33 @@ class Writing:
         :raises InvalidInput: it does not fit one request.
         :raises Unavailable: others changed what it is about again and again.
         """
-        steps = [step_of(check) for check in batch.checks]
-        for put in batch.puts:
-            if isinstance(put, PutSequential):
-                steps.append(sequential_step(put, await self._numbers.next_below(put.prefix.path)))
-            else:
-                steps.append(step_of(put))
-        steps += [step_of(delete) for delete in batch.deletes]
+        prefixes = [put.prefix.path for put in batch.puts if isinstance(put, PutSequential)]
         self._reaping.go_on()
         for attempt in range(self._attempts_max):
-            standings = await self._standings(steps, is_first=attempt == 0)
-            if standings is None:
-                continue
-            plan = self._planner.plan(steps, standings)
-            zxid = await self._do(plan, is_first=attempt == 0)
-            if zxid is not None:
-                return _written(steps, zxid)
-            steps = [await self._renumbered(step) for step in steps]
+            if prefixes:
+                async with self._numbers.give(prefixes) as given:
+                    written = await self._attempt(_steps(batch, given.numbers), given.op, is_first=attempt == 0)
+                    given.is_applied = written is not None
+            else:
+                written = await self._attempt(_steps(batch, ()), None, is_first=attempt == 0)
+            if written is not None:
+                return written
         raise Unavailable(
-            f"{self._zookeeper.shown_url}: {steps[0].key.path} was changed by others {self._attempts_max} times"
+            f"{self._zookeeper.shown_url}: others changed what a write is about {self._attempts_max} times; try again"
         )
+
+    async def _attempt(self, steps: Sequence[Step], reserve: Op | None, is_first: bool) -> tuple[Record, ...] | None:
+        """Return what was written, None if something was not as remembered."""
+        standings = await self._standings(steps, is_first)
+        if standings is None:
+            return None
+        plan = self._planner.plan(steps, standings)
+        if reserve is not None:
+            plan.checks.append(reserve)
+        zxid = await self._do(plan, is_first)
+        if zxid is None:
+            return None
+        return tuple(Record(step.key, bytes(step.put.value), zxid) for step in steps if step.put is not None)
 
     async def _standings(self, steps: Sequence[Step], is_first: bool) -> Standings | None:
         """
@@ -154,15 +161,12 @@ class Writing:
             self._known.parents.note(node, True)
         return sorted(unknown.keys() - there, key=len)
 
-    async def _renumbered(self, step: Step) -> Step:
-        """Return a sequential step under another number: somebody may have put a record under this one by its key."""
-        if step.prefix is None:
-            return step
-        return sequential_step(step.prefix, await self._numbers.next_below(step.prefix.prefix.path))
 
-
-def _written(steps: Sequence[Step], zxid: int) -> tuple[Record, ...]:
-    return tuple(Record(step.key, bytes(step.put.value), zxid) for step in steps if step.put is not None)
+def _steps(batch: Batch, numbers: Sequence[str]) -> list[Step]:
+    """Return the steps in the order in which they are looked at."""
+    left = iter(numbers)
+    puts = (sequential_step(put, next(left)) if isinstance(put, PutSequential) else step_of(put) for put in batch.puts)
+    return [*map(step_of, batch.checks), *puts, *map(step_of, batch.deletes)]
 
 
 def _require_small(ops: Sequence[Op]) -> None:
