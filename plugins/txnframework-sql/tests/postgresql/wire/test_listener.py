@@ -1,0 +1,317 @@
+"""Hearing of what others commit: nothing is missed, whatever happens to the connection that listens."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from txnframework.errors import Closed, Unavailable
+from txnframework.model import IndexEntry
+from txnframework.testing import VirtualEnvironment
+from txnframework.testing.servers.proxy import Proxy, Side
+from txnframework_sql.postgresql._connections import Connections
+from txnframework_sql.postgresql._listener import Listener
+from txnframework_sql.postgresql._payloads import BYTES_MAX, CHANNEL, EVERYBODY, PAYLOADS_MAX, changes_of, payloads
+from txnframework_sql.steps.changes import Change, LedgerChange, RecordChange
+
+NOTIFY = "SELECT pg_notify('txnframework', payload) FROM unnest($1::text[]) payload"
+HEARTBEAT_MS = 200
+
+
+class Heard:
+    """Keeps what a listener tells."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        self.woken = 0
+        self.armed: list[object] = [self]
+
+    def wake(self, changes: Collection[Change]) -> None:
+        self.changes.extend(changes)
+
+    def wake_all(self) -> None:
+        self.woken += 1
+
+
+@asynccontextmanager
+async def listening(
+    wire: Any, environment: VirtualEnvironment
+) -> AsyncIterator[tuple[Connections, Proxy, Listener, Heard]]:
+    """Listen through a proxy."""
+    options = {"heartbeat_ms": HEARTBEAT_MS, "connect_timeout_ms": 2_000, "connections_max": 1}
+    async with wire.proxied(environment, **options) as (connections, proxy):
+        heard = Heard()
+        connections.listener.join(heard)
+        await connections.listener.listen()
+        yield connections, proxy, connections.listener, heard
+
+
+async def notify(wire: Any, *texts: str) -> None:
+    await wire.ask(NOTIFY, list(texts))
+
+
+def test_what_others_commit(wire: Any) -> None:
+    """Each commit that was notified after ``listen`` returned is heard, and nothing of one that was undone."""
+
+    async def test() -> None:
+        async with listening(wire, VirtualEnvironment()) as (_, __, listener, heard):
+            await notify(wire, "[1]", "[2]")
+            async with wire.connected() as others, others.lend() as connection:
+                await connection.script("BEGIN; NOTIFY txnframework, '[3]'; ROLLBACK")
+            await listener.beat()
+            assert heard.changes == [LedgerChange(1), LedgerChange(2)]
+            assert heard.woken == 0
+            listener.leave(heard)
+            await notify(wire, "[4]")
+            await listener.beat()
+            assert len(heard.changes) == 2
+
+    wire.run(test)
+
+
+@pytest.mark.parametrize("text", [EVERYBODY, "", "nonsense", "{}", "[[1]]", '["x"]', '[["/a","/a",[["i","xyz"]]]]'])
+def test_what_is_not_understood(wire: Any, text: str) -> None:
+    """A payload of a later release, or of somebody else, wakes everybody."""
+
+    async def test() -> None:
+        async with listening(wire, VirtualEnvironment()) as (_, __, listener, heard):
+            await notify(wire, text)
+            await listener.beat()
+            assert (heard.changes, heard.woken) == ([], 1)
+
+    wire.run(test)
+
+
+def test_first_listen_then_wake(wire: Any) -> None:
+    """What is committed while nobody listens wakes everybody, once LISTEN is active again; what follows is heard."""
+
+    async def test() -> None:
+        environment = VirtualEnvironment()
+        async with listening(wire, environment) as (_, proxy, listener, heard):
+            proxy.cut()
+            await wire.until(lambda: proxy.connections == 0)
+            await notify(wire, "[1]")
+            proxy.restore()
+            while not heard.woken:
+                await environment.advance(100)
+                await asyncio.sleep(0.001)
+            await notify(wire, "[2]")
+            await listener.beat()
+            assert heard.changes == [LedgerChange(2)]
+
+    wire.run(test)
+
+
+def test_ended_by_the_server(wire: Any) -> None:
+    """A listening connection that the administrator ends is replaced at once, without a pause."""
+
+    async def test() -> None:
+        async with listening(wire, VirtualEnvironment()) as (_, __, listener, heard):
+            await wire.ask(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            await wire.until(lambda: heard.woken > 0)
+            await notify(wire, "[1]")
+            await listener.beat()
+            assert heard.changes == [LedgerChange(1)]
+
+    wire.run(test)
+
+
+@pytest.mark.parametrize("sender", list(Side))
+def test_half_open(wire: Any, sender: Side) -> None:
+    """A connection over which nothing comes any more is found out by the heartbeat, and everybody woken."""
+
+    async def test() -> None:
+        environment = VirtualEnvironment()
+        async with listening(wire, environment) as (_, proxy, listener, heard):
+            proxy.drop(sender)
+            await notify(wire, "[1]")
+            await environment.advance(HEARTBEAT_MS)
+            await wire.until(lambda: listener._driver is None)
+            proxy.restore()
+            while not heard.woken:
+                await environment.advance(100)
+                await asyncio.sleep(0.001)
+            # Where only the requests were lost, it came through before.
+            assert heard.changes == ([] if sender is Side.SERVER else [LedgerChange(1)])
+
+    wire.run(test)
+
+
+def test_a_server_that_cannot_be_reached(wire: Any) -> None:
+    """Arming fails then, and is tried anew each time: without waiting for the pause between two attempts."""
+
+    async def test() -> None:
+        environment = VirtualEnvironment()
+        async with listening(wire, environment) as (_, proxy, listener, heard):
+            proxy.cut()
+            await wire.until(lambda: listener._driver is None)
+            for _ in range(5):
+                with pytest.raises(Unavailable):
+                    await listener.listen()
+            proxy.restore()
+            await listener.listen()
+            assert heard.woken == 1
+            await notify(wire, "[1]")
+            await listener.beat()
+            assert heard.changes == [LedgerChange(1)]
+
+    wire.run(test)
+
+
+@pytest.mark.parametrize("lets_in", [True, False])
+def test_pauses_grow_and_are_bounded(wire: Any, lets_in: bool) -> None:
+    """A server that stays away is asked more and more seldom, also one that lets in and then never answers."""
+
+    async def test() -> None:
+        environment = VirtualEnvironment()
+        async with listening(wire, environment) as (_, __, listener, heard):
+            times_ms: list[int] = []
+            connect = listener._connect
+
+            async def counted() -> Any:
+                times_ms.append(environment.now_ms())
+                if not lets_in:
+                    raise Unavailable("nobody answers")
+                return await connect()
+
+            async def lost(_: asyncio.Event) -> bool:
+                return False
+
+            listener._connect = counted
+            listener._beat_until = lost
+            assert listener._driver is not None
+            listener._driver.terminate()
+            await wire.until(lambda: bool(times_ms))
+            while len(times_ms) < 14:
+                # Nobody sleeps while a connection is made, which takes no virtual time.
+                if (next_ms := environment.next_ms()) is not None:
+                    environment.move_to(next_ms)
+                await asyncio.sleep(0.001)
+            pauses_ms = [after - before for before, after in pairwise(times_ms)]
+            assert max(pauses_ms[:3]) <= 320
+            assert 2_500 <= max(pauses_ms) <= 5_000
+            assert (heard.woken > 0) is lets_in
+
+    wire.run(test)
+
+
+def test_nobody_to_tell(wire: Any) -> None:
+    """Without an armed watch a lost connection is not replaced; the next one that is armed brings it back."""
+
+    async def test() -> None:
+        async with listening(wire, VirtualEnvironment()) as (_, proxy, listener, heard):
+            heard.armed.clear()
+            proxy.reset_connections()
+            await wire.until(lambda: listener._keeper is None or listener._keeper.done())
+            assert proxy.connections == 0
+            heard.armed.append(heard)
+            await listener.listen()
+            await notify(wire, "[1]")
+            await listener.beat()
+            assert heard.changes == [LedgerChange(1)]
+
+    wire.run(test)
+
+
+def test_closing(wire: Any) -> None:
+    """Who waits for LISTEN is told that it will not come, and nothing is left under way."""
+
+    async def test() -> None:
+        async with wire.proxied(connections_max=1) as (connections, proxy):
+            proxy.stall()
+            waiting = asyncio.create_task(connections.listener.listen())
+            await wire.until(lambda: proxy.connections == 1)
+            await connections.close()
+            with pytest.raises(Closed):
+                await waiting
+            with pytest.raises(Closed):
+                await connections.listener.listen()
+            assert {task for task in asyncio.all_tasks() if "txnframework-sql" in task.get_name()} == set()
+
+    wire.run(test)
+
+
+def test_a_cancelled_one_does_not_stop_the_others(wire: Any) -> None:
+    """Many may wait for the same LISTEN; each may give up alone."""
+
+    async def test() -> None:
+        async with wire.proxied(connections_max=1) as (connections, proxy):
+            proxy.stall()
+            first = asyncio.create_task(connections.listener.listen())
+            second = asyncio.create_task(connections.listener.listen())
+            await wire.until(lambda: proxy.connections == 1)
+            first.cancel()
+            proxy.restore()
+            await second
+            assert first.cancelled()
+
+    wire.run(test)
+
+
+def test_keepalive(wire: Any) -> None:
+    """Each connection asks TCP to look after it, as the options or the URL say."""
+
+    async def test() -> None:
+        url = wire.url_with(query="keepalives_idle=7&tcp_user_timeout=4321")
+        async with wire.connected(url, keepalive_idle_s=99, keepalive_interval_s=5) as connections:
+            driver = await connections.connect()
+            try:
+                own = driver._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+                assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                for name, value in (("TCP_KEEPIDLE", 7), ("TCP_KEEPINTVL", 5), ("TCP_USER_TIMEOUT", 4321)):
+                    if hasattr(socket, name):
+                        assert own.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) == value
+            finally:
+                driver.terminate()
+
+    wire.run(test)
+
+
+RECORD = RecordChange("/a/ä", "/a/ä", frozenset())
+INDEXED = RecordChange("/a", "part", frozenset({IndexEntry("by", b"\0\xff"), IndexEntry("by", b"x")}))
+
+
+@pytest.mark.parametrize(
+    "changes", [[], [RECORD], [INDEXED], [LedgerChange(7)], [RECORD, INDEXED, LedgerChange(1), LedgerChange(1)]]
+)
+def test_payloads(changes: list[Change]) -> None:
+    """What is encoded is decoded to the same changes, each once."""
+    found = payloads(changes)
+    assert len(found) == bool(changes)
+    assert [change for text in found for change in changes_of(text) or ()] == list(dict.fromkeys(changes))
+
+
+def test_payload_of_a_function() -> None:
+    """A SQL function gives the index entries before and after apart, as the records keep them."""
+    expected = RecordChange("/a", "/a", frozenset({IndexEntry("i", b"\1"), IndexEntry("j", b"\2")}))
+    assert changes_of('[["/a",null,[["i","01"]],null,[["j","02"]]]]') == (expected,)
+
+
+def test_long_payloads(wire: Any) -> None:
+    """Many changes take several payloads, too many or too long ones become one that wakes everybody; all are taken."""
+    several = [RecordChange("/ä" * 200 + str(number), "p", frozenset()) for number in range(50)]
+    found = payloads(several)
+    assert 1 < len(found) <= PAYLOADS_MAX
+    assert all(len(text.encode()) <= BYTES_MAX for text in found)
+    assert [change for text in found for change in changes_of(text) or ()] == several
+    assert payloads(several * 2) == found
+    many = [RecordChange("/a" * 300 + str(number), "p", frozenset()) for number in range(500)]
+    assert payloads(many) == [EVERYBODY]
+    longest = RecordChange("/" * (BYTES_MAX - len('[["",null]]')), "/" * (BYTES_MAX - len('[["",null]]')), frozenset())
+    assert [len(text) for text in payloads([longest])] == [BYTES_MAX]
+    assert payloads([RecordChange(longest.path + "/", longest.path + "/", frozenset())]) == [EVERYBODY]
+    assert CHANNEL in NOTIFY
+
+    async def test() -> None:
+        await notify(wire, *found, *payloads([longest]))
+
+    wire.run(test)

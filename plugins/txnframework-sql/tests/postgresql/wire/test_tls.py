@@ -1,0 +1,154 @@
+"""TLS: what each sslmode accepts of a server with a certificate that nobody has signed but itself."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txnframework.errors import InvalidInput
+
+OPENSSL = shutil.which("openssl")
+pytestmark = pytest.mark.skipif(OPENSSL is None, reason="there is no openssl to make a certificate with")
+
+# What a client sends first, and what a server says to it that goes on in TLS.
+SSL_REQUEST = (8).to_bytes(4, "big") + (80877103).to_bytes(4, "big")
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for ``localhost``, its key beside it."""
+    directory = tmp_path_factory.mktemp("tls")
+    own = directory / "server.crt"
+    subprocess.run(
+        [
+            str(OPENSSL), "req", "-new", "-x509", "-days", "2", "-nodes", "-newkey", "rsa:2048",
+            "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+            "-keyout", str(directory / "server.key"), "-out", str(own),
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    return own
+
+
+class Front:
+    """Speaks TLS for a server that was built without it, and counts who came by TLS and who did not."""
+
+    def __init__(self, target: tuple[str, int], certificate: Path) -> None:
+        self._target = target
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate, certificate.with_suffix(".key"))
+        self.encrypted = self.plain = 0
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[int]:
+        """Listen for a block; give the port."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            first = await reader.readexactly(len(SSL_REQUEST))
+            if first == SSL_REQUEST:
+                writer.write(b"S")
+                await writer.start_tls(self._context)
+                self.encrypted += 1
+                first = b""
+            else:
+                self.plain += 1
+            behind, before = await asyncio.open_connection(*self._target)
+            before.write(first)
+            await asyncio.gather(_hand_on(reader, before), _hand_on(behind, writer))
+        except (OSError, asyncio.IncompleteReadError):
+            writer.close()
+
+
+async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "host", "expected"),
+    [
+        ("", "localhost", "encrypted"),
+        ("sslmode=prefer", "localhost", "encrypted"),
+        ("sslmode=require", "127.0.0.1", "encrypted"),
+        ("sslmode=disable", "localhost", "plain"),
+        ("sslmode=allow", "localhost", "plain"),
+        ("sslmode=verify-ca&sslrootcert={}", "127.0.0.1", "encrypted"),
+        ("sslmode=verify-full&sslrootcert={}", "localhost", "encrypted"),
+        ("sslmode=verify-full&sslrootcert={}", "127.0.0.1", "and the host as the certificate does"),
+        ("sslmode=require&sslrootcert={}", "127.0.0.1", "encrypted"),
+    ],
+)
+def test_what_a_mode_accepts(wire: Any, certificate: Path, query: str, host: str, expected: str) -> None:
+    """As libpq has it: verify-ca wants the authority, verify-full its name too; require wants it if it has one."""
+    asyncio.run(_connect(wire, certificate, query.format(certificate), host, expected))
+
+
+def test_an_authority_that_is_not_known(wire: Any, certificate: Path, tmp_path: Path) -> None:
+    """A certificate that the named authority has not signed is refused, and so is every other than expected."""
+    other = tmp_path / "other.crt"
+    subprocess.run(
+        [
+            str(OPENSSL), "req", "-new", "-x509", "-days", "2", "-nodes", "-newkey", "rsa:2048", "-subj", "/CN=other",
+            "-keyout", str(tmp_path / "other.key"), "-out", str(other),
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    asyncio.run(_connect(wire, certificate, f"sslmode=verify-full&sslrootcert={other}", "localhost", "sslrootcert"))
+
+
+def test_no_authority(wire: Any, certificate: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Who wants to verify and has nothing to do it with is told which file is missing."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    asyncio.run(_connect(wire, certificate, "sslmode=verify-full", "localhost", "root.crt"))
+
+
+def test_cancelling_by_tls(wire: Any, certificate: Path) -> None:
+    """What a cancelled caller left under way is ended over TLS, too."""
+
+    async def test() -> None:
+        front = Front(wire.address, certificate)
+        async with front.listening() as port:
+            url = wire.url_with(address=("localhost", port), query="sslmode=require")
+            async with wire.connected(url, connections_max=1) as connections:
+                async with connections.lend() as connection:
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(0.01):
+                            await connection.read("SELECT pg_sleep(600)")
+                async with connections.lend() as again:
+                    assert again is connection
+                    assert await again.read("SELECT 1") == [(1,)]
+            assert (front.encrypted, front.plain) == (2, 0)
+
+    wire.run(test)
+
+
+async def _connect(wire: Any, certificate: Path, query: str, host: str, expected: str) -> None:
+    front = Front(wire.address, certificate)
+    async with asyncio.timeout(30), front.listening() as port:
+        url = wire.url_with(address=(host, port), query=query)
+        async with wire.connected(url) as connections:
+            if expected not in ("encrypted", "plain"):
+                with pytest.raises(InvalidInput, match=expected):
+                    await connections.connect()
+                return
+            async with connections.lend() as connection:
+                assert await connection.read("SELECT 1") == [(1,)]
+                assert (front.encrypted, front.plain) == ((1, 0) if expected == "encrypted" else (0, 1))
