@@ -143,6 +143,24 @@ def test_a_server_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not can_connect(stores.metadata)
 
 
+def test_a_zookeeper_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """embedded-zookeeper is started and gone at the end; it keeps no messages, so they are in the SQLite file."""
+    used: list[StoreUrls] = []
+
+    def pretend(settings: Settings, console: object) -> Outcome:
+        used.append(settings.stores)
+        assert can_connect(settings.stores.metadata)
+        return OUTCOME
+
+    monkeypatch.setattr(command, "run_demo", pretend)
+    result = CliRunner().invoke(command.demo, ["--metadata", "embedded-zookeeper", "--directory", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    (stores,) = used
+    assert stores.metadata.startswith("zookeeper://")
+    assert stores.ledger == f"sqlite:///{tmp_path / 'txn.db'}"
+    assert not can_connect(stores.metadata)
+
+
 def can_connect(url: str) -> bool:
     """Whether somebody listens there."""
     at = urlsplit(url)

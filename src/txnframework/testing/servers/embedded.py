@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 from txnframework.errors import InvalidInput
@@ -54,7 +56,15 @@ def _postgresql() -> Iterator[str]:
         yield server.create_database("txnframework")
 
 
+@contextmanager
+def _zookeeper() -> Iterator[str]:
+    from txnframework.testing.servers.zookeeper import ZooKeeper
+
+    with TemporaryDirectory(prefix="txnframework-zookeeper-") as directory, ZooKeeper(Path(directory)) as zookeeper:
+        yield f"zookeeper://{zookeeper.hosts}/txnframework"
+
+
 EMBEDDED: Mapping[str, Callable[[], AbstractContextManager[str]]] = MappingProxyType(
-    {f"{PREFIX}postgresql": _postgresql}
+    {f"{PREFIX}postgresql": _postgresql, f"{PREFIX}zookeeper": _zookeeper}
 )
 """What starts the server of each name."""

@@ -43,10 +43,12 @@ was typed is wrong, or Java 17 is missing.
 @click.option(
     "--metadata",
     metavar="URL",
-    help="Store for transactions, layouts and cursors; embedded-postgresql starts a server for the time of the demo."
-    "  [default: a SQLite file in the directory]",
+    help="Store for transactions, layouts and cursors; embedded-postgresql or embedded-zookeeper starts a server for"
+    " the time of the demo.  [default: a SQLite file in the directory]",
 )
-@click.option("--ledger", metavar="URL", help="Store for messages.  [default: the same as --metadata]")
+@click.option(
+    "--ledger", metavar="URL", help="Store for messages.  [default: the same as --metadata, if it keeps messages]"
+)
 @click.option(
     "--directory",
     type=click.Path(path_type=Path),

@@ -20,6 +20,7 @@ from txnframework.model.cursor import Cursor
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
 from txnframework.model.names import TopicName
+from txnframework.plugin import Role, load_plugins
 from txnframework_spark.demo.check import Place
 from txnframework_spark.demo.errors import UnsharedStore, UnusableStore
 from txnframework_spark.demo.expected import ENRICHED, OUTPUTS
@@ -42,9 +43,14 @@ class StoreUrls:
 
     @classmethod
     def of(cls, metadata: str | None, ledger: str | None, directory: Path) -> StoreUrls:
-        """Return what was asked for; by default one SQLite file in the directory, and the ledger with the metadata."""
-        chosen = metadata if metadata is not None else f"sqlite:///{directory / 'txn.db'}"
-        return cls(chosen, ledger if ledger is not None else chosen)
+        """
+        Return what was asked for; by default one SQLite file in the directory.
+
+        The ledger is where the metadata is, or in that file if the store there keeps no messages.
+        """
+        own = f"sqlite:///{directory / 'txn.db'}"
+        chosen = metadata if metadata is not None else own
+        return cls(chosen, ledger if ledger is not None else own if _keeps_no_messages(chosen) else chosen)
 
     def shown(self) -> dict[str, str]:
         """Return them without their passwords."""
@@ -198,6 +204,11 @@ class Stage:
         chosen = next((name for name in names if name in written), next(iter(names)))
         children = await self._client.split(topic, names[chosen])
         return SplitOutcome(chosen, tuple(children), transaction, chosen in written)
+
+
+def _keeps_no_messages(url: str) -> bool:
+    registry, scheme = load_plugins(), store_name(url)
+    return scheme in registry.names(Role.METADATA_STORE) and scheme not in registry.names(Role.LEDGER_STORE)
 
 
 def _require_shared(client: txnframework.Client, config: Path) -> None:
