@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import io
 import os
+import secrets
 import sys
 from collections.abc import Awaitable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -22,6 +23,7 @@ from txnframework.environment import Environment
 from txnframework.plugin import PluginRegistry, load_plugins
 from txnframework.testing.servers.postgresql import PostgresServer
 from txnframework.testing.servers.postgresql_databases import fresh_database
+from txnframework.testing.servers.zookeeper import shared_hosts
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several of these tests have in common
 
@@ -33,9 +35,10 @@ PLUGINS = (
     "txnframework_dispatchers",
     "txnframework_sql",
     "txnframework_example",
+    "txnframework_zookeeper",
 )
 BACKENDS = {"memory": "txnframework_memory", "sqlite": "txnframework_sql", "notebook": "txnframework_example"}
-SERVERS = ("postgresql",)
+SERVERS = ("postgresql", "zookeeper")
 # Not a skip: where the plugin is not installed there is nothing to say about it.
 collect_ignore = (
     []
@@ -151,6 +154,10 @@ def _stores(backend: str, registry: PluginRegistry, tmp_path: Path) -> Iterator[
     elif backend == "postgresql":
         with fresh_database() as url:
             yield Stores(url, registry)
+    elif backend == "zookeeper":
+        # It keeps no messages.
+        url = f"zookeeper://{shared_hosts()}/end-to-end/{secrets.token_hex(8)}"
+        yield Stores(url, registry, ledger_url=f"sqlite:///{tmp_path}/ledgers.db")
     else:
         yield Stores(f"sqlite:///{tmp_path}/txn.db", registry)
 
@@ -195,7 +202,8 @@ def postgresql(registry: PluginRegistry) -> Iterator[ServerStores]:
 @pytest.fixture
 def cli(shared: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Return a function that runs a command in a directory whose configuration names a database of its own."""
-    (tmp_path / "txnframework.toml").write_text(f'[metadata]\nurl = "{shared.url}"\n')
+    ledger = f'[ledger]\nurl = "{shared.ledger_url}"\n' if shared.ledger_url else ""
+    (tmp_path / "txnframework.toml").write_text(f'[metadata]\nurl = "{shared.url}"\n{ledger}')
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, stdin: bytes = b"") -> SimpleNamespace:

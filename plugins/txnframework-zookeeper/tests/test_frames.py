@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 
 import pytest
 from kazoo.client import KazooClient
@@ -63,6 +64,9 @@ def talk(address: tuple[str, int], lost: set[Operation]) -> None:
     path = f"/frames-{secrets.token_hex(8)}"
     client = KazooClient(f"{address[0]}:{address[1]}", timeout=2.0)
     client.start(BOUND_S)
+    with socket.create_connection(address, BOUND_S) as connection:
+        connection.sendall(b"ruok")
+        assert connection.recv(4) == b"imok"
     try:
         with pytest.raises(NoNodeError):
             client.get(path)

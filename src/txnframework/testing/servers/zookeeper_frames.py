@@ -65,13 +65,18 @@ class Session:
 
 
 class ZooKeeperTap(Tap):
-    """Splits one connection's bytes; what opens a connection, and pings, pass without a question."""
+    """
+    Splits one connection's bytes.
+
+    What opens a connection, pings, and connections for a four-letter command pass without a question.
+    """
 
     def __init__(self) -> None:
         self.session: Session | None = None
         self._parts = {side: bytearray() for side in Side}
         self._is_open = dict.fromkeys(Side, False)
         self._asked: dict[int, Operation | None] = {}
+        self._is_plain: bool | None = None
 
     def request(self, operation: Operation | None) -> bool:  # noqa: ARG002 - for those who override it
         """Return whether a request goes on; None: one that tests do not care for."""
@@ -89,15 +94,22 @@ class ZooKeeperTap(Tap):
         """Ask for each whole frame; what has come of the next one waits for its rest."""
         part = self._parts[sender]
         part += data
-        passed = bytearray()
+        if self._is_plain is None and sender is Side.CLIENT:
+            # A four-letter command has no length before it; no request is as long as such letters would say.
+            self._is_plain = part[: _LENGTH.size].isalpha()
+        if self._is_plain:
+            passed = bytes(part)
+            part.clear()
+            return passed
+        whole = bytearray()
         while len(part) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(part)[0]
             if len(part) < end:
                 break
             if self._goes_on(sender, part[_LENGTH.size : end]):
-                passed += part[:end]
+                whole += part[:end]
             del part[:end]
-        return bytes(passed)
+        return bytes(whole)
 
     def _goes_on(self, sender: Side, frame: bytearray) -> bool:
         if not self._is_open[sender]:

@@ -1,0 +1,251 @@
+"""Harnesses for the suites of ``txnframework.testing``: one ZooKeeper for a run of tests, a chroot for each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+
+from txnframework.errors import TxnFrameworkError
+from txnframework.interfaces import IMetadataStore
+from txnframework.model import Key
+from txnframework.plugin import StoreContext
+from txnframework.testing import Crashing, Disconnecting, Harness, Processes, VirtualEnvironment, run_ready
+from txnframework.testing.servers.proxy import Proxy
+from txnframework.testing.servers.zookeeper import HOSTS_VARIABLE, shared_hosts
+from txnframework.testing.servers.zookeeper_frames import Operation, Session, ZooKeeperTap
+from txnframework_zookeeper._options import MetadataOptions
+from txnframework_zookeeper.plugin import txnframework_metadata_stores
+
+CONNECT_TIMEOUT_MS = 500
+"""For how long an operation waits for a lost connection, in these tests."""
+
+_ALL_CHROOTS = "/txnframework-tests"
+_WRITES = ("put", "put_sequential", "delete", "apply", "acquire_lease")
+_READS = ("get", "scan", "scan_index", "watch")
+_SERVER_SECONDS_MAX = 30.0
+_ROUNDS_MAX = 20
+"""How often what is asked for upon an answer is waited for."""
+
+
+class Chroot:
+    """A place of its own on the servers to test with; found again by the test's directory, in other processes too."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / "zookeeper"
+        if not self._file.exists():
+            self._file.write_text(f"{shared_hosts()}\n{_ALL_CHROOTS}/{secrets.token_hex(8)}")
+        self.hosts, self.path = self._file.read_text().split("\n")
+
+    @property
+    def url(self) -> str:
+        """The URL of a store there."""
+        return f"zookeeper://{self.hosts}{self.path}"
+
+    @property
+    def server(self) -> tuple[str, int]:
+        """The address of one of the servers."""
+        host, _, port = self.hosts.split(",")[0].rpartition(":")
+        return host, int(port)
+
+    def url_at(self, address: tuple[str, int]) -> str:
+        """Return the URL of the same store through a proxy."""
+        return f"zookeeper://{address[0]}:{address[1]}{self.path}"
+
+    async def remove(self) -> None:
+        """Remove everything there; from a server that goes with this run it goes with that."""
+        if HOSTS_VARIABLE not in os.environ:
+            return
+
+        def remove(client: KazooClient) -> None:
+            client.delete(self.path, recursive=True)
+
+        await asyncio.to_thread(_with_client, self.hosts, None, remove)
+
+    async def end(self, session: Session) -> None:
+        """End a client's session at once, as its timeout would."""
+        await asyncio.to_thread(_with_client, self.hosts, session, lambda _: None)
+
+
+def _with_client(hosts: str, session: Session | None, do: Callable[[KazooClient], None]) -> None:
+    """Do something with a plain client; closing it ends the session that it was given."""
+    client = KazooClient(hosts, client_id=session and (session.number, session.password))
+    try:
+        client.start(_SERVER_SECONDS_MAX)
+        do(client)
+    finally:
+        client.stop()
+        client.close()
+
+
+class _Way:
+    """
+    One client's way to the server.
+
+    When it is cut, everything stands still until the client is asked for something. If that is a write, what belongs
+    to it passes until it is applied, and from its reply on everything is lost; a read finds the connection broken.
+    """
+
+    def __init__(self, server: tuple[str, int]) -> None:
+        self.proxy = Proxy(server, lambda: _WayTap(self))
+        self.session: Session | None = None
+        self.is_cut = False
+        self.loses_reply = False
+        self.calls_begun = 0
+        self.calls_under_way = 0
+
+    def cut(self) -> None:
+        """Let nothing through from now on."""
+        self.is_cut = True
+        self.proxy.stall()
+
+    def restore(self) -> None:
+        """Let everything through."""
+        self.is_cut = self.loses_reply = False
+        self.proxy.restore()
+
+    def asked(self, writes: bool) -> None:
+        """See that the client is asked for something."""
+        if self.is_cut and not self.loses_reply:
+            self.proxy.restore()
+            self.loses_reply = writes
+            if not writes:
+                self.proxy.cut()
+
+
+class _WayTap(ZooKeeperTap):
+    """One connection on the way."""
+
+    def __init__(self, way: _Way) -> None:
+        super().__init__()
+        self._way = way
+
+    def reply(self, operation: Operation | None) -> bool:
+        """Remember the session; lose the reply to a write, and the connection with it."""
+        self._way.session = self.session
+        if self._way.loses_reply and operation is not None and operation.writes:
+            self._way.proxy.cut()
+            return False
+        return True
+
+    def event(self) -> bool:
+        """Tell of changes only while nothing is lost."""
+        return not self._way.is_cut
+
+
+class ZooKeeperMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disconnecting[IMetadataStore]):
+    """Opens metadata stores in one chroot, each with a connection of its own, which goes through a proxy."""
+
+    def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
+        super().__init__(directory, environment)
+        self.chroot = Chroot(directory)
+        self._ways: dict[IMetadataStore, _Way] = {}
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[IMetadataStore]:
+        """Open a client; its session ends with the block."""
+        way = _Way(self.chroot.server)
+        async with way.proxy as proxy:
+            store = await open_store(self.chroot.url_at(proxy.address), self.environment)
+            for name in (*_WRITES, *_READS):
+                setattr(store, name, _telling(way, getattr(store, name), name in _WRITES))
+            assert way.session is not None
+            self._session_file(store).write_bytes(way.session.number.to_bytes(8, signed=True) + way.session.password)
+            self._ways[store] = way
+            try:
+                yield store
+            finally:
+                del self._ways[store]
+                await store.close()
+
+    async def settle(self) -> None:
+        """
+        Let everyone hear what the server has told, and do what follows from that.
+
+        A server tells of changes before it answers what is asked later.
+        """
+        for _ in range(_ROUNDS_MAX):
+            reached = [(store, way) for store, way in self._ways.items() if not way.is_cut]
+            begun = sum(way.calls_begun for _, way in reached)
+            for store, _ in reached:
+                with suppress(TxnFrameworkError):
+                    await type(store).get(store, Key("/settle"))
+            await run_ready()
+            if begun == sum(way.calls_begun for _, way in reached) and not any(
+                way.calls_under_way for _, way in reached
+            ):
+                return
+
+    async def crash(self, opened: IMetadataStore) -> None:
+        """Cut it off for ever, and let its session end."""
+        self._ways[opened].is_cut = True
+        self._ways[opened].proxy.cut()
+        await self.end_session(opened)
+        await self.settle()
+
+    async def cut(self, opened: IMetadataStore) -> None:
+        """Lose the next reply, then the connection."""
+        self._ways[opened].cut()
+
+    async def restore(self, opened: IMetadataStore) -> None:
+        """Connect again, and return when it has."""
+        self._ways[opened].restore()
+        async with asyncio.timeout(_SERVER_SECONDS_MAX):
+            while True:
+                with suppress(TxnFrameworkError):
+                    await opened.get(Key("/settle"))
+                    return
+
+    async def end_session(self, opened: IMetadataStore) -> None:
+        """End the session of a client, of another process too."""
+        written = self._session_file(opened).read_bytes()
+        await self.chroot.end(Session(int.from_bytes(written[:8], signed=True), written[8:]))
+
+    async def destroy(self) -> None:
+        """Remove the chroot."""
+        await self.chroot.remove()
+
+    def _session_file(self, store: IMetadataStore) -> Path:
+        return self.directory / f"session-{store.session.encode().hex()}"
+
+
+def _telling(way: _Way, method: Callable[..., Any], writes: bool) -> Callable[..., Any]:
+    @wraps(method)
+    async def told(*arguments: Any) -> Any:
+        way.asked(writes)
+        way.calls_begun += 1
+        way.calls_under_way += 1
+        try:
+            return await method(*arguments)
+        finally:
+            way.calls_under_way -= 1
+
+    return told
+
+
+async def open_store(url: str, environment: VirtualEnvironment) -> IMetadataStore:
+    """Open a store as a host does, with little patience."""
+    (provider,) = txnframework_metadata_stores()
+    options = MetadataOptions(connect_timeout_ms=CONNECT_TIMEOUT_MS)
+    return await provider.open(StoreContext(url, environment, options))
+
+
+class ZooKeeperMetadataProcesses(Processes[IMetadataStore], Disconnecting[IMetadataStore]):
+    """Each client in a process of its own."""
+
+    client = ZooKeeperMetadataHarness
+    preload = ("kazoo.client",)
+
+    async def crash(self, opened: IMetadataStore) -> None:
+        """Kill its process, and let its session end."""
+        await super().crash(opened)
+        assert isinstance(self._data, ZooKeeperMetadataHarness)
+        await self._data.end_session(opened)
+        await self.settle()
