@@ -25,7 +25,7 @@ class Intents:
         self._ledger = ledger
         self._store = store
         self._options = options
-        self._ledger_ids: OrderedDict[Branch, int] = OrderedDict()
+        self._noted = _Noted(options.intents_max)
 
     async def admit(self, branch: Branch, principal: str) -> int:
         """
@@ -38,7 +38,7 @@ class Intents:
         :raises OutcomeUnknown: the intent may stand; there is no entry for it.
         """
         require_family(branch.txn_id, self._segment)
-        known = self._ledger_ids.get(branch)
+        known = self._noted.get(branch)
         if known is not None and not self._options.check_every_append:
             return known
         header = await require_open(self._store, branch.txn_id, principal)
@@ -54,16 +54,44 @@ class Intents:
             after=str(tail.last_confirmed),
         )
         await put_operations(self._store, header, [document], self._options.page_records)
-        self._ledger_ids[branch] = tail.open_ledger_id
-        if len(self._ledger_ids) > self._options.intents_max:
-            self._ledger_ids.popitem(last=False)
+        self._noted.note(branch, tail.open_ledger_id)
         return tail.open_ledger_id
 
     def closed(self, branch: Branch) -> None:
         """The ledger that ``branch`` was admitted to takes no more entries."""
-        self._ledger_ids.pop(branch, None)
+        self._noted.forget(branch)
 
     def forget(self, txn_id: TxnID) -> None:
         """The transaction has ended: a further send looks at its header again."""
-        for branch in [known for known in self._ledger_ids if known.txn_id == txn_id]:
-            del self._ledger_ids[branch]
+        self._noted.forget_all(txn_id)
+
+
+class _Noted:
+    """A bounded memory of which ledger each branch was admitted to, by transaction: forgetting one asks no other."""
+
+    def __init__(self, branches_max: int) -> None:
+        self._branches_max = branches_max
+        self._branches = 0
+        self._by_txn: OrderedDict[TxnID, dict[int, int]] = OrderedDict()
+
+    def get(self, branch: Branch) -> int | None:
+        return self._by_txn.get(branch.txn_id, {}).get(branch.number)
+
+    def note(self, branch: Branch, ledger_id: int) -> None:
+        """Remember a branch, and forget one of the oldest transaction beyond the bound."""
+        ledger_ids = self._by_txn.setdefault(branch.txn_id, {})
+        self._branches += branch.number not in ledger_ids
+        ledger_ids[branch.number] = ledger_id
+        if self._branches > self._branches_max:
+            oldest = next(iter(self._by_txn))
+            self.forget(Branch(oldest, next(iter(self._by_txn[oldest]))))
+
+    def forget(self, branch: Branch) -> None:
+        ledger_ids = self._by_txn.get(branch.txn_id, {})
+        if ledger_ids.pop(branch.number, None) is not None:
+            self._branches -= 1
+            if not ledger_ids:
+                del self._by_txn[branch.txn_id]
+
+    def forget_all(self, txn_id: TxnID) -> None:
+        self._branches -= len(self._by_txn.pop(txn_id, {}))
