@@ -101,7 +101,7 @@ def test_file_that_is_no_database_is_refused(url: str) -> None:
         ("sqlite://", "names no file"),
         ("sqlite:///:memory:", "names no file"),
         ("sqlite:///a.db?mode=ro", "names no file"),
-        ("postgresql://user:secret@host/db", "SQLite only"),
+        ("mysql://user:secret@host/db", "SQLite and PostgreSQL only"),
         ("no url", "not a database URL"),
     ],
 )

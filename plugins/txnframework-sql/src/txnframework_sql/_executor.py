@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
-from txnframework_sql._options import LedgerOptions
 from txnframework_sql.steps.calls import Steps
 from txnframework_sql.steps.changes import Change
 
 if TYPE_CHECKING:
     from txnframework_sql._entries import Entries
+    from txnframework_sql._options import LedgerOptions, MetadataOptions
+    from txnframework_sql._records import Records
     from txnframework_sql._watch import WakeUps, Watches
+    from txnframework_sql.steps.leases import Clock
 
 T = TypeVar("T")
 
@@ -48,6 +50,12 @@ class Executor(Protocol):
 
     def ignore(self, observer: Observer) -> None:
         """Do not call ``observer`` any more."""
+
+    def records(self, options: MetadataOptions) -> Records:
+        """Return the operations on records."""
+
+    def clock(self, environment: Environment) -> Clock:
+        """Return the clock by which leases expire for everybody who shares the database."""
 
     def wake_ups(self, watches: Watches, environment: Environment) -> WakeUps:
         """Return what wakes the watches of one store after the commits of others."""

@@ -11,6 +11,7 @@ from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
 from txnframework.interfaces import ILease
 from txnframework_sql._executor import Executor
 from txnframework_sql.steps.leases import (
+    Clock,
     Granted,
     Refused,
     Request,
@@ -56,14 +57,16 @@ class LeaseSession:
     """
     Keeps the session alive while it may hold a lease; an opening that holds none writes nothing.
 
-    Times are those of the environment's clock, which the processes that share a file on one machine have in common.
+    ``clock`` says when leases expire in the database. What is relied on here is counted by this process's own clock,
+    from before the database was asked: so its clock and the database's are never compared.
     """
 
-    def __init__(self, executor: Executor, environment: Environment, name: str, ttl_ms: int) -> None:
+    def __init__(self, executor: Executor, environment: Environment, name: str, ttl_ms: int, clock: Clock) -> None:
         self.name = name
         self._executor = executor
         self._environment = environment
         self._ttl_ms = ttl_ms
+        self._clock = clock
         self._held: dict[Lease, None] = {}
         # Until when the database surely knows the session, less the margin.
         self._relied_on_ms = 0
@@ -84,18 +87,18 @@ class LeaseSession:
             if now_ms >= self._relied_on_ms:
                 self._lapse()
             lapses = self._lapses
-            request = Request(name, holder, self.name, now_ms, now_ms + self._ttl_ms, lapses > self._told_lapses)
+            request = Request(name, holder, self.name, self._ttl_ms, lapses > self._told_lapses)
             was_known, self._is_known = self._is_known, True
             # Before the answer, which may be lost, so that the session does not outlive what it holds.
             self.look_after_expired()
-            answer = await self._executor.write(lambda: take(request))
+            answer = await self._executor.write(lambda: take(request, self._clock))
             # What lapsed during the commit is still granted in the database: the next step of the session ends it.
             self._told_lapses = lapses
             if isinstance(answer, Refused):
                 self._is_known = was_known
                 raise LeaseHeld(name, answer.holder, answer.key)
             self._require_open()
-            self._rely_until(request.expires_ms)
+            self._rely_until(now_ms + self._ttl_ms)
             lease = Lease(self, name, answer)
             self._held[lease] = None
         if self._lapses > lapses or self._environment.now_ms() >= self._relied_on_ms:
@@ -174,8 +177,8 @@ class LeaseSession:
     async def _renew(self) -> None:
         now_ms = self._environment.now_ms()
         if not self._is_known:
-            if await self._executor.read(lambda: has_expired(now_ms)):
-                await self._executor.write(lambda: end_expired(now_ms))
+            if await self._executor.read(lambda: has_expired(self._clock)):
+                await self._executor.write(lambda: end_expired(self._clock))
             return
         lapses = self._lapses
         if not self._held:
@@ -183,9 +186,8 @@ class LeaseSession:
             await self._executor.write(lambda: end_session(self.name))
             self._told_lapses, self._is_known = lapses, False
             return
-        expires_ms = now_ms + self._ttl_ms
-        if await self._executor.write(lambda: extend(self.name, now_ms, expires_ms)):
-            self._rely_until(expires_ms)
+        if await self._executor.write(lambda: extend(self.name, self._ttl_ms, self._clock)):
+            self._rely_until(now_ms + self._ttl_ms)
         else:
             self._lapse()
 

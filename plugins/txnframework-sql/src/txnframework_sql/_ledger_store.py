@@ -8,10 +8,10 @@ from txnframework.environment import Environment
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IRestorable
 from txnframework_sql._executor import Executor
 from txnframework_sql._ledger import SqlManagedLedger
+from txnframework_sql._opening import Kind, open_executor
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql._watch import Watches
-from txnframework_sql.sqlite._bridge import Kind, SqliteBridge
-from txnframework_sql.sqlite._database import SqliteDatabase, locate
+from txnframework_sql.sqlite import SqliteDatabase
 from txnframework_sql.steps import ledgers, trimming
 from txnframework_sql.steps.identities import known_ledger_identity, ledger_identity, take_ledger_identity
 from txnframework_sql.steps.ledgers import Managed
@@ -85,7 +85,7 @@ async def open_ledger_store(
     :raises UnknownFormat: a later release made or upgraded it.
     :raises Unavailable: it is locked, or cannot be opened; nothing was changed.
     """
-    executor = await SqliteBridge.open(locate(url), options, f"sql-{environment.random_bits(64):016x}", kind)
+    executor = await open_executor(url, environment, options, kind)
     try:
         # Writes once in the life of a database; afterwards it is only compared.
         found = await executor.read(known_ledger_identity) or ""

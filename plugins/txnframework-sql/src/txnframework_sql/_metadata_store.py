@@ -5,7 +5,15 @@ from __future__ import annotations
 from zope.interface import implementer
 
 from txnframework.environment import Environment
-from txnframework.interfaces import IAtomicBatchStore, IDurableStore, ILease, IRestorable, ISharedStore, IWatch
+from txnframework.interfaces import (
+    IAtomicBatchStore,
+    IDurableStore,
+    ILease,
+    INotifyingStore,
+    IRestorable,
+    ISharedStore,
+    IWatch,
+)
 from txnframework.model import (
     Batch,
     Delete,
@@ -20,12 +28,13 @@ from txnframework.model import (
 )
 from txnframework_sql._executor import Executor
 from txnframework_sql._leases import LeaseSession
+from txnframework_sql._opening import Kind, is_postgresql, open_executor
 from txnframework_sql._options import MetadataOptions
 from txnframework_sql._watch import Watches
-from txnframework_sql.sqlite._bridge import Kind, SqliteBridge
-from txnframework_sql.sqlite._database import SqliteDatabase, locate
-from txnframework_sql.steps import records
+from txnframework_sql.sqlite import SqliteDatabase
 from txnframework_sql.steps.identities import identity, take_identity
+from txnframework_sql.steps.leases import Clock
+from txnframework_sql.steps.records import check_batch
 
 _LEASES = "/lease/"
 _BEHIND_LEASES = "/lease0"
@@ -37,46 +46,54 @@ class SqlMetadataStore:
     Records in a SQL database that several processes use at once.
 
     A confirmed write is on disk: it outlives the kill of every process and the loss of power. Watches of what this
-    process writes wake at once; those of what others write, within ``poll_ms``.
+    process writes wake at once; those of what others write in SQLite, within ``poll_ms``.
     """
 
     def __init__(
-        self, executor: Executor, environment: Environment, options: MetadataOptions, identity: str, session: str
+        self,
+        executor: Executor,
+        environment: Environment,
+        options: MetadataOptions,
+        identity: str,
+        clock: Clock | None = None,
     ) -> None:
         self.identity = identity
-        self.session = session
+        self.session = f"session-{environment.random_bits(64):016x}"
         self.executor = executor
         self._watches = Watches(executor, environment)
-        self._leases = LeaseSession(executor, environment, session, options.session_ttl_ms)
+        self._records = executor.records(options)
+        self._leases = LeaseSession(
+            executor, environment, self.session, options.session_ttl_ms, clock or executor.clock(environment)
+        )
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
-        return await self.executor.read(lambda: records.get_record(key))
+        return await self._records.get(key)
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries; return its new version."""
-        return (await self.executor.write(lambda: records.put_record(write))).version
+        return await self._records.put(write)
 
     async def delete(self, key: Key, expected: Expected) -> None:
         """Remove a record and its index entries."""
-        await self.executor.write(lambda: records.delete_record(Delete(key, expected)))
+        await self._records.delete(Delete(key, expected))
 
     async def put_sequential(self, write: PutSequential) -> Key:
         """Write a record under the next number; return its key."""
-        return (await self.executor.write(lambda: records.put_next(write))).key
+        return await self._records.put_sequential(write)
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply every step of the batch, or none."""
-        records.check_batch(batch)
-        return await self.executor.write(lambda: records.apply_batch(batch))
+        check_batch(batch)
+        return await self._records.apply(batch)
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
-        return await self.executor.read(lambda: records.scan_records(keys, items_max))
+        return await self._records.scan(keys, items_max)
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return a page of records in the order of an index."""
-        return await self.executor.read(lambda: records.scan_index_entries(entries, items_max))
+        return await self._records.scan_index(entries, items_max)
 
     async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
         """Return an armed watch."""
@@ -109,6 +126,11 @@ class SqlMetadataStore:
         await self.executor.close()
 
 
+@implementer(INotifyingStore)
+class PostgresqlMetadataStore(SqlMetadataStore):
+    """Records in a PostgreSQL database, which tells everybody of every commit."""
+
+
 def _holds_leases(target: Key | KeyRange | IndexRange) -> bool:
     """Whether somebody who watches this may wait for the end of a lease."""
     if isinstance(target, Key):
@@ -117,19 +139,27 @@ def _holds_leases(target: Key | KeyRange | IndexRange) -> bool:
 
 
 async def open_metadata_store(
-    url: str, environment: Environment, options: MetadataOptions, kind: Kind = SqliteDatabase
+    url: str,
+    environment: Environment,
+    options: MetadataOptions,
+    kind: Kind = SqliteDatabase,
+    clock: Clock | None = None,
 ) -> SqlMetadataStore:
     """
     Open the records of a database, made if it is not there.
 
-    :raises InvalidInput: the URL names no database that can be used, or one that was open when this process was forked.
+    ``clock``: when leases expire, for tests in which time is not real; otherwise the database or its machine says so.
+
+    :raises InvalidInput: the URL names no database that can be used, or one that was open when this process was forked,
+        or one with the schema of an earlier release.
     :raises UnknownFormat: a later release made or upgraded it.
     :raises Unavailable: it is locked, or cannot be opened; nothing was changed.
     """
-    executor = await SqliteBridge.open(locate(url), options, f"sql-{environment.random_bits(64):016x}", kind)
+    executor = await open_executor(url, environment, options, kind)
     try:
         found = await executor.read(identity)
     except BaseException:
         await executor.close()
         raise
-    return SqlMetadataStore(executor, environment, options, found, f"session-{environment.random_bits(64):016x}")
+    store = PostgresqlMetadataStore if is_postgresql(url) else SqlMetadataStore
+    return store(executor, environment, options, found, clock)

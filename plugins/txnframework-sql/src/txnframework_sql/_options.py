@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
+from txnframework_sql.postgresql._options import PostgresqlOptions
 
-class DatabaseOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What both stores can set."""
 
-    lock_timeout_ms: Annotated[
-        int,
-        Meta(ge=1, description="How long a write waits for the writers of other processes before it is refused."),
-    ] = 10_000
+class DatabaseOptions(PostgresqlOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What both stores can set; ``poll_ms`` is for SQLite only."""
+
     group_max: Annotated[int, Meta(ge=1, description="How many waiting writes share one commit at most.")] = 512
     queue_max: Annotated[
         int,
@@ -27,8 +24,8 @@ class DatabaseOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     share_connection: Annotated[
         bool,
         Meta(
-            description="Let the stores of this process that name one file use one connection, so that their writes"
-            " share commits instead of waiting for each other."
+            description="Let the stores of this process that name one database use the same connections; in SQLite"
+            " their writes then share commits instead of waiting for each other."
         ),
     ] = True
 

@@ -1,11 +1,11 @@
-"""The hooks: ``sqlite:///directory/txn.db`` as metadata store and as ledger store."""
+"""The hooks: ``sqlite:///directory/txn.db`` and ``postgresql://...`` as metadata store and as ledger store."""
 
 from __future__ import annotations
 
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.plugin import Provider, StoreContext, hookimpl, options_as
 from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
-from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
+from txnframework_sql._metadata_store import PostgresqlMetadataStore, SqlMetadataStore, open_metadata_store
 from txnframework_sql._options import LedgerOptions, MetadataOptions
 
 
@@ -23,11 +23,14 @@ async def open_ledgers(context: StoreContext) -> ILedgerStore:
 
 @hookimpl
 def txnframework_metadata_stores() -> list[Provider[StoreContext, IMetadataStore]]:
-    """Provide ``sqlite``."""
-    return [Provider("sqlite", open_metadata, SqlMetadataStore, options=MetadataOptions)]
+    """Provide ``sqlite`` and ``postgresql``."""
+    return [
+        Provider("sqlite", open_metadata, SqlMetadataStore, options=MetadataOptions),
+        Provider("postgresql", open_metadata, PostgresqlMetadataStore, options=MetadataOptions),
+    ]
 
 
 @hookimpl
 def txnframework_ledger_stores() -> list[Provider[StoreContext, ILedgerStore]]:
-    """Provide ``sqlite``."""
-    return [Provider("sqlite", open_ledgers, SqlLedgerStore, options=LedgerOptions)]
+    """Provide ``sqlite`` and ``postgresql``."""
+    return [Provider(name, open_ledgers, SqlLedgerStore, options=LedgerOptions) for name in ("sqlite", "postgresql")]

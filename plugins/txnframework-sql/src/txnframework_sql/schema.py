@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text
+from sqlalchemy.dialects import postgresql
 
 VERSION_TABLE = "txnframework_schema"
 """Where Alembic keeps the revision; its presence says that a database is one of ours."""
@@ -12,14 +13,16 @@ REVISION = "0001"
 
 # SQLite makes a primary key the row's own number only if it is declared INTEGER; elsewhere that is too short.
 _Number = BigInteger().with_variant(Integer, "sqlite")
+# Compared by code points, as Python and SQLite compare text, whatever language the database was made for.
+_Text = Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
 
 metadata = MetaData()
 
 store = Table(
     "store",
     metadata,
-    Column("name", Text, primary_key=True),
-    Column("value", Text, nullable=False),
+    Column("name", _Text, primary_key=True),
+    Column("value", _Text, nullable=False),
     sqlite_with_rowid=False,
 )
 """``identity``: of the metadata store; ``ledger-identity``: of the metadata store that the ledgers belong to."""
@@ -27,38 +30,47 @@ store = Table(
 counters = Table(
     "counters",
     metadata,
-    Column("name", Text, primary_key=True),
+    Column("name", _Text, primary_key=True),
     Column("value", _Number, nullable=False),
     sqlite_with_rowid=False,
 )
-"""``number``: the last version, sequence or fencing number given; ``ledger``: the last ledger id. They only grow."""
+"""
+``number``: the last version, sequence or fencing number given; ``ledger``: the last ledger id. They only grow.
+
+PostgreSQL keeps no ``number`` here, but the sequence ``NUMBERS``: writers would wait for each other at its row.
+"""
+
+NUMBERS = "txnframework_numbers"
+"""The sequence of PostgreSQL from which versions, sequence and fencing numbers come."""
 
 records = Table(
     "records",
     metadata,
-    Column("path", Text, primary_key=True),
-    Column("partition", Text, primary_key=True),
+    Column("path", _Text, primary_key=True),
+    Column("partition", _Text, primary_key=True),
     Column("version", _Number, nullable=False),
-    Column("indexes", Text),
+    Column("indexes", _Text),
     Column("value", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
+    # Room for the next version of a record beside the present one: its key's index then stays as it is.
+    postgresql_with={"fillfactor": 80},
 )
 """``indexes``: the record's own list of its index entries (JSON; keys in hex), to know which to remove."""
 
 index_entries = Table(
     "index_entries",
     metadata,
-    Column("index_name", Text, primary_key=True),
+    Column("index_name", _Text, primary_key=True),
     Column("key", LargeBinary, primary_key=True),
-    Column("path", Text, primary_key=True),
-    Column("partition", Text, primary_key=True),
+    Column("path", _Text, primary_key=True),
+    Column("partition", _Text, primary_key=True),
     sqlite_with_rowid=False,
 )
 
 sessions = Table(
     "sessions",
     metadata,
-    Column("session", Text, primary_key=True),
+    Column("session", _Text, primary_key=True),
     Column("expires_ms", _Number, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -66,9 +78,9 @@ sessions = Table(
 leases = Table(
     "leases",
     metadata,
-    Column("name", Text, primary_key=True),
-    Column("session", Text, nullable=False),
-    Column("holder", Text, nullable=False),
+    Column("name", _Text, primary_key=True),
+    Column("session", _Text, nullable=False),
+    Column("holder", _Text, nullable=False),
     Column("fencing", _Number, nullable=False),
     Index("leases_by_session", "session"),
     sqlite_with_rowid=False,
@@ -79,7 +91,7 @@ managed_ledgers = Table(
     "managed_ledgers",
     metadata,
     Column("id", _Number, primary_key=True),
-    Column("name", Text, unique=True),
+    Column("name", _Text, unique=True),
     Column("sealed", Integer, nullable=False),
     Column("first_ledger_id", _Number, nullable=False),
     Column("open_ledger_id", _Number, nullable=False),
@@ -98,7 +110,7 @@ last entry that was trimmed.
 ledger_segments = Table(
     "ledger_segments",
     metadata,
-    Column("ledger_id", _Number, primary_key=True),
+    Column("ledger_id", _Number, primary_key=True, autoincrement=False),
     Column("managed_id", _Number, nullable=False),
     Column("trimming", Integer, nullable=False),
     Column("entries", _Number, nullable=False),
@@ -112,7 +124,7 @@ ledger_segments = Table(
 entries = Table(
     "entries",
     metadata,
-    Column("place", _Number, primary_key=True),
+    Column("place", _Number, primary_key=True, autoincrement=False),
     Column("messages_through", _Number, nullable=False),
     Column("appended_ms", _Number, nullable=False),
     # Last, because what stands before a large value is read without it.
@@ -127,12 +139,12 @@ producer_copies = Table(
     "producer_copies",
     metadata,
     Column("managed_id", _Number, primary_key=True),
-    Column("producer", Text, primary_key=True),
+    Column("producer", _Text, primary_key=True),
     Column("last", _Number, primary_key=True),
     Column("first", _Number, nullable=False),
     Column("ledger_id", _Number, nullable=False),
     Column("entry_id", _Number, nullable=False),
-    Column("txn", Text),
+    Column("txn", _Text),
     Column("branch", _Number),
     Column("sequences_through", _Number, nullable=False),
     Column("appended_ms", _Number, nullable=False),
@@ -147,7 +159,7 @@ highest_txn_numbers = Table(
     "highest_txn_numbers",
     metadata,
     Column("coordinator", Integer, primary_key=True, autoincrement=False),
-    Column("number", Text, nullable=False),
+    Column("number", _Text, nullable=False),
 )
 """``number``: 28 hex digits, since it has more bits than a database's integers."""
 

@@ -66,6 +66,14 @@ class Connection:
         with self._told(text, may_be_done=not self._is_in_transaction):
             return await statement.fetch(*arguments)
 
+    async def change(self, text: str, *arguments: object) -> int:
+        """Execute a statement that returns no rows; return how many it changed."""
+        statement = await self._prepare(text)
+        with self._told(text, may_be_done=not self._is_in_transaction):
+            await statement.fetch(*arguments)
+        # Such as "UPDATE 3".
+        return int((statement.get_statusmsg() or "").rpartition(" ")[2])
+
     async def write_many(self, text: str, rows: Sequence[Sequence[object]]) -> None:
         """Execute one writing statement once for each of the rows, all or none, in one round trip."""
         statement = await self._prepare(text)

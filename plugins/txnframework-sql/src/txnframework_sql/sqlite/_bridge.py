@@ -13,7 +13,8 @@ from txnframework.environment import Environment
 from txnframework.errors import Closed
 from txnframework_sql._entries import Entries, EntrySteps
 from txnframework_sql._executor import Observer
-from txnframework_sql._options import DatabaseOptions, LedgerOptions
+from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
+from txnframework_sql._records import Records, RecordSteps
 from txnframework_sql._watch import Watches
 from txnframework_sql.sqlite._database import Location, SqliteDatabase
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
@@ -21,6 +22,7 @@ from txnframework_sql.sqlite._jobs import Job, Work
 from txnframework_sql.sqlite._polling import Polling
 from txnframework_sql.sqlite._thread import DatabaseThread
 from txnframework_sql.sqlite._upgrade import ensure_current
+from txnframework_sql.steps.leases import Clock, clock_of
 
 T = TypeVar("T")
 
@@ -146,6 +148,14 @@ class SqliteBridge:
     def ignore(self, observer: Observer) -> None:
         """Do not call ``observer`` any more."""
         self._thread.ignore(observer)
+
+    def records(self, _: MetadataOptions) -> Records:
+        """Return the operations on records, each of which is steps."""
+        return RecordSteps(self)
+
+    def clock(self, environment: Environment) -> Clock:
+        """Return the clock of the machine, on which everybody is who shares the file."""
+        return clock_of(environment.now_ms)
 
     def wake_ups(self, watches: Watches, environment: Environment) -> Polling:
         """Return what looks for the commits of others."""

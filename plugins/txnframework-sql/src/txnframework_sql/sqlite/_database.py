@@ -63,7 +63,7 @@ def locate(url: str) -> Location:
         raise InvalidInput(f"{shown} is not a database URL; write sqlite:///directory/txn.db") from error
     backend = parsed.get_backend_name()
     if backend != "sqlite":
-        raise InvalidInput(f"{shown}: this release of txnframework-sql knows SQLite only, not {backend}")
+        raise InvalidInput(f"{shown}: this release of txnframework-sql knows SQLite and PostgreSQL only, not {backend}")
     if parsed.query or parsed.host or not parsed.database or parsed.database.startswith((":memory:", "file:")):
         raise InvalidInput(f"{shown} names no file; write sqlite:///directory/txn.db (four slashes: absolute)")
     return Location(Path(parsed.database).expanduser().resolve(), shown)

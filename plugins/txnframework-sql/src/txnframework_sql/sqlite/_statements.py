@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Executable
+from sqlalchemy import Connection, Executable, update
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from txnframework_sql.steps.calls import Call, FirstRows, Lock, Row, Rows, Steps, Write
+from txnframework_sql.schema import counters
+from txnframework_sql.steps.calls import Call, FirstRows, Lock, NewNumber, Row, Rows, Steps, Write
 from txnframework_sql.steps.changes import Change
 
 T = TypeVar("T")
+
+_NEW_NUMBER = (
+    update(counters).where(counters.c.name == "number").values(value=counters.c.value + 1).returning(counters.c.value)
+)
 
 
 class _Prepared:
@@ -63,7 +68,7 @@ class Statements:
         prepared = self._prepare(statement)
         self._cursor.executemany(prepared.text, [prepared.bind(row) for row in rows])
 
-    def _answer(self, call: Call) -> object:
+    def _answer(self, call: Call) -> Any:
         if isinstance(call, Rows):
             prepared = self._prepare(call.statement)
             self._cursor.execute(prepared.text, prepared.bind(call.parameters))
@@ -77,6 +82,8 @@ class Statements:
         if isinstance(call, Lock):
             # Whoever writes here is alone.
             return None
+        if isinstance(call, NewNumber):
+            return self._answer(Rows(_NEW_NUMBER, {}))[0][0]
         self.changes.append(call)
         return None
 

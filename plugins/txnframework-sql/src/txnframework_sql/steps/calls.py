@@ -53,7 +53,12 @@ class Lock:
     parameters: Mapping[str, object]
 
 
-Call = Rows | FirstRows | Write | Lock | Change
+@dataclass(slots=True, eq=False)
+class NewNumber:
+    """A number above every one that was given before is wanted, for a version or a name that never returns."""
+
+
+Call = Rows | FirstRows | Write | Lock | NewNumber | Change
 """A change is told, once the transaction is committed, to whoever watches for it; nothing is sent back."""
 
 Steps = Generator[Call, Any, T]
@@ -92,6 +97,16 @@ def write(statement: Executable, **parameters: object) -> Steps[int]:
 def lock(statement: Executable, **parameters: object) -> Steps[None]:
     """Wait until nobody else holds the rows of a statement, and hold them until the end of the transaction."""
     yield Lock(statement, parameters)
+
+
+def new_number() -> Steps[int]:
+    """
+    Return a number above every one that was given before this call.
+
+    A record's version is taken after the record was locked, so that it is above those that others gave it meanwhile.
+    """
+    number: int = yield NewNumber()
+    return number
 
 
 def changed(change: Change) -> Steps[None]:

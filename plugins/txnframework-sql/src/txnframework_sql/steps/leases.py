@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 from sqlalchemy import bindparam, delete, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy.dialects.postgresql import insert as upsert
 
 from txnframework.model import Delete, Expect, Key, Put
 from txnframework.model.paths import lease_key
 from txnframework_sql.schema import leases, sessions
-from txnframework_sql.steps.calls import Steps, row, rows, write
+from txnframework_sql.steps.calls import Steps, lock, row, rows, write
 from txnframework_sql.steps.records import delete_record, put_record
 
-_EXPIRED = select(sessions.c.session).where(sessions.c.expires_ms <= bindparam("now_ms"))
+_EXPIRED = select(sessions.c.session).where(sessions.c.expires_ms <= bindparam("now_ms")).order_by(sessions.c.session)
+_LOCK_EXPIRED = _EXPIRED.with_for_update()
+_OWN_SESSION = select(sessions.c.session).where(sessions.c.session == bindparam("of_session")).with_for_update()
 _DELETE_SESSION = delete(sessions).where(sessions.c.session == bindparam("of_session"))
+# Of SQLite's and PostgreSQL's own kind of insert, this is the one that both compile.
 _JOIN = upsert(sessions).values(session=bindparam("session"), expires_ms=bindparam("expires_ms"))
 _JOIN = _JOIN.on_conflict_do_update(index_elements=[sessions.c.session], set_={"expires_ms": _JOIN.excluded.expires_ms})
 _EXTEND = (
@@ -23,7 +27,11 @@ _EXTEND = (
     .where(sessions.c.session == bindparam("of_session"), sessions.c.expires_ms > bindparam("now_ms"))
     .values(expires_ms=bindparam("expires_ms"))
 )
-_HELD = select(leases.c.session, leases.c.holder, leases.c.fencing).where(leases.c.name == bindparam("of_name"))
+_HELD = (
+    select(leases.c.session, leases.c.holder, leases.c.fencing)
+    .where(leases.c.name == bindparam("of_name"))
+    .with_for_update()
+)
 _OF_SESSION = select(leases.c.name).where(leases.c.session == bindparam("of_session"))
 _TAKE = insert(leases).values({name: bindparam(name) for name in ("name", "session", "holder", "fencing")})
 _GIVE_UP = delete(leases).where(
@@ -31,6 +39,23 @@ _GIVE_UP = delete(leases).where(
     leases.c.session == bindparam("of_session"),
     leases.c.fencing == bindparam("of_fencing"),
 )
+
+
+Clock = Callable[[], Steps[int]]
+"""
+Tells the time in milliseconds by which leases expire. It must be one and the same clock for everybody who shares the
+database: on one machine that of the machine, otherwise the database's own.
+"""
+
+
+def clock_of(now_ms: Callable[[], int]) -> Clock:
+    """Return a clock that asks no database."""
+
+    def told() -> Steps[int]:
+        yield from ()
+        return now_ms()
+
+    return told
 
 
 class LeaseDocument(msgspec.Struct, kw_only=True):
@@ -60,7 +85,7 @@ class Refused:
 @dataclass(frozen=True, slots=True)
 class Request:
     """
-    Who wants a lease, and until when its session then lives.
+    Who wants a lease, and for how long its session then lives.
 
     ``anew``: the session has given up what it held, so that it must be taken from it here as well.
     """
@@ -68,22 +93,23 @@ class Request:
     name: str
     holder: str
     session: str
-    now_ms: int
-    expires_ms: int
+    ttl_ms: int
     anew: bool
 
 
-def take(request: Request) -> Steps[Granted | Refused]:
+def take(request: Request, clock: Clock) -> Steps[Granted | Refused]:
     """Take a lease that is free, or whose session has expired, and keep the own session alive with it."""
     # Its own session may be among the expired ones; its old leases must not come to life again with it.
-    yield from end_expired(request.now_ms)
+    yield from lock(_OWN_SESSION, of_session=request.session)
+    now_ms = yield from clock()
+    yield from _end_expired(now_ms)
     if request.anew:
         yield from end_session(request.session)
     key = lease_key(request.name)
     held = yield from row(_HELD, of_name=request.name)
     if held is not None and held[:2] != (request.session, request.holder):
         return Refused(key, held[1])
-    yield from write(_JOIN, session=request.session, expires_ms=request.expires_ms)
+    yield from write(_JOIN, session=request.session, expires_ms=now_ms + request.ttl_ms)
     if held is not None:
         return Granted(key, held[2])
     document = LeaseDocument(holder=request.holder, session=request.session)
@@ -94,11 +120,12 @@ def take(request: Request) -> Steps[Granted | Refused]:
     return Granted(key, fencing)
 
 
-def extend(session: str, now_ms: int, expires_ms: int) -> Steps[bool]:
+def extend(session: str, ttl_ms: int, clock: Clock) -> Steps[bool]:
     """Keep a session alive, and end those that have expired; False: it has expired itself."""
-    extended = yield from write(_EXTEND, of_session=session, now_ms=now_ms, expires_ms=expires_ms)
+    now_ms = yield from clock()
+    extended = yield from write(_EXTEND, of_session=session, now_ms=now_ms, expires_ms=now_ms + ttl_ms)
     # Somebody may watch the lease of a process that died, and nobody else would wake them.
-    yield from end_expired(now_ms)
+    yield from _end_expired(now_ms)
     return extended > 0
 
 
@@ -117,12 +144,18 @@ def end_session(session: str) -> Steps[None]:
     yield from write(_DELETE_SESSION, of_session=session)
 
 
-def has_expired(now_ms: int) -> Steps[bool]:
+def has_expired(clock: Clock) -> Steps[bool]:
     """Return whether a session's time has passed that nobody has ended."""
+    now_ms = yield from clock()
     return bool((yield from rows(_EXPIRED, now_ms=now_ms)))
 
 
-def end_expired(now_ms: int) -> Steps[None]:
+def end_expired(clock: Clock) -> Steps[None]:
     """End every session whose time has passed."""
-    for (session,) in (yield from rows(_EXPIRED, now_ms=now_ms)):
+    yield from _end_expired((yield from clock()))
+
+
+def _end_expired(now_ms: int) -> Steps[None]:
+    # Locked, so that none of them is kept alive while it ends, and in one order.
+    for (session,) in (yield from rows(_LOCK_EXPIRED, now_ms=now_ms)):
         yield from end_session(session)

@@ -24,12 +24,13 @@ from txnframework.model import (
     RecordPage,
 )
 from txnframework_sql.schema import counters, index_entries, records
-from txnframework_sql.steps.calls import Row, Steps, changed, row, rows, write
+from txnframework_sql.steps.calls import Row, Steps, changed, new_number, row, rows, write
 from txnframework_sql.steps.changes import RecordChange, partition_of
 
 _AT = (records.c.path == bindparam("at_path"), records.c.partition == bindparam("at_partition"))
 _GET = select(records.c.value, records.c.version).where(*_AT)
-_HEAD = select(records.c.version, records.c.indexes).where(*_AT)
+# Locked, since it is decided on.
+_HEAD = select(records.c.version, records.c.indexes).where(*_AT).with_for_update()
 _INSERT = insert(records).values(
     {name: bindparam(name) for name in ("path", "partition", "version", "indexes", "value")}
 )
@@ -164,7 +165,7 @@ def delete_record(step: Delete) -> Steps[None]:
 
 
 def next_number(counter: str) -> Steps[int]:
-    """Return a number that the counter never gave before."""
+    """Return a number that the counter never gave before; whoever wants the next one waits for the end of this."""
     found = yield from row(_NEXT_NUMBER, counter=counter)
     assert found is not None, "made with the schema"
     return int(found[0])
@@ -201,7 +202,7 @@ def _require(key: Key, expected: Expected, actual: int | None) -> None:
 
 def _write(put: Put, version: int | None, before: frozenset[IndexEntry]) -> Steps[Record]:
     # One counter for the versions of all records: no version returns when a record is made again.
-    number = yield from next_number("number")
+    number = yield from new_number()
     return (yield from _store(put, number, version is None, before))
 
 
@@ -209,7 +210,7 @@ def put_next(put: PutSequential) -> Steps[Record]:
     """Write under the next number. The counter is that of all prefixes, so none has to be kept for each of them."""
     partition = partition_of(put.prefix)
     while True:
-        number = yield from next_number("number")
+        number = yield from new_number()
         key = Key(f"{put.prefix.path}/{number:020d}", partition)
         if (yield from _head(key))[0] is None:
             return (yield from _store(Put(key, put.value, Expect.ABSENT, put.indexes), number, True, frozenset()))

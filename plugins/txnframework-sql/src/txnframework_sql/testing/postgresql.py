@@ -11,6 +11,7 @@ from txnframework.testing import Belonging, Crashing, Disconnecting, Harness, Vi
 from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
 from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
 from txnframework_sql._options import LedgerOptions, MetadataOptions
+from txnframework_sql.steps.leases import clock_of
 from txnframework_sql.testing._database import Client, Database
 from txnframework_sql.testing.sqlite import SESSION_TTL_MS
 
@@ -30,7 +31,9 @@ class PostgresMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore],
         """Open a client; its session ends with the block."""
         options = MetadataOptions(session_ttl_ms=SESSION_TTL_MS, share_connection=False)
         async with self._database.client() as client:
-            store = await open_metadata_store(client.url, self.environment, options)
+            store = await open_metadata_store(
+                client.url, self.environment, options, clock=clock_of(self.environment.now_ms)
+            )
             self._clients[store] = client
             try:
                 yield store

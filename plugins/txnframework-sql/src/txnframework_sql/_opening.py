@@ -1,0 +1,36 @@
+"""Which kind of database a URL names, and its opening."""
+
+from __future__ import annotations
+
+from txnframework.config import redact_url
+from txnframework.environment import Environment
+from txnframework.errors import InvalidInput
+from txnframework_sql._executor import Executor
+from txnframework_sql._options import DatabaseOptions
+from txnframework_sql.sqlite import SqliteBridge, SqliteDatabase, locate
+
+Kind = type[SqliteDatabase]
+"""What connects to a file; tests pass one with faults."""
+
+_POSTGRESQL = ("postgresql", "postgres")
+
+
+def is_postgresql(url: str) -> bool:
+    """Whether a URL names a PostgreSQL database."""
+    return url.partition(":")[0].partition("+")[0] in _POSTGRESQL
+
+
+async def open_executor(url: str, environment: Environment, options: DatabaseOptions, kind: Kind) -> Executor:
+    """Open a database; made, with an identity of its own, if it is not there."""
+    new_identity = f"sql-{environment.random_bits(64):016x}"
+    if not is_postgresql(url):
+        return await SqliteBridge.open(locate(url), options, new_identity, kind)
+    try:
+        from txnframework_sql.postgresql._executor import PostgresqlExecutor
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise InvalidInput(
+            f"{redact_url(url)} needs asyncpg; run: pip install 'txnframework-sql[postgresql]'"
+        ) from None
+    return await PostgresqlExecutor.open(url, environment, options, new_identity)

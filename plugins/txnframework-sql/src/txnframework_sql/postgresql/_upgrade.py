@@ -1,0 +1,54 @@
+"""Bring a PostgreSQL database to the schema of this release."""
+
+from __future__ import annotations
+
+from txnframework_sql._revisions import Schema, refuse_older, schema_of, upgrade_script
+from txnframework_sql.postgresql._connection import Connection
+from txnframework_sql.schema import VERSION_TABLE
+
+_HAS_REVISION = "SELECT to_regclass($1) IS NOT NULL"
+_REVISION = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 - a name of our own
+_HAS_TABLES = "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = current_schema())"
+_ADD_IDENTITY = "INSERT INTO store (name, value) VALUES ('identity', $1)"
+# Of those that open a new database at once one makes the tables. Any number that nobody else is likely to lock.
+_LOCK = "SELECT pg_advisory_xact_lock(7291604151)"
+
+
+async def ensure_current(connection: Connection, new_identity: str, shown_url: str) -> None:
+    """
+    Make the schema in an empty database; one that is current costs two short queries.
+
+    :raises InvalidInput: the database belongs to another program, or to an earlier release.
+    :raises UnknownFormat: a later release has made or upgraded it.
+    """
+    schema = await found_schema(connection, shown_url)
+    refuse_older(schema, shown_url)
+    if schema is Schema.NONE:
+        await upgrade(connection, new_identity, shown_url)
+
+
+async def found_schema(connection: Connection, shown_url: str) -> Schema:
+    """Return what schema the database has; see ``schema_of``."""
+    found = await stored_revision(connection)
+    has_tables = found is None and bool((await connection.read(_HAS_TABLES))[0][0])
+    return schema_of(found, has_tables, shown_url)
+
+
+async def stored_revision(connection: Connection) -> str | None:
+    """Return the revision that the database names."""
+    if not (await connection.read(_HAS_REVISION, VERSION_TABLE))[0][0]:
+        return None
+    found = await connection.read(_REVISION)
+    return str(found[0][0]) if found else None
+
+
+async def upgrade(connection: Connection, new_identity: str, shown_url: str) -> None:
+    """Bring the database to the schema of this release, in one transaction; ``new_identity``: of one made by this."""
+    async with connection.transaction():
+        await connection.read(_LOCK)
+        schema = await found_schema(connection, shown_url)
+        if schema is Schema.CURRENT:
+            return
+        await connection.script(upgrade_script(await stored_revision(connection)))
+        if schema is Schema.NONE:
+            await connection.change(_ADD_IDENTITY, new_identity)

@@ -1,0 +1,161 @@
+-- Apply batches of steps on records, each wholly or not at all, and independently of each other; see _writing.py.
+--
+-- A function, and not one statement with several parts: at READ COMMITTED each statement in here sees what is committed
+-- when it begins. All parts of one statement see what was committed when the whole of it began, so whoever had to wait
+-- for a record would not find the index entries that it was given meanwhile, and leave them behind.
+--
+-- Arrays have one value for each batch (ends: its last step), for each step (kinds: 0 check, 1 put, 2 put under the next
+-- number, 3 delete; expecteds: a version, -1 absent, -2 any; lists: the index entries that the record keeps of itself),
+-- or for each record that is locked before all else, in the order of their keys, so that two calls never wait for each
+-- other. A record that is only checked is locked against changes, and not against other checks.
+--
+-- Answers: for each step that wrote, its version and what index entries the record had before; for each batch that was
+-- refused, the first step that was not met, with the version that there is.
+CREATE FUNCTION {name}(
+    ends bigint[],
+    kinds bigint[], paths text[], partitions text[], expecteds bigint[], lists text[], contents bytea[],
+    lock_paths text[], lock_partitions text[], lock_writes boolean[],
+    channel text, payload_bytes_max bigint, payloads_max bigint
+) RETURNS TABLE (step bigint, is_met boolean, version bigint, list_before text) LANGUAGE plpgsql AS $function$
+#variable_conflict use_column
+DECLARE
+    place bigint;
+    batch_end bigint;
+    batch_start bigint := 1;
+    refused bigint;
+    is_there boolean;
+    actual bigint;
+    before text;
+    befores text[];
+    -- The versions of the records that were found, and of those that were made here.
+    founds bigint[];
+    mades bigint[];
+    pair jsonb;
+    told text;
+    payload text := '';
+    payloads text[] := '{}';
+BEGIN
+    FOR place IN 1 .. cardinality(lock_paths) LOOP
+        IF lock_writes[place] THEN
+            PERFORM FROM records r
+                WHERE r.path = lock_paths[place] AND r.partition = lock_partitions[place] FOR UPDATE;
+        ELSE
+            PERFORM FROM records r
+                WHERE r.path = lock_paths[place] AND r.partition = lock_partitions[place] FOR SHARE;
+        END IF;
+    END LOOP;
+
+    FOREACH batch_end IN ARRAY ends LOOP
+        refused := NULL;
+        FOR place IN batch_start .. batch_end LOOP
+            CONTINUE WHEN kinds[place] = 2;
+            LOOP
+                IF kinds[place] = 0 THEN
+                    SELECT r.version INTO actual FROM records r
+                        WHERE r.path = paths[place] AND r.partition = partitions[place] FOR SHARE;
+                    is_there := FOUND;
+                ELSE
+                    SELECT r.version, r.indexes INTO actual, before FROM records r
+                        WHERE r.path = paths[place] AND r.partition = partitions[place] FOR UPDATE;
+                    is_there := FOUND;
+                END IF;
+                IF is_there THEN
+                    IF expecteds[place] NOT IN (actual, -2) THEN
+                        refused := place;
+                    END IF;
+                    founds[place] := actual;
+                    befores[place] := before;
+                    EXIT;
+                END IF;
+                actual := NULL;
+                IF expecteds[place] >= 0 THEN
+                    refused := place;
+                    EXIT;
+                END IF;
+                EXIT WHEN kinds[place] = 3 OR (kinds[place] = 0 AND expecteds[place] = -2);
+                -- What is not there cannot be locked; but once it is made here, nobody else makes it before the end of
+                -- this transaction. What is only checked is removed again.
+                INSERT INTO records (path, partition, version, indexes, value)
+                    VALUES (paths[place], partitions[place], nextval('txnframework_numbers'), lists[place],
+                        coalesce(contents[place], ''))
+                    ON CONFLICT DO NOTHING RETURNING records.version INTO actual;
+                IF FOUND THEN
+                    mades[place] := actual;
+                    EXIT;
+                END IF;
+                -- Somebody else has made it meanwhile, which the next look sees.
+            END LOOP;
+            EXIT WHEN refused IS NOT NULL;
+        END LOOP;
+
+        IF refused IS NOT NULL THEN
+            step := refused;
+            is_met := false;
+            version := actual;
+            list_before := NULL;
+            RETURN NEXT;
+        END IF;
+        FOR place IN batch_start .. batch_end LOOP
+            IF mades[place] IS NOT NULL AND (kinds[place] = 0 OR refused IS NOT NULL) THEN
+                DELETE FROM records r WHERE r.path = paths[place] AND r.partition = partitions[place];
+            END IF;
+            CONTINUE WHEN kinds[place] = 0 OR refused IS NOT NULL OR (kinds[place] = 3 AND founds[place] IS NULL);
+            actual := mades[place];
+            IF kinds[place] = 3 THEN
+                DELETE FROM records r WHERE r.path = paths[place] AND r.partition = partitions[place];
+            ELSIF kinds[place] = 2 THEN
+                LOOP
+                    actual := nextval('txnframework_numbers');
+                    paths[place] := paths[place] || '/' || lpad(actual::text, 20, '0');
+                    INSERT INTO records (path, partition, version, indexes, value)
+                        VALUES (paths[place], partitions[place], actual, lists[place], contents[place])
+                        ON CONFLICT DO NOTHING;
+                    EXIT WHEN FOUND;
+                    paths[place] := left(paths[place], -21);
+                END LOOP;
+            ELSIF actual IS NULL THEN
+                UPDATE records r
+                    SET version = nextval('txnframework_numbers'), indexes = lists[place], value = contents[place]
+                    WHERE r.path = paths[place] AND r.partition = partitions[place]
+                    RETURNING r.version INTO STRICT actual;
+            END IF;
+            IF befores[place] IS DISTINCT FROM lists[place] THEN
+                FOR pair IN SELECT * FROM jsonb_array_elements(befores[place]::jsonb) LOOP
+                    DELETE FROM index_entries e
+                        WHERE e.index_name = pair ->> 0 AND e.key = decode(pair ->> 1, 'hex')
+                            AND e.path = paths[place] AND e.partition = partitions[place];
+                END LOOP;
+                INSERT INTO index_entries (index_name, key, path, partition)
+                    SELECT list.pair ->> 0, decode(list.pair ->> 1, 'hex'), paths[place], partitions[place]
+                    FROM jsonb_array_elements(lists[place]::jsonb) AS list (pair);
+            END IF;
+            step := place;
+            is_met := true;
+            version := actual;
+            list_before := befores[place];
+            RETURN NEXT;
+            told := '[' || to_json(paths[place]) || ','
+                || CASE WHEN partitions[place] = paths[place] THEN 'null' ELSE to_json(partitions[place])::text END || ','
+                || coalesce(befores[place], 'null') || ',' || coalesce(lists[place], 'null') || ']';
+            IF payload <> '' AND octet_length(payload) + octet_length(told) + 3 > payload_bytes_max THEN
+                payloads := payloads || ('[' || payload || ']');
+                payload := '';
+            END IF;
+            payload := CASE WHEN payload = '' THEN told ELSE payload || ',' || told END;
+        END LOOP;
+        batch_start := batch_end + 1;
+    END LOOP;
+
+    IF payload <> '' THEN
+        payloads := payloads || ('[' || payload || ']');
+    END IF;
+    IF cardinality(payloads) > payloads_max OR (
+        SELECT coalesce(max(octet_length(p)), 0) > payload_bytes_max FROM unnest(payloads) AS p
+    ) THEN
+        payloads := ARRAY['*'];
+    END IF;
+    FOREACH told IN ARRAY payloads LOOP
+        PERFORM pg_notify(channel, told);
+    END LOOP;
+END
+$function$;
