@@ -38,6 +38,10 @@ EXPECTED = (NotThere, AlreadyThere, OtherVersion, NotEmpty)
 _NOT_TO_BLAME = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 
 
+class NotSent(kazoo_errors.ConnectionLoss):  # type: ignore[misc]
+    """There was no connection when a request was to be sent: it did nothing."""
+
+
 class MultiFailed(Exception):
     """A multi was refused, and nothing was changed: which of its ops was to blame, and what the server said of it."""
 

@@ -17,6 +17,7 @@ from txnframework_zookeeper._errors import (
     LOST,
     AlreadyThere,
     MultiFailed,
+    NotSent,
     NotThere,
     lost,
     to_blame,
@@ -229,11 +230,14 @@ class ZooKeeper:
         return Multi((CheckNode(self.full("/")),), "", self._acl)
 
     async def _ask(self, request: object) -> object:
-        await self.link.until_connected()
-        await self._room.acquire()
-        landing = Landing(self.link.loop, self._room)
-        self.link.hand_over(request, landing)
-        return await landing.answer
+        while True:
+            await self.link.until_connected()
+            await self._room.acquire()
+            landing = Landing(self.link.loop, self._room)
+            self.link.hand_over(request, landing)
+            found = await landing.answer
+            if not isinstance(found, NotSent):
+                return found
 
     def _hand_over(self, request: object) -> asyncio.Future[object]:
         landing = Landing(self.link.loop)

@@ -12,7 +12,7 @@ from kazoo.protocol.states import KeeperState
 
 from txnframework.errors import Closed, InvalidInput, TxnFrameworkError, Unavailable
 from txnframework_zookeeper._client import new_client
-from txnframework_zookeeper._errors import refused
+from txnframework_zookeeper._errors import NotSent, refused
 from txnframework_zookeeper._options import MetadataOptions, Servers
 from txnframework_zookeeper._roles import Role
 from txnframework_zookeeper._thread import Changed, Connected, Ended, Flight, Returns
@@ -105,8 +105,13 @@ class Link:
 
         An error LOST is no answer: the request is done before anything that is handed over later, or never.
         """
+        flight = Flight(self._returns, landing.take)
         with self._lock:
-            self._client._call(request, Flight(self._returns, landing.take))
+            if self._client._state == KeeperState.CONNECTING:
+                # kazoo would keep it until there is a connection, for however long that takes.
+                flight.set_exception(NotSent())
+            else:
+                self._client._call(request, flight)
 
     async def until_connected(self) -> None:
         """
@@ -227,7 +232,18 @@ class Link:
 
     def _suspend(self) -> None:
         self._connected.clear()
+        self._take_back()
         self._tell(Session.SUSPENDED)
+
+    def _take_back(self) -> None:
+        """Take from kazoo what was handed over after the connection was lost, and before that was known here."""
+        with self._lock:
+            # If there is a connection again by now, kazoo's thread waits for the lock to say so, or is sending them.
+            if self._client._state == KeeperState.CONNECTING:
+                unsent = self._client._queue
+                while unsent:
+                    _, flight = unsent.popleft()
+                    flight.set_exception(NotSent())
 
     def _restart(self, client: Any) -> None:
         if client is self._client and not self._is_closed and self._process == os.getpid():
