@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from txnframework.errors import (
+    Closed,
     InvalidInput,
     LedgerClosed,
     LedgerNotFound,
@@ -18,7 +19,7 @@ from txnframework.errors import (
 )
 from txnframework.model import Append, Appended
 from txnframework_sql._entries import EntrySteps
-from txnframework_sql._executor import copy_of
+from txnframework_sql._executor import Executor, copy_of
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._functions import APPEND_ENTRIES
@@ -33,10 +34,11 @@ _LOOKS_A_WINDOW = 16
 
 @dataclass(slots=True)
 class _Line:
-    """The calls that wait for one managed ledger, and the task that sends them."""
+    """The calls that wait for one managed ledger, those that are sent, and the task that sends them."""
 
     managed: Managed
     waiting: deque[Waiting] = field(default_factory=deque)
+    under_way: list[Waiting] = field(default_factory=list)
     sending: asyncio.Task[None] | None = None
 
 
@@ -51,24 +53,27 @@ class Appends:
     def __init__(
         self,
         connections: Connections,
+        executor: Executor,
         steps: EntrySteps,
         options: LedgerOptions,
         tell: Callable[[tuple[Change, ...]], None],
     ) -> None:
         self._connections = connections
+        self._executor = executor
         self._steps = steps
         self._options = options
         self._tell = tell
         self._room = asyncio.Semaphore(options.queue_max)
         self._lines: dict[int, _Line] = {}
+        self._is_closed = False
 
     async def append(
         self, managed: Managed, entries: tuple[Append, ...], ledger_id: int | None, now_ms: int
     ) -> tuple[Appended, ...]:
         """Append durably, in order, adjacent; see IManagedLedger."""
-        self._connections.require_open()
+        self._require_open()
         async with self._room:
-            self._connections.require_open()
+            self._require_open()
             call = Waiting(entries, ledger_id, now_ms, asyncio.get_running_loop().create_future())
             line = self._lines.setdefault(managed.id, _Line(managed))
             line.waiting.append(call)
@@ -78,9 +83,15 @@ class Appends:
             return await call.future
 
     async def close(self) -> None:
-        """Wait for what is under way; each still gets its true answer."""
+        """Wait for what is under way; each still gets its true answer; may be repeated."""
+        self._is_closed = True
         sending = [line.sending for line in self._lines.values() if line.sending is not None]
         await asyncio.gather(*sending, return_exceptions=True)
+
+    def _require_open(self) -> None:
+        self._executor.require_open()
+        if self._is_closed:
+            raise Closed(f"the store {self._executor.shown_url} was closed")
 
     async def _send(self, line: _Line) -> None:
         """Send what waits until nothing does."""
@@ -90,39 +101,35 @@ class Appends:
         finally:
             # Nobody came in between: nothing is awaited from the look at the line to here.
             del self._lines[line.managed.id]
-            for call in line.waiting:
+            for call in (*line.under_way, *line.waiting):
                 call.future.cancel()
 
     async def _send_next(self, line: _Line) -> None:
         """Send the calls from the front of a line that can go together."""
         taken = take_group(line.waiting, self._options.group_max, self._options.group_bytes_max)
-        calls = [line.waiting.popleft() for _ in range(max(taken, 1))]
+        line.under_way = [line.waiting.popleft() for _ in range(max(taken, 1))]
+        if taken:
+            await self._send_until_answered(line.managed, line.under_way)
+        else:
+            await self._send_alone(line.managed, line.under_way[0])
+        line.under_way = []
+
+    async def _send_until_answered(self, managed: Managed, calls: list[Waiting]) -> None:
+        """Send calls as one, and again those that are left of them; whoever gave up before that is left out."""
         try:
-            if taken:
-                await self._send_until_answered(line.managed, calls)
-            else:
-                await self._send_alone(line.managed, calls[0])
+            while calls := [call for call in calls if not call.future.done()]:
+                await self._send_group(managed, calls)
         except TxnFrameworkError as error:
-            # One statement, so what is known of it is known of each of them.
-            _fail(calls, partial(copy_of, error, error.__cause__))
+            if isinstance(error, InvalidInput) and len(calls) > 1:
+                # Nothing was done, for a value that the database does not take: whose it is shows one by one.
+                for call in calls:
+                    await self._send_until_answered(managed, [call])
+            else:
+                # One statement, so what is known of it is known of each of them.
+                _fail(calls, partial(copy_of, error, error.__cause__))
         except Exception as error:  # Whoever asked is told; the line goes on.
             told = error
             _fail(calls, lambda: told)
-        except BaseException:
-            for call in calls:
-                call.future.cancel()
-            raise
-
-    async def _send_until_answered(self, managed: Managed, calls: list[Waiting]) -> None:
-        while calls := [call for call in calls if not call.future.done()]:
-            try:
-                await self._send_group(managed, calls)
-            except InvalidInput:
-                # Nothing was done, for a value that the database does not take: one call must not be in others' way.
-                if len(calls) == 1:
-                    raise
-                for call in calls:
-                    await self._send_until_answered(managed, [call])
 
     async def _send_group(self, managed: Managed, calls: list[Waiting]) -> None:
         """Send calls as one; afterwards some are answered, at least one, and the others are to be sent again."""
@@ -164,12 +171,10 @@ class Appends:
     async def _send_alone(self, managed: Managed, call: Waiting) -> None:
         """Decide entry by entry, in a transaction: for calls that replace a copy, and the rare ones out of order."""
         try:
-            found = await self._steps.append(managed, call.entries, call.ledger_id, call.now_ms)
-        except TxnFrameworkError as error:
-            if not call.future.done():
-                call.future.set_exception(error)
-        else:
-            call.answer(found)
+            call.answer(await self._steps.append(managed, call.entries, call.ledger_id, call.now_ms))
+        except Exception as error:  # Whoever asked is told; the line goes on.
+            told = error
+            _fail([call], lambda: told)
 
 
 def _fail(calls: Iterable[Waiting], error: Callable[[], BaseException]) -> None:

@@ -37,8 +37,9 @@ class PostgresqlEntries:
         tell: Callable[[tuple[Change, ...]], None],
     ) -> None:
         self._connections = connections
+        self._executor = executor
         self._steps = EntrySteps(executor, options)
-        self._appends = Appends(connections, self._steps, options, tell)
+        self._appends = Appends(connections, executor, self._steps, options, tell)
 
     async def append(
         self, managed: Managed, entries: tuple[Append, ...], ledger_id: int | None, now_ms: int
@@ -48,6 +49,7 @@ class PostgresqlEntries:
 
     async def tail(self, managed: Managed) -> Tail:
         """Return last confirmed position, open ledger and sealed flag."""
+        self._executor.require_open()
         rows = await self._connections.run(lambda connection: connection.read(_TAIL, managed.id))
         if not rows:
             raise LedgerNotFound(managed.name)
@@ -57,6 +59,7 @@ class PostgresqlEntries:
 
     async def read(self, managed: Managed, range_: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
         """Return the first entries of the range in order."""
+        self._executor.require_open()
         bounds = (range_.after.ledger_id, range_.after.entry_id, range_.upto.ledger_id, range_.upto.entry_id)
         arguments = (managed.id, *(min(bound, _HIGHEST) for bound in bounds), max(limit.items, 1), limit.bytes)
         rows = await self._connections.run(lambda connection: connection.read(_READ, *arguments))

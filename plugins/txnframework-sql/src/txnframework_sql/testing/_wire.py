@@ -18,6 +18,8 @@ _ASKS_FOR_TLS = 80877103
 _ASKS_TO_CANCEL = 80877102
 _LISTENS = re.compile(rb"\s*LISTEN\s+\"?([^\s\";\0]+)", re.I)
 _BEGINS_READ_ONLY = re.compile(rb"\s*(BEGIN|START)\b.*\bREAD ONLY", re.I | re.S)
+# What the driver asks by itself, about types that it meets for the first time.
+_LOOKS_UP_TYPES = re.compile(rb"\s*(WITH RECURSIVE typeinfo_tree\b|SELECT\s+(current_setting|set_config)\('jit')")
 _IDLE = b"I"
 
 
@@ -92,6 +94,7 @@ class Wire(Tap):
         self._is_choosing_tls = False
         self._is_done = False
         self._is_read_only = False
+        self._is_drivers_own = False
         self._listens_to: list[str] = []
 
     def passes(self, sender: Side, data: bytes) -> bytes:
@@ -150,6 +153,7 @@ class Wire(Tap):
             if found := _LISTENS.match(text):
                 self._listens_to.append(found[1].decode())
             self._is_read_only |= _BEGINS_READ_ONLY.match(text) is not None
+            self._is_drivers_own |= _LOOKS_UP_TYPES.match(text) is not None
         if kind == b"X":
             self.unanswered = 0
 
@@ -166,13 +170,14 @@ class Wire(Tap):
         if kind == b"C":
             self._is_done = True
         if kind == b"Z":
-            if self._is_done and self._wires.is_losing_reply and (body == _IDLE or self._is_read_only):
+            is_over = (body == _IDLE or self._is_read_only) and not self._is_drivers_own
+            if self._is_done and self._wires.is_losing_reply and is_over:
                 self._wires.cut()
                 return False
             if body == _IDLE:
                 self._is_read_only = False
                 self.channels += self._listens_to
                 self._listens_to.clear()
-            self._is_done = False
+            self._is_done = self._is_drivers_own = False
             self.unanswered -= 1
         return True

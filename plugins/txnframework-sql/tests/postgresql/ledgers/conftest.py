@@ -1,0 +1,106 @@
+"""A database of one's own, ledgers in it, and somebody who holds them locked until everybody waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+import pytest
+
+from txnframework.environment import SystemEnvironment
+from txnframework.interfaces import ILedgerStore
+from txnframework.testing.servers.postgresql_databases import fresh_database
+from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
+
+PATIENCE_S = 120
+
+
+@dataclass
+class Ledgers:
+    """What a test does with its database."""
+
+    url: str
+
+    @asynccontextmanager
+    async def opened(self, **options: Any) -> AsyncIterator[ILedgerStore]:
+        """Open the ledgers as another process would, with connections of its own."""
+        environment = SystemEnvironment()
+        # Made with the records, to which they then belong.
+        records = await open_metadata_store(self.url, environment, MetadataOptions())
+        await records.close()
+        chosen = LedgerOptions(share_connection=False, **options)
+        store = await open_ledger_store(self.url, environment, chosen, None)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Any]:
+        """Connect past the stores."""
+        connection = await asyncpg.connect(self.url)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[Hold]:
+        """Lock every managed ledger until the end of the block, or until it is let go before."""
+        async with self.session() as holding, self.session() as looking:
+            hold = Hold(holding, looking)
+            await holding.execute("BEGIN; SELECT FROM managed_ledgers FOR UPDATE")
+            try:
+                yield hold
+            finally:
+                await hold.let_go()
+
+    @staticmethod
+    def run(test: Callable[[], Awaitable[None]]) -> None:
+        """Run a test's coroutine function; one that hangs fails."""
+
+        async def bounded() -> None:
+            async with asyncio.timeout(PATIENCE_S):
+                await test()
+
+        asyncio.run(bounded())
+
+
+@dataclass
+class Hold:
+    """Somebody who holds every managed ledger locked."""
+
+    holding: Any
+    looking: Any
+
+    async def waiting(self, sessions: int) -> None:
+        """Return once so many sessions wait for it; the server is asked until it is so."""
+        while await self.looking.fetchval(_WAITING) < sessions:
+            continue
+
+    async def end_waiting(self) -> None:
+        """End the sessions that wait, as an administrator does or a server that goes down."""
+        await self.looking.execute(f"SELECT pg_terminate_backend(pid) FROM ({_WHO_WAITS}) waiting")
+
+    async def let_go(self) -> None:
+        """Release the ledgers; may be repeated."""
+        if self.holding.is_in_transaction():
+            await self.holding.execute("ROLLBACK")
+
+
+_WHO_WAITS = (
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    " AND state <> 'idle'"
+)
+_WAITING = f"SELECT count(*) FROM ({_WHO_WAITS}) waiting"
+
+
+@pytest.fixture
+def ledgers() -> Iterator[Ledgers]:
+    """A fresh database."""
+    with fresh_database() as url:
+        yield Ledgers(url)
