@@ -5,21 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
-
-import asyncpg
+from typing import Any, Protocol
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework_sql._watch import Watch, Watches
-from txnframework_sql.postgresql._connection import Row
+from txnframework_sql.postgresql._connecting import Driver
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, translated
 from txnframework_sql.postgresql._options import PostgresqlOptions
 from txnframework_sql.postgresql._payloads import CHANNEL, changes_of
 from txnframework_sql.steps.changes import Change
-
-if TYPE_CHECKING:
-    Driver = asyncpg.Connection[Row]
 
 _FIRST_PAUSE_MS = 20
 

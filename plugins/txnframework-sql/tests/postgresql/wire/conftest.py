@@ -96,11 +96,25 @@ class Wire:
         asyncio.run(bounded())
 
 
-@pytest.fixture
-def wire() -> Iterator[Wire]:
-    """A fresh database."""
+@pytest.fixture(scope="session")
+def _url() -> Iterator[str]:
     with fresh_database() as url:
-        yield Wire(url)
+        yield url
+
+
+@pytest.fixture
+def wire(_url: str) -> Wire:
+    """A database like a fresh one: to make one for each of these tests would take longer than the tests."""
+    one = Wire(_url)
+
+    async def clear() -> None:
+        writable = one.url_with(query="options=-c%20default_transaction_read_only%3Doff")
+        async with one.connected(writable) as connections, connections.lend() as connection:
+            await connection.write(f"ALTER DATABASE {one.name} RESET ALL")
+            await connection.write("DROP TABLE IF EXISTS kept")
+
+    one.run(clear)
+    return one
 
 
 @pytest.fixture

@@ -230,15 +230,30 @@ def test_nonsense_in_the_environment(wire: Any, said: io.StringIO, monkeypatch: 
 
 
 def test_several_hosts(wire: Any) -> None:
-    """The first one that answers serves; a host that does not is passed over."""
+    """The first one that serves is taken; one that refuses, one that says nothing and a standby are passed over."""
 
     async def test() -> None:
-        host, port = wire.address
         login, _, rest = wire.url.removeprefix("postgresql://").rpartition("@")
-        url = f"postgresql://{login}@127.0.0.1:1,{rest}?target_session_attrs=read-write"
-        async with wire.connected(url) as connections, connections.lend() as connection:
-            assert await connection.read("SELECT 1") == [(1,)]
-            assert connections.shown_url.partition("@")[2].startswith(f"127.0.0.1:1,{host}:{port}/")
+        async with wire.proxied() as (_, proxy):
+            proxy.stall()
+            silent = f"127.0.0.1:{proxy.address[1]}"
+            url = f"postgresql://{login}@127.0.0.1:1,{silent},{rest}?target_session_attrs=read-write"
+            async with wire.connected(url, connect_timeout_ms=500) as connections, connections.lend() as connection:
+                assert await connection.read("SELECT 1") == [(1,)]
+                assert connections.shown_url.partition("@")[2] == f"127.0.0.1:1,{silent},{rest}"
+
+    wire.run(test)
+
+
+def test_no_password(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has none, and needs one, is told where it can be."""
+    monkeypatch.setenv("PGPASSFILE", "/no/such/file")
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+
+    async def test() -> None:
+        error = await failure(wire.url_with(login=str(locate(wire.url).user)))
+        assert isinstance(error, InvalidInput)
+        assert "PGPASSWORD" in str(error)
 
     wire.run(test)
 
