@@ -30,6 +30,8 @@ class OpenedOnce(Generic[K, V]):
 
         :raises Closed: it was given up while it was being opened.
         """
+        if (already := self.opened(name)) is not None:
+            return already
         task = self._opening.get(name)
         if task is None:
             task = asyncio.ensure_future(_await(open_it))
