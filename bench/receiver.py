@@ -11,7 +11,7 @@ import txnframework
 
 
 async def main(config: dict[str, object], topic: str) -> None:
-    async with txnframework.open(config) as client, await client.consumer(topic, "s") as consumer:
+    async with txnframework.open(config) as client, await client.consumer(topic, "s", start="earliest") as consumer:
         print("ready", flush=True)
         while True:
             message = await consumer.receive()

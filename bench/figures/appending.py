@@ -39,7 +39,7 @@ async def appends_over_copy(run: Run) -> list[Found]:
             rows += ROWS
 
         for what, producer in (("", None), (", with a producer's sequences", "p")):
-            ledger = await client.host.ledgers.open(f"bench-{producer}")
+            ledger = await client.host.ledgers.create(f"bench-{producer}")
             ratios, ours, theirs = [], [], []
             appending = _Appending(ledger, producer)
             await appending.once()

@@ -28,7 +28,6 @@ async def visible_elsewhere(run: Run) -> list[Found]:
     config = run.backend.config("visible")
     async with run.backend.raw_update() as update, opened(config) as client:
         await client.create_topic(TOPIC)
-        await client.topics.subscribe(TOPIC, "s", "earliest")
         async with await client.producer(TOPIC) as producer, _receiving(config) as receiver:
             at_commit_ns = 0
 
