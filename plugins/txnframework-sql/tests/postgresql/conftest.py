@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,8 @@ from txnframework.environment import SystemEnvironment
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.testing.servers.postgresql import PostgresServer
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
+
+sys.path.insert(0, str(Path(__file__).parent))  # for what several of these tests have in common
 
 PATIENCE_S = 60
 _numbers = count()

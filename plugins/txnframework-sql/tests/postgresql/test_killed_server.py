@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from writers import BY_WRITER, Told, append, write_pairs
+from writers import BY_WRITER, PARTITION, Told, append, write_pairs
 
 from txnframework.errors import Unavailable
 from txnframework.interfaces import ILedgerStore, IMetadataStore
@@ -24,7 +24,7 @@ WRITERS = 8
 
 async def all_records(store: IMetadataStore, side: str) -> list[Record]:
     found: list[Record] = []
-    left: KeyRange | IndexRange | None = KeyRange(f"/{side}/", f"/{side}0")
+    left: KeyRange | IndexRange | None = KeyRange(f"/{side}/", f"/{side}0", PARTITION)
     while left is not None:
         assert isinstance(left, KeyRange)
         page = await store.scan(left, 500)
@@ -143,7 +143,7 @@ def test_waiting_through_it(stores: Stores) -> None:
     async def test() -> None:
         told = Told()
         async with stores.metadata() as store, stores.metadata() as other:
-            watch = await store.watch(KeyRange("/left/", "/left0"))
+            watch = await store.watch(KeyRange("/left/", "/left0", PARTITION))
             waiting = asyncio.create_task(watch.changed())
             await asyncio.to_thread(stores.server.kill)
             await asyncio.to_thread(stores.server.start)

@@ -11,6 +11,7 @@ from txnframework.interfaces import IAtomicBatchStore, IManagedLedger, IMetadata
 from txnframework.model import Append, Batch, Expect, IndexEntry, Key, ProducerSequence, Put
 
 BY_WRITER = "by-writer"
+PARTITION = "pairs"
 PAUSE_S = 0.02
 """Between two attempts while there is no server: the tests run in real time, as the server does."""
 
@@ -65,7 +66,7 @@ async def write_pairs(store: IMetadataStore, writer: str, told: Told) -> None:
     while not told.is_over:
         number += 1
         name = f"{writer}-{number:06d}"
-        left, right = (Key(f"/{side}/{name}") for side in ("left", "right"))
+        left, right = (Key(f"/{side}/{name}", PARTITION) for side in ("left", "right"))
         index = (IndexEntry(BY_WRITER, writer.encode()),)
         batch = Batch(puts=tuple(Put(key, b"%d" % number, Expect.ABSENT, index) for key in (left, right)))
 
