@@ -54,9 +54,19 @@ def test_writing(stores: Stores) -> None:
             with pytest.raises(Unavailable, match=r"takes no writes.*read_only"):
                 await store.put(Put(KEY, b"two", Expect.ANY))
             with pytest.raises(Unavailable, match="takes no writes"):
-                await store.acquire_lease("name", "one")
-            with pytest.raises(Unavailable, match="takes no writes"):
                 await (await ledgers.open("one")).append((Append(b"two"),), None)
+
+    stores.run(test)
+
+
+@pytest.mark.usefixtures("read_only")
+def test_taking_a_lease(stores: Stores) -> None:
+    """So is the beginning of a session, and the end of one that was tried."""
+
+    async def test() -> None:
+        with pytest.raises(Unavailable, match="takes no writes"):
+            async with stores.metadata() as store:
+                await store.acquire_lease("name", "one")
 
     stores.run(test)
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 Row = asyncpg.Record
 """A row: by position, by column name, or taken apart as a tuple is."""
 
-_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+# Without READ WRITE: whoever set default_transaction_read_only means it.
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
