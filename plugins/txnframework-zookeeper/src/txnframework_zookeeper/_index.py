@@ -40,7 +40,7 @@ _TOKEN = re.compile(r"#([0-9a-f]*)|(\$)|(;)|([^#$;]+)")
 
 
 class _Cut(NamedTuple):
-    """An index key in pieces, as names without their last character; ``inner``: how many at least are nodes."""
+    """An index key in pieces, as names; ``inner``: how many of them are nodes at least, if the key decides it."""
 
     names: tuple[str, ...]
     inner: int | None
@@ -88,11 +88,9 @@ def _names_of(key: bytes, path: str) -> tuple[list[str], int]:
     """Return the names down to an entry, and how many of them are nodes at least."""
     names, inner = _cut(key)
     below = cut_path(path)
-    last = len(names) - 1
-    found = [name + (GOES_ON if at < last else SLASH) for at, name in enumerate(names)]
     if inner is None:
-        inner = last if below.before_id is None else len(names) + below.before_id
-    return [*found, *below.names], inner
+        inner = len(names) - 1 if below.before_id is None else len(names) + below.before_id
+    return [*names, *below.names], inner
 
 
 def _joined(names: list[str]) -> str:
@@ -130,7 +128,8 @@ def _cut(key: bytes) -> _Cut:
                 if inner is None and is_id(text):
                     inner = len(names) - 1
         at = end
-    return _Cut(tuple(names) or (_HEX,), inner)
+    last = names.pop() if names else _HEX
+    return _Cut((*[name + GOES_ON for name in names], last + SLASH), inner)
 
 
 def _component_end(key: bytes, at: int) -> int | None:
@@ -241,5 +240,4 @@ def start_of_index(entries: IndexRange) -> EntryBelow:
     # What ends the last component may end the key as well: its last piece may stand with "+", with ":", or in a leaf.
     names, inner = _cut(whole[:at])
     names = names[: len(names) - 1 if inner is None else min(inner, len(names) - 1)]
-    digits = "".join(map(_digits_of, names))
-    return EntryBelow(digits, "", None, "/".join((root, *(name + GOES_ON for name in names))))
+    return EntryBelow("".join(_digits_of(name[:-1]) for name in names), "", None, "/".join((root, *names)))

@@ -7,11 +7,20 @@ import heapq
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from txnframework.model import IndexEntry, IndexRange, Key, KeyRange, Record, RecordPage
+from txnframework.model import IndexEntry, IndexRange, KeyRange, Record, RecordPage
 from txnframework_zookeeper._index import EntryBelow, entry_below, start_of_index
 from txnframework_zookeeper._kazoo import ZooKeeper
 from txnframework_zookeeper._known import Known
-from txnframework_zookeeper._layout import Below, below, is_private, names_itself, node_at, partition_of, start_of
+from txnframework_zookeeper._layout import (
+    Below,
+    below,
+    is_private,
+    names_itself,
+    node_at,
+    partition_mark,
+    partition_of,
+    start_of,
+)
 from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper._records import decode_node
 
@@ -43,14 +52,14 @@ class _Walk(Generic[P]):
         scanning: Scanning,
         start: P,
         open_child: Callable[[P, str], P],
-        order: Callable[[P], tuple[str, str]],
+        order: Callable[[P], tuple[str, ...]],
         admits: Callable[[P], bool],
     ) -> None:
         self._scanning = scanning
         self._open_child = open_child
         self._order = order
         self._admits = admits
-        self._left: list[tuple[tuple[str, str], bool, str, P]] = []
+        self._left: list[tuple[tuple[str, ...], bool, str, P]] = []
         self._is_current = True
         self._push(start)
 
@@ -106,7 +115,7 @@ class Scanning:
                 return place.text < keys.stop and (place.text >= keys.start or keys.start.startswith(place.text))
             return keys.start <= place.text < keys.stop and _may_be_in(place, keys.partition)
 
-        walk = _Walk(self, start_of(keys), below, lambda place: (place.text, ""), admits)
+        walk = _Walk(self, start_of(keys), below, lambda place: (place.text, place.mark or ""), admits)
         found: list[Record] = []
         while len(found) < items_max or _is_same_path(walk.next_leaf(), found):
             places = await walk.leaves(max(1, items_max - len(found)))
@@ -126,14 +135,15 @@ class Scanning:
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return the first records of a range of an index, once for each entry, and what is left of it."""
         self._reaping.go_on()
-        start, stop = entries.start.hex(), entries.stop.hex()
-        after = entries.after
+        start, stop, after = entries.start.hex(), entries.stop.hex(), entries.after
+        # Records whose entries have one key stand in the order of their paths, then in that of their names' marks.
+        behind = None if after is None else (after.path, partition_mark(after.path, after.partition))
         walk = _Walk(
             self,
             start_of_index(entries),
             entry_below,
-            lambda place: (place.digits, place.path),
-            lambda place: _is_in(place, start, stop, after),
+            lambda place: (place.digits, place.path, place.mark or ""),
+            lambda place: _is_in(place, start, stop, behind),
         )
         found: list[Record] = []
         last = b""
@@ -149,8 +159,6 @@ class Scanning:
                 key = bytes.fromhex(place.digits)
                 # Between the listing and the reading the record may have changed, and its entries with it.
                 if record is None or IndexEntry(entries.index, key) not in record[1]:
-                    continue
-                if place.digits == start and after is not None and _order(record[0].key) <= _order(after):
                     continue
                 found.append(record[0])
                 last = key
@@ -182,10 +190,6 @@ class Scanning:
         return record, frozenset(entry for entry, _ in standing.entries)
 
 
-def _order(key: Key) -> tuple[str, str]:
-    return key.path, key.partition or key.path
-
-
 def _may_be_in(place: Below, partition: str | None) -> bool:
     """Whether a record may be in a partition, by the name of its node."""
     if partition is None or place.mark is None or names_itself(place.mark):
@@ -197,12 +201,14 @@ def _is_same_path(place: Below | None, found: list[Record]) -> bool:
     return bool(place is not None and found and place.text == found[-1].key.path)
 
 
-def _is_in(place: EntryBelow, start: str, stop: str, after: Key | None) -> bool:
+def _is_in(place: EntryBelow, start: str, stop: str, behind: tuple[str, str] | None) -> bool:
     """Whether a node of an index is in a range, or something below it may be."""
     if not place.path:
         return place.digits < stop and (place.digits >= start or start.startswith(place.digits))
     if not start <= place.digits < stop:
         return False
-    if after is None or place.digits != start:
+    if behind is None or place.digits != start:
         return True
-    return place.path >= after.path or (place.mark is None and after.path.startswith(place.path))
+    if place.mark is None:
+        return place.path >= behind[0] or behind[0].startswith(place.path)
+    return (place.path, place.mark) > behind

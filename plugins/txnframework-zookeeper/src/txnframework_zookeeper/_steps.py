@@ -197,25 +197,19 @@ def note_applied(
     known: Known, plan: Plan, missing: Sequence[str], zxid: int, note_empty: Callable[[str], None]
 ) -> None:
     """Remember what a multi did; ``note_empty`` is told which nodes may have lost their last child."""
-    for node in (*plan.parents, *missing):
-        known.parents.note(node, True)
+    for node in plan.parents:
+        if not known.has_parent(node):
+            known.parents.note(node, True)
     for node in missing:
+        known.parents.note(node, True)
         if is_private(node):
             known.alone.note(node, set())
     for node, standing in plan.records.items():
-        parent = _parent(node)
-        alone = known.alone.get(parent)
-        name = node[len(parent) + 1 :]
         if standing is None:
             known.records.forget(node)
-            if alone is not None:
-                alone.discard(name)
-            if parent not in plan.private:
-                note_empty(parent)
         else:
             known.records.note(node, standing if standing.version else standing._replace(version=zxid))
-            if alone is not None:
-                alone.add(name)
+        _note_alone(known, plan, node, standing is None, note_empty)
     for place in plan.made:
         known.note_added(place.parent, 1)
     for place in plan.removed:
@@ -224,6 +218,15 @@ def note_applied(
     for node in plan.private:
         known.parents.forget(node)
         known.alone.forget(node)
+
+
+def _note_alone(known: Known, plan: Plan, node: str, is_gone: bool, note_empty: Callable[[str], None]) -> None:
+    parent = _parent(node)
+    alone = known.alone.get(parent) if is_private(parent) else None
+    if alone is not None:
+        (alone.discard if is_gone else alone.add)(node[len(parent) + 1 :])
+    if is_gone and parent not in plan.private:
+        note_empty(parent)
 
 
 def _standing_entry(entry: IndexEntry, path: str, mark: str, depth: int) -> EntryNode:

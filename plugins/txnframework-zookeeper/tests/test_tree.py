@@ -1,0 +1,372 @@
+"""The tree on a real server: as the memory store would answer, cleaned up, bounded, and right when others write too."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import wraps
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import InvalidInput, UnknownFormat, VersionMismatch
+from txnframework.interfaces import IMetadataStore
+from txnframework.model import (
+    Batch,
+    Check,
+    Delete,
+    Expect,
+    IndexEntry,
+    IndexRange,
+    Key,
+    KeyRange,
+    Put,
+    PutSequential,
+    Record,
+    index_keys,
+    paths,
+)
+from txnframework.model.ids import TxnID
+from txnframework.testing import VirtualEnvironment
+from txnframework_memory import MemorySpace
+from txnframework_zookeeper._layout import node_of
+from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
+from txnframework_zookeeper._options import MetadataOptions
+from txnframework_zookeeper._requests import CreateNode, Op, SetNode
+
+TXN = TxnID.parse(f"{0x124F80:032x}")
+HEADER = paths.header_key(TXN)
+OPERATIONS = paths.operations_prefix(TXN)
+DELAY_MS = 1_000
+OPTIONS = MetadataOptions(empty_nodes_delay_ms=DELAY_MS)
+ALL = KeyRange("/", "0")
+
+Open = Callable[..., AbstractAsyncContextManager[ZooKeeperMetadataStore]]
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in an event loop."""
+
+    @wraps(test)
+    def run(**fixtures: Any) -> None:
+        asyncio.run(test(**fixtures))
+
+    return run
+
+
+@pytest.fixture
+def environment() -> VirtualEnvironment:
+    """Time stands still unless a test lets it pass."""
+    return VirtualEnvironment()
+
+
+@pytest.fixture
+def opened(url: str, environment: VirtualEnvironment) -> Open:
+    """Return what opens a client of one store."""
+
+    @asynccontextmanager
+    async def open_store(options: MetadataOptions = OPTIONS) -> AsyncIterator[ZooKeeperMetadataStore]:
+        store = await open_metadata_store(url, environment, options)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    return open_store
+
+
+async def everything(store: IMetadataStore, left: KeyRange | IndexRange | None, items_max: int) -> list[Record]:
+    """Return every record of a range, page by page."""
+    found: list[Record] = []
+    while left is not None:
+        scan = store.scan_index if isinstance(left, IndexRange) else store.scan
+        page = await scan(left, items_max)  # type: ignore[operator]
+        found += page.records
+        left = page.resume
+    return found
+
+
+def in_order(records: list[Record]) -> list[Key]:
+    """Return their keys; the order of records with one path in several partitions is the store's."""
+    keys = (record.key for record in records)
+    runs = (sorted(run, key=lambda key: key.partition) for _, run in groupby(keys, lambda key: key.path))
+    return [key for run in runs for key in run]
+
+
+async def nodes_below(store: ZooKeeperMetadataStore, node: str) -> list[str]:
+    """Return every node below one."""
+    found: list[str] = []
+    for name in sorted(await store.zookeeper.children(node) or ()):
+        child = f"{node}/{name}"
+        found += [child, *await nodes_below(store, child)]
+    return found
+
+
+def counted(store: ZooKeeperMetadataStore) -> list[list[Op]]:
+    """Return a list that grows with each multi that the store sends."""
+    sent: list[list[Op]] = []
+    multi = store.zookeeper.multi
+
+    async def listen(ops: list[Op]) -> object:
+        sent.append(list(ops))
+        return await multi(ops)
+
+    store.zookeeper.multi = listen  # type: ignore[assignment,method-assign]
+    return sent
+
+
+def by_kind(*kinds: str) -> tuple[IndexEntry, ...]:
+    """Return index entries."""
+    return tuple(IndexEntry("kinds", index_keys.encode(kind)) for kind in kinds)
+
+
+async def begin(store: IMetadataStore) -> int:
+    """Put a header."""
+    return await store.put(Put(HEADER, b"OPEN", Expect.ABSENT, by_kind("open")))
+
+
+async def operate(store: ZooKeeperMetadataStore, version: int) -> Record:
+    """Put an operation on the condition of the header."""
+    (record,) = await store.apply(
+        Batch((Check(HEADER, version),), (PutSequential(OPERATIONS, b"op", by_kind("writes")),))
+    )
+    return record
+
+
+@pytest.mark.parametrize("seed", range(12))
+@in_a_loop
+async def test_answers_as_the_memory_store(seed: int, opened: Open) -> None:
+    """Random writes with random expectations do and leave the same, in every order and page size that can be asked."""
+    source = random.Random(seed)
+    # One path in two partitions, paths that begin as others do, index keys that do as well.
+    keys = [
+        Key(f"/{name}", partition)
+        for name in ("a", "a/", "a/b", "a-b", "ab", "abc", "abcd", "abc/d", "abc-d", "é/ü", f"txn-op/{TXN}/{3:020d}")
+        for partition in ("", "p")
+    ]
+    index_pool = [b"", b"k", b"k\x00", b"k1", index_keys.encode("s", 5), index_keys.encode("s"), index_keys.encode(300)]
+    versions: dict[Key, tuple[int, int]] = {}
+    small = MetadataOptions(index_entries_together_max=2, nodes_known_max=5, number_block_size=3)
+    async with opened(small) as store, opened(small) as other:
+        memory = await MemorySpace(SystemEnvironment()).open_metadata()
+        for _ in range(150):
+            key = source.choice(keys)
+            known = versions.get(key)
+            indexes = tuple(IndexEntry("i", one) for one in source.sample(index_pool, source.randrange(3)))
+            expected = source.choice(["absent", "any", "version"] if known else ["absent", "any"])
+            removes = source.random() < 0.4
+            results: list[object] = []
+            for number, one in enumerate((memory, source.choice((store, other)))):
+                wanted = known[number] if known and expected == "version" else Expect[expected.upper()] \
+                    if expected != "version" else 0  # fmt: skip
+                try:
+                    if removes:
+                        await one.delete(key, wanted)
+                        results.append(None)
+                    else:
+                        results.append(
+                            await one.put(Put(key, source.randbytes(3) if number < 0 else b"v", wanted, indexes))
+                        )
+                except VersionMismatch as error:
+                    results.append((error.key, error.actual is None))
+            first, second = results
+            assert type(first) is type(second)
+            if isinstance(first, int) and isinstance(second, int):
+                versions[key] = (first, second)
+            else:
+                assert first == second
+        for items_max in (1, 3, 100):
+            for asked in (ALL, KeyRange("/a", "/ab"), KeyRange("/a", "/b", "p"), KeyRange("/abc", "/abc\x7f"),
+                          IndexRange("i", b"", b"\xff"), IndexRange("i", b"k", b"k1"),
+                          index_keys.prefix_range("i", "s")):  # fmt: skip
+                wanted_records = await everything(memory, asked, items_max)
+                found = await everything(store, asked, items_max)
+                assert in_order(found) == in_order(wanted_records)
+
+
+@in_a_loop
+async def test_a_transaction_costs_a_multi_for_each_step(opened: Open) -> None:
+    """Begin, first write and end are one multi each and read nothing once the nodes above are known."""
+    async with opened() as store:
+        for number in range(2):
+            header = paths.header_key(TxnID.parse(f"{number + 5:032x}"))
+            operations = Key(header.path.replace("/txn/", "/txn-op/"), header.partition)
+            sent = counted(store)
+            version = await store.put(Put(header, b"OPEN", Expect.ABSENT, by_kind("open")))
+            write = PutSequential(operations, b"op", by_kind("writes"))
+            (operation,) = await store.apply(Batch((Check(header, version),), (write,)))
+            version = await store.put(Put(header, b"COMMITTED", version, by_kind("ended")))
+            await store.delete(operation.key, operation.version)
+            await store.delete(header, version)
+            assert len(sent) == 5
+        # The transaction's own node went with its last operation.
+        assert len(sent[3]) == 3
+        assert await store.zookeeper.get(node_of(operation.key).rpartition("/")[0]) is None
+
+
+@in_a_loop
+async def test_what_is_empty_goes(opened: Open, environment: VirtualEnvironment) -> None:
+    """Nodes that hold nothing any more are removed after a while, and nothing is left of a transaction."""
+    async with opened() as store:
+        await store.put(Put(Key("/kept"), b"", Expect.ABSENT))
+        before = await nodes_below(store, "/")
+        operation = await operate(store, await begin(store))
+        await store.delete(operation.key, Expect.ANY)
+        await store.delete(HEADER, Expect.ANY)
+        # One level at a time.
+        for _ in range(12):
+            await environment.advance(DELAY_MS)
+            await store.delete(Key("/absent"), Expect.ANY)
+            while store._reaping._task is not None:
+                await asyncio.wait([store._reaping._task])
+        assert await nodes_below(store, "/") == before
+
+
+@in_a_loop
+async def test_what_another_process_left_empty_goes(opened: Open, environment: VirtualEnvironment) -> None:
+    """A node that a process left empty and died is removed by who lists it."""
+    async with opened() as store:
+        operation = await operate(store, await begin(store))
+        await store.delete(operation.key, Expect.ANY)
+    async with opened() as other:
+        for _ in range(12):
+            assert await everything(other, KeyRange("/txn-op/", "/txn-op0"), 10) == []
+            await environment.advance(DELAY_MS)
+            other._reaping.go_on()
+            while other._reaping._task is not None:
+                await asyncio.wait([other._reaping._task])
+        assert not [node for node in await nodes_below(other, "/records") if "txn-op" in node]
+
+
+@in_a_loop
+async def test_a_node_that_went_is_made_again(opened: Open, environment: VirtualEnvironment) -> None:
+    """Who remembers a node that another process removed as empty makes it again, and loses nothing."""
+    async with opened() as store, opened() as other:
+        operation = await operate(store, await begin(store))
+        record = await other.get(operation.key)
+        assert record is not None
+        await other.delete(record.key, record.version)
+        await other.delete(HEADER, Expect.ANY)
+        for _ in range(12):
+            await environment.advance(DELAY_MS)
+            other._reaping.go_on()
+            while other._reaping._task is not None:
+                await asyncio.wait([other._reaping._task])
+        await operate(store, await begin(store))
+        assert len(await everything(other, ALL, 10)) == 2
+
+
+@in_a_loop
+async def test_two_clients_on_one_prefix_go_on(opened: Open) -> None:
+    """Many operations of one transaction from two clients at a time all stand, under different numbers."""
+    async with opened() as store, opened() as other:
+        version = await begin(store)
+        await other.get(HEADER)
+        written = await asyncio.gather(*(operate(one, version) for one in (store, other) * 150))
+        assert len({record.key for record in written}) == 300
+        assert len(await everything(store, paths.operations_range(TXN), 40)) == 300
+        # Those behind the first hundred of each client are spread over nodes of their own.
+        names = await store.zookeeper.children(node_of(written[0].key).rpartition("/")[0])
+        assert names is not None
+        assert len(names) < 210
+
+
+@in_a_loop
+async def test_a_number_that_is_taken_is_passed_over(opened: Open) -> None:
+    """A record that somebody put under the next number by its key stays, and the next one is given."""
+    async with opened() as store:
+        prefix = Key("/op/x", "x")
+        await store.put(Put(Key(f"/op/x/{0:020d}", "x"), b"taken", Expect.ABSENT))
+        key = await store.put_sequential(PutSequential(prefix, b"new"))
+        found = await everything(store, KeyRange("/op/x/", "/op/x0"), 10)
+        assert [record.value for record in found] == [b"taken", b"new"]
+        assert found[1].key == key
+
+
+@in_a_loop
+async def test_entries_of_one_place_go_deeper_when_there_are_many(opened: Open) -> None:
+    """A client that adds more entries to a node than may stand together puts the others below nodes of their own."""
+    async with opened(MetadataOptions(index_entries_together_max=10)) as store:
+        for number in range(30):
+            one = f"{number:032x}"
+            entry = IndexEntry("by-time", index_keys.encode(1_763_774_857_123, one))
+            await store.put(Put(paths.header_key(TxnID.parse(one)), b"", Expect.ABSENT, (entry,)))
+        listings: dict[str, int] = {}
+        for node in await nodes_below(store, "/indexes"):
+            listings[node.rpartition("/")[0]] = listings.get(node.rpartition("/")[0], 0) + 1
+        assert max(listings.values()) <= 11
+        found = await everything(store, IndexRange("by-time", b"", b"\xff"), 7)
+        assert [record.key.partition for record in found] == [f"{number:032x}" for number in range(30)]
+
+
+@in_a_loop
+async def test_a_record_made_again_by_another_client_keeps_its_entries(opened: Open) -> None:
+    """What a client remembers of an earlier life of a record does not put its index entries out of step."""
+    key = Key("/a")
+    async with opened() as store, opened() as other:
+        version = await store.put(Put(key, b"one", Expect.ABSENT, by_kind("x")))
+        await other.delete(key, Expect.ANY)
+        await other.put(Put(key, b"two", Expect.ABSENT, by_kind("y")))
+        with pytest.raises(VersionMismatch):
+            await store.put(Put(key, b"three", version, by_kind("x", "z")))
+        await store.put(Put(key, b"four", Expect.ANY, by_kind("z")))
+        found = await everything(other, index_keys.prefix_range("kinds"), 10)
+        assert [record.value for record in found] == [b"four"]
+        assert len([node for node in await nodes_below(store, "/indexes") if "=" in node]) == 1
+
+
+@in_a_loop
+async def test_what_does_not_fit_is_refused(opened: Open) -> None:
+    """A value, or a batch, larger than a server takes is refused in a sentence that names the limit."""
+    async with opened() as store:
+        await store.put(Put(Key("/large", "p"), b"x" * 1_000_000, Expect.ABSENT))
+        with pytest.raises(InvalidInput, match="1048575 bytes"):
+            await store.put(Put(Key("/larger", "p"), b"x" * 1_048_576, Expect.ABSENT))
+        with pytest.raises(InvalidInput, match="fewer at once"):
+            await store.apply(
+                Batch(puts=tuple(Put(Key(f"/{n}", "p"), b"x" * 100_000, Expect.ABSENT) for n in range(11)))
+            )
+        assert len(await everything(store, ALL, 10)) == 1
+
+
+@in_a_loop
+async def test_a_batch_asks_for_absence_until_it_is_applied(opened: Open) -> None:
+    """A check of an absent record below nodes that are not there leaves no record, and is refused by one that came."""
+    async with opened() as store, opened() as other:
+        check, put = Check(Key("/deep/x", "p"), Expect.ABSENT), Put(Key("/b", "p"), b"", Expect.ANY)
+        await store.apply(Batch((check,), (put,)))
+        assert [record.key.path for record in await everything(store, ALL, 10)] == ["/b"]
+        await other.put(Put(Key("/deep/x", "p"), b"", Expect.ABSENT))
+        with pytest.raises(VersionMismatch) as caught:
+            await store.apply(Batch((check,), (put,), (Delete(Key("/c", "p"), Expect.ANY),)))
+        assert caught.value.key == check.key
+
+
+@in_a_loop
+async def test_a_later_format_is_refused(opened: Open) -> None:
+    """A store, a record and a counter in a format that this release does not know are refused, by name."""
+    async with opened() as store:
+        await store.put(Put(Key("/a"), b"", Expect.ABSENT))
+        await store.zookeeper.multi([SetNode(node_of(Key("/a")), b'[2,null,[],"more"]\nvalue')])
+        with pytest.raises(UnknownFormat, match="record /a has format version 2"):
+            await store.get(Key("/a"))
+        await store.zookeeper.multi([SetNode("/numbers", b"[2,5]")])
+        with pytest.raises(UnknownFormat, match="/numbers"):
+            await store.put_sequential(PutSequential(Key("/op"), b""))
+        await store.zookeeper.multi([SetNode("/store", b'{"format":2,"identity":"x"}')])
+    with pytest.raises(UnknownFormat, match="the store has format version 2"):
+        async with opened():
+            pass
+
+
+@in_a_loop
+async def test_a_chroot_with_something_else_is_refused(opened: Open, url: str) -> None:
+    """A place where other nodes stand is not taken for a new store."""
+    async with opened() as store:
+        await store.zookeeper.multi([CreateNode("/else"), CreateNode("/else/records")])
+    with pytest.raises(Exception, match="empty chroot"):
+        await (await open_metadata_store(f"{url}/else", SystemEnvironment(), OPTIONS)).close()
