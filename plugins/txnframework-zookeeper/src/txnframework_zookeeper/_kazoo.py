@@ -135,15 +135,15 @@ class ZooKeeper:
         """Let later reads without ``is_current`` show all that was confirmed before this call."""
         await self._read(Exists(self.full("/")), is_current=True)
 
-    async def multi(self, ops: Sequence[Op]) -> Committed:
+    async def multi(self, ops: Sequence[Op], session_id: int | None = None) -> Committed:
         """
-        Apply every op, or none.
+        Apply every op, or none; with ``session_id``, in this session or never.
 
         :raises MultiFailed: an op found a node there, not there, in another version or not empty; nothing was changed.
         :raises OutcomeUnknown: the reply was lost. It is applied before any later read, or never.
         """
         steps = tuple(ops)
-        found = await self._ask(Multi(steps, self._root, self._acl))
+        found = await self._ask(Multi(steps, self._root, self._acl), session_id)
         if isinstance(found, list):
             failure = to_blame(steps, found[1:])
             if failure is None:
@@ -229,12 +229,12 @@ class ZooKeeper:
             return Sync(self.full("/"))
         return Multi((CheckNode(self.full("/")),), "", self._acl)
 
-    async def _ask(self, request: object) -> object:
+    async def _ask(self, request: object, session_id: int | None = None) -> object:
         while True:
             await self.link.until_connected()
             await self._room.acquire()
             landing = Landing(self.link.loop, self._room)
-            self.link.hand_over(request, landing)
+            self.link.hand_over(request, landing, session_id)
             found = await landing.answer
             if not isinstance(found, NotSent):
                 return found

@@ -8,6 +8,7 @@ import threading
 from enum import Enum
 from typing import Any, Protocol
 
+from kazoo.exceptions import SessionExpiredError
 from kazoo.protocol.states import KeeperState
 
 from txnframework.errors import Closed, InvalidInput, TxnFrameworkError, Unavailable
@@ -99,19 +100,22 @@ class Link:
         """Tell ``listener`` from now on."""
         self._listeners.append(listener)
 
-    def hand_over(self, request: object, landing: Any) -> None:
+    def hand_over(self, request: object, landing: Any, session_id: int | None = None) -> None:
         """
         Send a request after those that were handed over before it, and tell ``landing`` once there is an answer.
 
         An error LOST is no answer: the request is done before anything that is handed over later, or never.
+        With ``session_id`` it is sent in this session or never.
         """
         flight = Flight(self._returns, landing.take)
         with self._lock:
             if self._client._state == KeeperState.CONNECTING:
                 # kazoo would keep it until there is a connection, for however long that takes.
                 flight.set_exception(NotSent())
-            else:
+            elif session_id in (None, self._client._session_id):
                 self._client._call(request, flight)
+            else:
+                flight.set_exception(SessionExpiredError())
 
     async def until_connected(self) -> None:
         """

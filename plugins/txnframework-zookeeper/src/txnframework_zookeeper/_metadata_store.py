@@ -29,6 +29,8 @@ from txnframework.model import (
 from txnframework_zookeeper._kazoo import ZooKeeper
 from txnframework_zookeeper._known import Known
 from txnframework_zookeeper._layout import node_of, partition_mark
+from txnframework_zookeeper._lease_nodes import LeaseNodes
+from txnframework_zookeeper._leases import Leases
 from txnframework_zookeeper._options import MetadataOptions, locate
 from txnframework_zookeeper._places import place_of
 from txnframework_zookeeper._reaping import Reaping
@@ -65,6 +67,8 @@ class ZooKeeperMetadataStore:
         self._writing = Writing(zookeeper, self._known, self._reaping, options)
         self._scanning = Scanning(zookeeper, self._known, self._reaping)
         self._watches = Watches(zookeeper, options.watches_max)
+        nodes = LeaseNodes(zookeeper, self._reaping, options.attempts_max)
+        self._leases = Leases(zookeeper, nodes, session, options.attempts_max)
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
@@ -111,7 +115,7 @@ class ZooKeeperMetadataStore:
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
         """Take the lease, or raise LeaseHeld; the session and holder that have it already get it again."""
-        raise NotImplementedError
+        return await self._leases.acquire(name, holder)
 
     async def take_identity(self, identity: str) -> None:
         """Have another identity from now on."""
@@ -121,6 +125,7 @@ class ZooKeeperMetadataStore:
     async def close(self) -> None:
         """End the session: its leases go, its watches raise Closed; may be repeated."""
         self._watches.close()
+        await self._leases.close()
         await self._reaping.close()
         await self.zookeeper.close()
 

@@ -1,0 +1,211 @@
+"""
+The leases that live with a session, and for how long they can be relied on.
+
+The servers count a session's time from when its leader last heard of the client, and the client cannot know when that
+was: what it sends is heard by the server that it is connected to, which tells the leader every half tick, while the two
+can hear each other. What goes through the leader and comes back proves that they could, so that the leader had heard of
+what was sent before that, half a tick earlier at the latest; a tick is no more than half of any session's timeout,
+unless minSessionTimeout was set. A lease is given up here when a session could have ended by that count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from zope.interface import implementer
+
+from txnframework.errors import Closed, LeaseHeld, OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework.interfaces import ILease
+from txnframework_zookeeper._kazoo import ZooKeeper
+from txnframework_zookeeper._lease_nodes import LeaseNodes, Standing
+from txnframework_zookeeper._link import Session
+
+# Parts of the timeout: half a tick; how often kazoo sends something at least, and how often this does with leases.
+_HALF_TICK, _PING, _BEAT = 1 / 4, 1 / 3, 1 / 8
+
+
+@implementer(ILease)
+class Lease:
+    """A lease held by this client's session."""
+
+    def __init__(self, leases: Leases, name: str, standing: Standing) -> None:
+        self.name = name
+        self.key = standing.key
+        self.version = standing.fencing
+        self.fencing = standing.fencing
+        self.standing = standing
+        self._leases = leases
+        self._ended = asyncio.Event()
+
+    async def lost(self) -> None:
+        """Return when the lease can no longer be relied on; never later than it can be granted to another."""
+        await self._ended.wait()
+
+    async def release(self) -> None:
+        """Give it up now; may be repeated, also after it was lost."""
+        await self._leases.release(self)
+
+    def end(self) -> None:
+        """Make ``lost`` return."""
+        self._ended.set()
+
+
+class Leases:
+    """The leases of one store, one after another session."""
+
+    def __init__(self, zookeeper: ZooKeeper, nodes: LeaseNodes, session: str, attempts_max: int) -> None:
+        self._zookeeper, self._link = zookeeper, zookeeper.link
+        self._nodes = nodes
+        self._session = session
+        self._attempts_max = attempts_max
+        self._held: dict[str, Lease] = {}
+        # Nodes of the session that goes on, of leases that were given up here; bounded by how many were held.
+        self._astray: dict[str, Standing] = {}
+        # ZooKeeper counts by a clock that nobody sets, and so does the event loop.
+        self._relied_until = self._asked_at = float("-inf")
+        self._timer: asyncio.TimerHandle | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._changing = asyncio.Lock()
+        self._is_closed = False
+        zookeeper.listen(self)
+
+    async def acquire(self, name: str, holder: str) -> Lease:
+        """Take a lease, or raise LeaseHeld; the session and holder that have it already get it again."""
+        async with self._changing:
+            unknown: OutcomeUnknown | None = None
+            for _ in range(self._attempts_max):
+                try:
+                    lease = await self._try(name, holder)
+                except OutcomeUnknown as error:
+                    # The next look tells.
+                    unknown = error
+                    continue
+                except Unavailable:
+                    if unknown is None:
+                        raise
+                    raise unknown from None
+                if lease is not None:
+                    return lease
+        raise Unavailable(f"{self._zookeeper.shown_url}: lease {name} changed hands {self._attempts_max} times")
+
+    async def release(self, lease: Lease) -> None:
+        """Give a lease up; one that is lost is fine."""
+        if self._held.get(lease.name) is not lease:
+            return
+        self._give_up(lease)
+        await self._nodes.remove(lease.name, lease.standing)
+        self._astray.pop(lease.name, None)
+
+    def session_became(self, state: Session) -> None:
+        """Give up everything with the session; look after what is left of it when it is back."""
+        if state in (Session.NEW, Session.LOST):
+            self._lapse()
+            self._astray.clear()
+            self._asked_at = float("-inf")
+        elif state is Session.BACK:
+            self._woken.set()
+
+    def node_changed(self, path: str) -> None:
+        """Take no note of it."""
+
+    async def close(self) -> None:
+        """Give up everything; the nodes go with the session. May be repeated."""
+        self._is_closed = True
+        self._lapse()
+        self._astray.clear()
+        beating, self._beating = self._beating, None
+        if beating is not None:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+
+    async def _try(self, name: str, holder: str) -> Lease | None:
+        """Take a lease if nobody has it; None: that is not decided yet."""
+        self._require_open()
+        started = self._link.loop.time()
+        standing = await self._nodes.make(name, holder, self._session)
+        if standing is None:
+            found = await self._nodes.find(name)
+            if found is None:
+                return None
+            held = self._held.get(name)
+            if found.session_id != self._link.session_id or (held is not None and found.holder != holder):
+                raise LeaseHeld(name, found.holder, found.key)
+            if held is not None:
+                return held
+            # It was given up here, or its making was never confirmed: another holder gets a higher number.
+            await self._nodes.remove(name, found)
+            return None
+        self._require_open()
+        if standing.session_id != self._link.session_id:
+            return None
+        self._heard(started)
+        lease = Lease(self, name, standing)
+        self._held[name] = lease
+        self._expire()
+        if self._beating is None:
+            self._beating = self._link.loop.create_task(self._beat(), name="txnframework-zookeeper heartbeat")
+        self._woken.set()
+        return lease
+
+    def _require_open(self) -> None:
+        self._link.require_open()
+        if self._is_closed:
+            raise Closed(f"the store {self._zookeeper.shown_url} is being closed, and its leases with it")
+
+    def _heard(self, started: float) -> None:
+        """Take note that what was sent at ``started`` went through the leader."""
+        timeout_s = self._link.timeout_ms / 1000
+        before = max(self._asked_at, started - timeout_s * _PING)
+        self._relied_until = max(self._relied_until, before + timeout_s * (1 - _HALF_TICK))
+        self._asked_at = max(self._asked_at, started)
+
+    def _expire(self) -> None:
+        """Give everything up once it can no longer be relied on."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._held:
+            return
+        if self._link.loop.time() >= self._relied_until:
+            self._lapse()
+        else:
+            self._timer = self._link.loop.call_at(self._relied_until, self._expire)
+
+    def _lapse(self) -> None:
+        self._relied_until = float("-inf")
+        for lease in tuple(self._held.values()):
+            self._give_up(lease)
+        self._expire()
+
+    def _give_up(self, lease: Lease) -> None:
+        del self._held[lease.name]
+        self._astray[lease.name] = lease.standing
+        lease.end()
+
+    async def _beat(self) -> None:
+        """Ask the leader for something again and again while leases are held; remove the nodes of those given up."""
+        while True:
+            if not self._held and not self._astray:
+                self._woken.clear()
+                await self._woken.wait()
+            started = self._link.loop.time()
+            try:
+                await self._zookeeper.sync()
+                if self._held:
+                    self._heard(started)
+                    self._expire()
+                await self._remove_astray()
+            except Closed:
+                return
+            except TxnFrameworkError:
+                # The next one may get through; if none does in time, the leases are given up.
+                pass
+            next_at = started + self._link.timeout_ms / 1000 * _BEAT
+            await asyncio.sleep(next_at - self._link.loop.time())
+
+    async def _remove_astray(self) -> None:
+        async with self._changing:
+            for name, standing in tuple(self._astray.items()):
+                await self._nodes.remove(name, standing)
+                self._astray.pop(name, None)

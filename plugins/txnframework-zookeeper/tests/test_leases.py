@@ -1,0 +1,173 @@
+"""Leases live with a session: nobody relies on one that another can have, and no session's end is missed."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import LeaseHeld, OutcomeUnknown, Unavailable, VersionMismatch
+from txnframework.model import Batch, Check, Expect, Key, Put
+from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
+from txnframework_zookeeper._link import Session
+from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
+from txnframework_zookeeper._options import MetadataOptions
+from txnframework_zookeeper._testing_clients import WAIT_S, Seen, expire
+
+QUICK = MetadataOptions(session_timeout_ms=1_200, connect_timeout_ms=5_000)
+
+
+async def opened(stack: AsyncExitStack, url: str, options: MetadataOptions | None = None) -> ZooKeeperMetadataStore:
+    store = await open_metadata_store(url, SystemEnvironment(), options or MetadataOptions())
+    stack.push_async_callback(store.close)
+    return store
+
+
+def test_a_lease_ends_with_its_session(url: str) -> None:
+    """The holder is told, who waits is woken, the next holder's number is higher, and a check of the old one fails."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            one, two = await opened(stack, url), await opened(stack, url)
+            held = await one.acquire_lease("name", "one")
+            with pytest.raises(LeaseHeld, match="held by one") as refused:
+                await two.acquire_lease("name", "two")
+            watch = await two.watch(refused.value.key)
+            record = await two.get(held.key)
+            assert record is not None
+            assert record.version == held.version
+            partition = held.key.path
+            await one.apply(Batch((Check(held.key, held.version),), (Put(Key("/a", partition), b"", Expect.ANY),)))
+            await expire(one.zookeeper)
+            async with asyncio.timeout(WAIT_S):
+                await held.lost()
+                await watch.changed()
+            again = await two.acquire_lease("name", "two")
+            assert again.fencing > held.fencing
+            with pytest.raises(VersionMismatch):
+                await one.apply(Batch((Check(held.key, held.version),), (Put(Key("/a", partition), b"", Expect.ANY),)))
+            await held.release()
+            assert await two.get(held.key) is not None
+
+    asyncio.run(main())
+
+
+def test_a_lease_is_kept_while_its_session_goes_on(url: str) -> None:
+    """A broken connection ends nothing; the same holder is given the lease again, another one is not."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            store = await opened(stack, url)
+            held = await store.acquire_lease("name", "one")
+            seen = Seen(store.zookeeper)
+            store.zookeeper.link.cut()
+            await seen.until(Session.SUSPENDED, Session.BACK)
+            assert (await store.acquire_lease("name", "one")).fencing == held.fencing
+            with pytest.raises(LeaseHeld):
+                await store.acquire_lease("name", "two")
+            await held.release()
+            assert (await store.acquire_lease("name", "two")).fencing > held.fencing
+            await asyncio.wait_for(held.lost(), WAIT_S)
+
+    asyncio.run(main())
+
+
+def test_a_holder_that_hears_nothing_gives_up_before_its_session_can_end(server: Ensemble) -> None:
+    """By its own clock: a server that is silent tells nobody that it ends a session."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            store = await opened(stack, f"zookeeper://{server.hosts}/a", QUICK)
+            held = await store.acquire_lease("name", "one")
+            timeout_s = store.zookeeper.link.timeout_ms / 1000
+            loop = asyncio.get_running_loop()
+            # Kept alive for longer than a session lives without a heartbeat.
+            await asyncio.sleep(timeout_s * 1.5)
+            assert (await store.acquire_lease("name", "one")).fencing == held.fencing
+            started = loop.time()
+            server.servers[0].pause()
+            try:
+                await asyncio.wait_for(held.lost(), WAIT_S)
+                assert loop.time() - started < timeout_s
+            finally:
+                server.servers[0].resume()
+            # It was given up here, so the same holder gets another one, though the session may have gone on.
+            again = await store.acquire_lease("name", "one")
+            assert again.fencing > held.fencing
+
+    asyncio.run(main())
+
+
+def test_an_acquisition_whose_reply_is_lost_is_decided_by_looking(url: str) -> None:
+    """The lease is held, or nobody has it; never by somebody who does not know of it."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            store, other = await opened(stack, url), await opened(stack, url)
+            for turn in range(10):
+                seen = Seen(store.zookeeper)
+                multi = store.zookeeper.multi
+                asked = asyncio.Event()
+
+                async def cutting(*arguments: object, multi: object = multi, asked: asyncio.Event = asked) -> object:
+                    sending = asyncio.ensure_future(multi(*arguments))  # type: ignore[operator]
+                    if not asked.is_set():
+                        asked.set()
+                        # Through the thread, and then some turns of the loop later or earlier than the reply.
+                        for _ in range(turn * 3):
+                            await asyncio.sleep(0)
+                        store.zookeeper.link.cut()
+                    return await sending
+
+                store.zookeeper.multi = cutting  # type: ignore[method-assign,assignment]
+                try:
+                    held = await store.acquire_lease("name", "one")
+                except OutcomeUnknown:
+                    held = await store.acquire_lease("name", "one")
+                finally:
+                    store.zookeeper.multi = multi  # type: ignore[method-assign]
+                with pytest.raises(LeaseHeld):
+                    await other.acquire_lease("name", "two")
+                await held.release()
+                assert await other.get(held.key) is None
+                if Session.SUSPENDED in seen.states:
+                    await seen.until(Session.SUSPENDED, Session.BACK)
+
+    asyncio.run(main())
+
+
+def test_a_killed_holders_lease_ends_by_itself(server: Ensemble) -> None:
+    """When its session has timed out."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            url = f"zookeeper://{server.hosts}/a"
+            one, two = await opened(stack, url, QUICK), await opened(stack, url, QUICK)
+            held = await one.acquire_lease("name", "one")
+            watch = await two.watch(held.key)
+            await one.zookeeper.abandon()
+            await asyncio.wait_for(watch.changed(), WAIT_S)
+            assert (await two.acquire_lease("name", "two")).fencing > held.fencing
+
+    asyncio.run(main())
+
+
+def test_a_lease_is_not_taken_while_there_is_no_connection(server: Ensemble) -> None:
+    """The wait is bounded."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            options = MetadataOptions(session_timeout_ms=1_200, connect_timeout_ms=500)
+            store = await opened(stack, f"zookeeper://{server.hosts}/a", options)
+            server.stop()
+            with pytest.raises(Unavailable):
+                await asyncio.wait_for(store.acquire_lease("name", "one"), WAIT_S)
+            server.start()
+            seen = Seen(store.zookeeper)
+            if not store.zookeeper.link.is_connected:
+                await seen.until(Session.NEW)
+            await store.acquire_lease("name", "one")
+
+    asyncio.run(main())
