@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from txnframework.environment import Environment
 from txnframework.errors import CorruptRecord, Unavailable, UnknownFormat
 from txnframework.model import Key
 from txnframework.model.paths import lease_key
@@ -14,6 +15,7 @@ from txnframework_zookeeper._errors import MultiFailed
 from txnframework_zookeeper._kazoo import ZooKeeper
 from txnframework_zookeeper._known import ancestors
 from txnframework_zookeeper._layout import node_of, partition_mark
+from txnframework_zookeeper._lives import life_node
 from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper._records import decode_node, encode_node
 from txnframework_zookeeper._requests import CreateNode, DeleteNode
@@ -42,12 +44,14 @@ class Standing:
     fencing: int
     holder: str
     session_id: int
+    token: str
 
 
 class LeaseNodes:
     """Makes, finds and removes the nodes of leases."""
 
-    def __init__(self, zookeeper: ZooKeeper, reaping: Reaping, attempts_max: int) -> None:
+    def __init__(self, zookeeper: ZooKeeper, reaping: Reaping, environment: Environment, attempts_max: int) -> None:
+        self._environment = environment
         self._zookeeper = zookeeper
         self._reaping = reaping
         self._attempts_max = attempts_max
@@ -61,7 +65,9 @@ class LeaseNodes:
         key = lease_key(name)
         node = node_of(key)
         document = LeaseDocument(holder=holder, session=session)
-        made = CreateNode(node, encode_node(msgspec.json.encode(document), None, ()), is_ephemeral=True)
+        token = f"{self._environment.random_bits(64):016x}"
+        data = encode_node(msgspec.json.encode(document), None, (), token)
+        made = CreateNode(node, data, is_ephemeral=True), CreateNode(life_node(token), is_ephemeral=True)
         for _ in range(self._attempts_max):
             parents = ancestors(node)
             stats = await asyncio.gather(*map(self._zookeeper.exists, (*parents, node)))
@@ -70,11 +76,11 @@ class LeaseNodes:
             missing = [CreateNode(parent) for parent, stat in zip(parents, stats, strict=False) if stat is None]
             session_id = self._zookeeper.link.session_id
             try:
-                committed = await self._zookeeper.multi((*missing, made), session_id)
+                committed = await self._zookeeper.multi((*missing, *made), session_id)
             except MultiFailed:
                 # Others made a node, or removed one that had become empty.
                 continue
-            return Standing(key, committed.zxid, holder, session_id)
+            return Standing(key, committed.zxid, holder, session_id, token)
         raise Unavailable(f"{self._zookeeper.shown_url}: {key.path} was changed by others {self._attempts_max} times")
 
     async def find(self, name: str) -> Standing | None:
@@ -83,14 +89,14 @@ class LeaseNodes:
         node = await self._zookeeper.get(node_of(key))
         if node is None:
             return None
-        record, _ = decode_node(key.path, partition_mark(key.path, key.partition), node)
+        record, standing = decode_node(key.path, partition_mark(key.path, key.partition), node)
         try:
             document = msgspec.json.decode(record.value, type=LeaseDocument)
         except msgspec.DecodeError as error:
             raise CorruptRecord(key.path, "its value", str(error)) from error
         if document.format != FORMAT:
             raise UnknownFormat(f"lease {name}", document.format)
-        return Standing(key, node.stat.czxid, document.holder, node.stat.ephemeral_owner)
+        return Standing(key, node.stat.czxid, document.holder, node.stat.ephemeral_owner, standing.token)
 
     async def remove(self, name: str, standing: Standing) -> None:
         """
@@ -104,7 +110,8 @@ class LeaseNodes:
             return
         try:
             # In this session or not at all: after its end the node of another holder may stand here.
-            await self._zookeeper.multi((DeleteNode(node),), standing.session_id)
+            ops = DeleteNode(node), DeleteNode(life_node(standing.token))
+            await self._zookeeper.multi(ops, standing.session_id)
         except MultiFailed:
             return
         self._reaping.note(node[: node.rfind("/")])

@@ -96,6 +96,11 @@ class Link:
         """Whether there is a connection, as far as anybody here knows."""
         return self._connected.is_set() and not self._is_closed
 
+    @property
+    def seen_zxid(self) -> int:
+        """The number of a transaction that this client has seen the effects of, in this session; 0: of none."""
+        return int(self._client.last_zxid)
+
     def listen(self, listener: Listener) -> None:
         """Tell ``listener`` from now on."""
         self._listeners.append(listener)

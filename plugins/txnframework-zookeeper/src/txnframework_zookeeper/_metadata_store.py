@@ -41,6 +41,8 @@ from txnframework_zookeeper._steps import check_batch
 from txnframework_zookeeper._watch import Watches
 from txnframework_zookeeper._writing import Writing
 
+_CLIENT_BITS = 48
+
 
 @implementer(IAtomicBatchStore, ISharedStore, IDurableStore, INotifyingStore, IRestorable)
 class ZooKeeperMetadataStore:
@@ -64,10 +66,12 @@ class ZooKeeperMetadataStore:
         self._reaping = Reaping(
             zookeeper, self._known, environment, options.empty_nodes_delay_ms, options.empty_nodes_max
         )
-        self._writing = Writing(zookeeper, self._known, self._reaping, options)
+        self._writing = Writing(
+            zookeeper, self._known, self._reaping, options, f"{environment.random_bits(_CLIENT_BITS):x}"
+        )
         self._scanning = Scanning(zookeeper, self._known, self._reaping)
         self._watches = Watches(zookeeper, options.watches_max)
-        nodes = LeaseNodes(zookeeper, self._reaping, options.attempts_max)
+        nodes = LeaseNodes(zookeeper, self._reaping, environment, options.attempts_max)
         self._leases = Leases(zookeeper, nodes, session, options.attempts_max)
 
     async def get(self, key: Key) -> Record | None:

@@ -1,7 +1,8 @@
 """What the node of a record holds: a head of one line, then the value as it was put.
 
-The head is a JSON list: the format, the partition if the node's name does not tell it, and the record's index entries
-as index, key in hexadecimal digits, and depth (see ``_index``). ``[1,null,[["txn-by-deadline","3006019a…",0]]]``.
+The head is a JSON list: the format, the partition if the node's name does not tell it, the record's index entries as
+index, key in hexadecimal digits, and depth (see ``_index``), and a token that no other write has (see ``_outcomes``).
+``[1,null,[["txn-by-deadline","3006019a…",0]],"5d0c1be7a9f2.1c"]``.
 """
 
 from __future__ import annotations
@@ -13,11 +14,10 @@ import msgspec
 from txnframework.errors import CorruptRecord, UnknownFormat
 from txnframework.model import IndexEntry, Key, Record
 from txnframework_zookeeper._layout import partition_of
-from txnframework_zookeeper._requests import Node, Stat
+from txnframework_zookeeper._requests import Node
 
 FORMAT = 1
 _END = b"\n"
-_PLAIN_HEAD = b"[1,null,[]]\n"
 
 Entries = tuple[tuple[IndexEntry, int], ...]
 """The index entries of a record, and how deep each stands."""
@@ -27,6 +27,7 @@ class _Head(msgspec.Struct, array_like=True):
     format: int
     partition: str | None
     entries: list[tuple[str, str, int]]
+    token: str
 
 
 _HEAD = msgspec.json.Decoder(_Head)
@@ -37,25 +38,27 @@ class Standing(NamedTuple):
     What is known of a record that stands: enough to replace it and its index entries.
 
     ``version`` is what callers see: the number of the transaction that wrote it last, so that it does not come back
-    when the record is made again. ``node_version`` is what ZooKeeper compares.
+    when the record is made again. ``node_version`` is what ZooKeeper compares. ``token``: that of the last write.
     """
 
     version: int
     node_version: int
     entries: Entries
+    token: str = ""
 
 
-def encode_node(value: bytes, partition: str | None, entries: Entries) -> bytes:
+def encode_node(value: bytes, partition: str | None, entries: Entries, token: str) -> bytes:
     """Return what a node is to hold."""
-    if not entries and partition is None:
-        return _PLAIN_HEAD + value
-    head = _Head(FORMAT, partition, [(entry.index, entry.key.hex(), depth) for entry, depth in entries])
+    head = _Head(FORMAT, partition, [(entry.index, entry.key.hex(), depth) for entry, depth in entries], token)
     return msgspec.json.encode(head) + _END + value
 
 
-def standing_of(stat: Stat, entries: Entries) -> Standing:
-    """Return what is known of a record after reading or writing its node."""
-    return Standing(stat.mzxid, stat.version, entries)
+def token_of(node: Node) -> str | None:
+    """Return the token of what wrote a node last, None if there is none to be read."""
+    try:
+        return _HEAD.decode(node.data.partition(_END)[0]).token
+    except msgspec.DecodeError:
+        return None
 
 
 def decode_node(path: str, mark: str, node: Node) -> tuple[Record, Standing]:
@@ -65,14 +68,11 @@ def decode_node(path: str, mark: str, node: Node) -> tuple[Record, Standing]:
     :raises CorruptRecord: the head cannot be read.
     :raises UnknownFormat: a later release wrote it.
     """
-    line, end, value = node.data.partition(_END)
-    partition: str | None = None
-    entries: Entries = ()
-    if line + end != _PLAIN_HEAD:
-        head = _decode_head(path, line)
-        partition, entries = head.partition, _entries(path, head)
-    key = Key(path, partition_of(path, mark, partition))
-    standing = standing_of(node.stat, entries)
+    line, _, value = node.data.partition(_END)
+    head = _decode_head(path, line)
+    key = Key(path, partition_of(path, mark, head.partition))
+    entries = _entries(path, head) if head.entries else ()
+    standing = Standing(node.stat.mzxid, node.stat.version, entries, head.token)
     return Record(key, value, standing.version), standing
 
 

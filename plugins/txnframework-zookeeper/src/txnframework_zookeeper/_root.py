@@ -11,6 +11,7 @@ from txnframework_zookeeper._errors import MultiFailed
 from txnframework_zookeeper._index import INDEXES
 from txnframework_zookeeper._kazoo import ZooKeeper
 from txnframework_zookeeper._layout import RECORDS
+from txnframework_zookeeper._lives import LIVES
 from txnframework_zookeeper._numbers import FIRST, NUMBERS
 from txnframework_zookeeper._requests import CreateNode, Node, SetNode
 
@@ -38,7 +39,8 @@ async def open_root(zookeeper: ZooKeeper, new_identity: str) -> str:
         made = CreateNode(STORE, msgspec.json.encode(_Store(FORMAT, new_identity)))
         # Of two that make it at the same time the first one's identity stands.
         with contextlib.suppress(MultiFailed):
-            await zookeeper.multi([made, CreateNode(RECORDS), CreateNode(INDEXES), CreateNode(NUMBERS, FIRST)])
+            roots = map(CreateNode, (RECORDS, INDEXES, LIVES))
+            await zookeeper.multi([made, *roots, CreateNode(NUMBERS, FIRST)])
         found = await zookeeper.get(STORE)
     return _decode(found).identity
 

@@ -10,6 +10,7 @@ from txnframework.model import Batch, Check, Delete, Expect, Expected, IndexEntr
 from txnframework_zookeeper._index import EntryNode, entry_node
 from txnframework_zookeeper._known import Known
 from txnframework_zookeeper._layout import is_private, names_itself, node_of, partition_mark
+from txnframework_zookeeper._lives import is_lease, life_node
 from txnframework_zookeeper._records import Entries, Standing, encode_node
 from txnframework_zookeeper._requests import CheckNode, CreateNode, DeleteNode, Op, SetNode
 
@@ -79,9 +80,12 @@ class Plan:
     """
     One multi, in the making, and what is known once it was applied.
 
-    ``parents``: what must stand before it. ``made`` and ``removed``: leaves by the node they stand below.
+    ``parents``: what must stand before it. ``made`` and ``removed``: leaves by the node they stand below. ``before``:
+    what stands at the nodes that it writes; what it writes there holds ``token``.
     """
 
+    token: str = ""
+    before: dict[str, Standing | None] = field(default_factory=dict)
     checks: list[Op] = field(default_factory=list)
     changes: list[Op] = field(default_factory=list)
     parents: dict[str, None] = field(default_factory=dict)
@@ -107,9 +111,9 @@ class Planner:
         self._known = known
         self._entries_max = entries_max
 
-    def plan(self, steps: Sequence[Step], standings: Standings) -> Plan:
-        """Return the multi that does the steps if what stands is still as given."""
-        plan = Plan()
+    def plan(self, steps: Sequence[Step], standings: Standings, token: str) -> Plan:
+        """Return the multi that does the steps if what stands is still as given; ``token`` is for no other one."""
+        plan = Plan(token)
         is_alone = len(steps) == 1
         for step in steps:
             standing = standings.get(step.node)
@@ -123,6 +127,9 @@ class Planner:
                 self._remove(plan, step, standing)
             elif step.expected is not Expect.ANY:
                 plan.checks.append(CheckNode(step.node, standing.node_version))
+                if is_lease(step.key.path):
+                    # The next holder's node has the same version.
+                    plan.checks.append(CheckNode(life_node(standing.token)))
                 plan.records[step.node] = standing
         self._end_private(plan)
         return plan
@@ -146,14 +153,15 @@ class Planner:
                 plan.changes.append(DeleteNode(place.path))
                 plan.removed.append(place)
         entries = tuple((entry, self._add(plan, entry, path, mark) if depth < 0 else depth) for entry, depth in entries)
-        data = encode_node(put.value, put.key.partition if names_itself(mark) else None, entries)
+        data = encode_node(put.value, put.key.partition if names_itself(mark) else None, entries, plan.token)
         if standing is None:
             plan.parents[_parent(step.node)] = None
             plan.changes.append(CreateNode(step.node, data))
-            plan.records[step.node] = Standing(0, 0, entries)
+            plan.records[step.node] = Standing(0, 0, entries, plan.token)
         else:
             plan.changes.append(SetNode(step.node, data, standing.node_version))
-            plan.records[step.node] = Standing(0, standing.node_version + 1, entries)
+            plan.records[step.node] = Standing(0, standing.node_version + 1, entries, plan.token)
+        plan.before[step.node] = standing
 
     def _add(self, plan: Plan, entry: IndexEntry, path: str, mark: str) -> int:
         """Add an entry no deeper than needed to keep the nodes it stands below small; return how deep."""
@@ -177,6 +185,7 @@ class Planner:
             plan.removed.append(place)
         plan.changes.append(DeleteNode(step.node, standing.node_version))
         plan.records[step.node] = None
+        plan.before[step.node] = standing
 
     def _end_private(self, plan: Plan) -> None:
         """Remove a transaction's own node with the last of its operations, as far as is known which is the last."""

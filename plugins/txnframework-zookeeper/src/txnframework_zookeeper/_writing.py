@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from txnframework.errors import InvalidInput, Unavailable, VersionMismatch
+from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.model import Batch, Expect, PutSequential, Record
 from txnframework_zookeeper._errors import MultiFailed
 from txnframework_zookeeper._kazoo import ZooKeeper
@@ -13,6 +13,7 @@ from txnframework_zookeeper._known import Known, ancestors
 from txnframework_zookeeper._layout import is_private, partition_mark
 from txnframework_zookeeper._numbers import Numbers
 from txnframework_zookeeper._options import MetadataOptions
+from txnframework_zookeeper._outcomes import settled
 from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper._records import Standing, decode_node
 from txnframework_zookeeper._requests import CreateNode, Op, SetNode
@@ -34,10 +35,13 @@ _OP_BYTES = 200
 
 
 class Writing:
-    """Applies batches for one client."""
+    """Applies batches for one client; ``client`` is a name that no other one has."""
 
-    def __init__(self, zookeeper: ZooKeeper, known: Known, reaping: Reaping, options: MetadataOptions) -> None:
+    def __init__(
+        self, zookeeper: ZooKeeper, known: Known, reaping: Reaping, options: MetadataOptions, client: str
+    ) -> None:
         self._zookeeper = zookeeper
+        self._client, self._tokens = client, 0
         self._known = known
         self._planner = Planner(known, options.index_entries_together_max)
         self._numbers = Numbers(zookeeper, options.number_block_size, options.nodes_known_max)
@@ -72,10 +76,11 @@ class Writing:
         standings = await self._standings(steps, is_first)
         if standings is None:
             return None
-        plan = self._planner.plan(steps, standings)
+        self._tokens += 1
+        plan = self._planner.plan(steps, standings, f"{self._client}.{self._tokens:x}")
         if reserve is not None:
             plan.checks.append(reserve)
-        zxid = await self._do(plan, is_first)
+        zxid = await self._do(plan, steps, is_first)
         if zxid is None:
             return None
         return tuple(Record(step.key, bytes(step.put.value), zxid) for step in steps if step.put is not None)
@@ -120,24 +125,31 @@ class Writing:
         self._known.records.note(step.node, standing)
         return standing
 
-    async def _do(self, plan: Plan, is_first: bool) -> int | None:
+    async def _do(self, plan: Plan, steps: Sequence[Step], is_first: bool) -> int | None:
         """Send the multi; return the number of its transaction, None if something was not as remembered."""
         missing = await self._missing(plan, is_first)
         ops = plan.ops(missing)
         if not ops:
             return 0
         _require_small(ops)
+        seen_zxid = self._zookeeper.link.seen_zxid
+        zxid: int | None
         try:
-            committed = await self._zookeeper.multi(ops)
+            zxid = (await self._zookeeper.multi(ops)).zxid
         except MultiFailed:
             self._known.forget_nodes(plan.nodes())
             return None
+        except OutcomeUnknown as lost:
+            self._known.forget_nodes(plan.nodes())
+            zxid = await settled(self._zookeeper, plan, steps, seen_zxid, lost)
+            if zxid is None:
+                return None
         except BaseException:
             # It may have been applied, or may be still.
             self._known.forget_nodes(plan.nodes())
             raise
-        note_applied(self._known, plan, missing, committed.zxid, self._reaping.note)
-        return committed.zxid
+        note_applied(self._known, plan, missing, zxid, self._reaping.note)
+        return zxid
 
     async def _missing(self, plan: Plan, is_first: bool) -> list[str]:
         """

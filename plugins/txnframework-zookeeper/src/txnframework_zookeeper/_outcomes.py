@@ -1,0 +1,53 @@
+"""
+What became of a multi whose reply was lost, by reading what it was to write.
+
+Every record holds the token of the multi that wrote it last. Once there is a connection again, the multi was applied
+before anything is read, or never will be; so whatever shows the token, or shows that nothing happened, is certain. What
+others wrote over it in between, or removed, cannot be told any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from txnframework.errors import OutcomeUnknown, TxnFrameworkError
+from txnframework.model import Expect
+from txnframework_zookeeper._kazoo import ZooKeeper
+from txnframework_zookeeper._records import token_of
+from txnframework_zookeeper._steps import Plan, Step
+
+
+async def settled(
+    zookeeper: ZooKeeper, plan: Plan, steps: Iterable[Step], seen_zxid: int, lost: OutcomeUnknown
+) -> int | None:
+    """
+    Return the number of the multi's transaction, None: it was not applied, or may be done again.
+
+    ``seen_zxid``: what this client had seen before it sent the multi.
+
+    :raises OutcomeUnknown: ``lost``, if reading does not tell.
+    """
+    if all(not step.writes or (step.removes and step.expected is Expect.ANY) for step in steps):
+        return None
+    try:
+        found = await asyncio.gather(*map(zookeeper.get, plan.before))
+        for node, (record, before) in zip(found, plan.before.items(), strict=True):
+            if node is not None and plan.records[record] is not None and token_of(node) == plan.token:
+                return node.stat.mzxid
+            if node is not None and before is not None and node.stat.mzxid == before.version:
+                return None
+            if node is None and before is None and await _is_untouched(zookeeper, record, seen_zxid):
+                return None
+    except TxnFrameworkError as error:
+        raise lost from error
+    raise lost
+
+
+async def _is_untouched(zookeeper: ZooKeeper, node: str, seen_zxid: int) -> bool:
+    """Whether nothing was made or removed below what is left of the nodes that a node stands below."""
+    stat = None
+    while stat is None and node:
+        node = node[: node.rfind("/")]
+        stat = await zookeeper.exists(node or "/")
+    return stat is not None and stat.pzxid <= seen_zxid
