@@ -14,9 +14,15 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    """A database that is not there yet."""
-    return f"sqlite:///{tmp_path / 'data' / 'txn.db'}"
+def url(tmp_path: Path) -> Iterator[str]:
+    """A database with nothing in it: a file that is not there yet, or, with TXN_BACKENDS=postgresql, one of a server."""
+    if os.environ.get("TXN_BACKENDS") != "postgresql":
+        yield f"sqlite:///{tmp_path / 'data' / 'txn.db'}"
+        return
+    from txnframework.testing.servers.postgresql_databases import fresh_database
+
+    with fresh_database() as fresh:
+        yield fresh
 
 
 @pytest.fixture

@@ -15,7 +15,13 @@ from txnframework_sql.postgresql._connection import Connection
 
 # The only thing of its kind: any number that nobody else is likely to lock.
 _LOCK_NUMBER = 7_291_604_150
-_IS_THERE = "SELECT to_regproc($1) IS NOT NULL"
+# Read from the table: what to_regproc knows may be from before the lock was waited for.
+_IS_THERE = """
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_proc f JOIN pg_catalog.pg_namespace n ON n.oid = f.pronamespace
+    WHERE n.nspname = current_schema() AND f.proname = $1
+)
+"""
 _LOCK = "SELECT pg_advisory_xact_lock($1)"
 
 

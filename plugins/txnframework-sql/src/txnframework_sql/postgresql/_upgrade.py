@@ -6,7 +6,10 @@ from txnframework_sql._revisions import Schema, refuse_older, schema_of, upgrade
 from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.schema import VERSION_TABLE
 
-_HAS_REVISION = "SELECT to_regclass($1) IS NOT NULL"
+# Read from the tables' own tables: what to_regclass knows may be from before the lock was waited for.
+_HAS_REVISION = """
+SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename = $1)
+"""
 _REVISION = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 - a name of our own
 _HAS_TABLES = "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = current_schema())"
 _ADD_IDENTITY = "INSERT INTO store (name, value) VALUES ('identity', $1)"

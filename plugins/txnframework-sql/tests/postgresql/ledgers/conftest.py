@@ -1,4 +1,4 @@
-"""A database of one's own, ledgers in it, and somebody who holds them locked until everybody waits."""
+"""A database of one's own, ledgers in it, and somebody who holds a lock until everybody waits for it."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class Ledgers:
             await connection.close()
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[Hold]:
-        """Lock every managed ledger until the end of the block, or until it is let go before."""
+    async def held(self, lock: str = "SELECT FROM managed_ledgers FOR UPDATE") -> AsyncIterator[Hold]:
+        """Hold a lock, that of every managed ledger, until the end of the block or until it is let go before."""
         async with self.session() as holding, self.session() as looking:
             hold = Hold(holding, looking)
-            await holding.execute("BEGIN; SELECT FROM managed_ledgers FOR UPDATE")
+            await holding.execute(f"BEGIN; {lock}")
             try:
                 yield hold
             finally:
@@ -72,7 +72,7 @@ class Ledgers:
 
 @dataclass
 class Hold:
-    """Somebody who holds every managed ledger locked."""
+    """Somebody who holds a lock."""
 
     holding: Any
     looking: Any
@@ -87,7 +87,7 @@ class Hold:
         await self.looking.execute(f"SELECT pg_terminate_backend(pid) FROM ({_WHO_WAITS}) waiting")
 
     async def let_go(self) -> None:
-        """Release the ledgers; may be repeated."""
+        """Release it; may be repeated."""
         if self.holding.is_in_transaction():
             await self.holding.execute("ROLLBACK")
 
