@@ -15,7 +15,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """A database with nothing in it: a file that is not there yet, or, with TXN_BACKENDS=postgresql, one of a server."""
+    """A database with nothing in it: a file that is not there yet; with TXN_BACKENDS=postgresql, one of a server."""
     if os.environ.get("TXN_BACKENDS") != "postgresql":
         yield f"sqlite:///{tmp_path / 'data' / 'txn.db'}"
         return
