@@ -116,6 +116,7 @@ class SqlMetadataStore:
         try:
             await self._watches.close()
             await self._leases.close()
+            await self._records.close()
         finally:
             await self.executor.close()
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from txnframework.config import redact_url
 from txnframework.environment import Environment
 from txnframework.errors import InvalidInput
@@ -20,17 +23,24 @@ def is_postgresql(url: str) -> bool:
     return url.partition(":")[0].partition("+")[0] in _POSTGRESQL
 
 
-async def open_executor(url: str, environment: Environment, options: DatabaseOptions, kind: Kind) -> Executor:
-    """Open a database; made, with an identity of its own, if it is not there."""
-    new_identity = f"sql-{environment.random_bits(64):016x}"
-    if not is_postgresql(url):
-        return await SqliteBridge.open(locate(url), options, new_identity, kind)
+@contextmanager
+def postgresql_needed(url: str) -> Iterator[None]:
+    """Say what to install if the driver of PostgreSQL, which the block imports, is not there."""
     try:
-        from txnframework_sql.postgresql._executor import PostgresqlExecutor
+        yield
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise
         raise InvalidInput(
             f"{redact_url(url)} needs asyncpg; run: pip install 'txnframework-sql[postgresql]'"
         ) from None
+
+
+async def open_executor(url: str, environment: Environment, options: DatabaseOptions, kind: Kind) -> Executor:
+    """Open a database; made, with an identity of its own, if it is not there."""
+    new_identity = f"sql-{environment.random_bits(64):016x}"
+    if not is_postgresql(url):
+        return await SqliteBridge.open(locate(url), options, new_identity, kind)
+    with postgresql_needed(url):
+        from txnframework_sql.postgresql._executor import PostgresqlExecutor
     return await PostgresqlExecutor.open(url, environment, options, new_identity)

@@ -33,6 +33,9 @@ class Records(Protocol):
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return a page of records in the order of an index."""
 
+    async def close(self) -> None:
+        """Wait for what is under way; each still gets its true answer."""
+
 
 class RecordSteps:
     """Operations performed as steps by an executor whose writers are serial."""
@@ -67,3 +70,6 @@ class RecordSteps:
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return a page of records in the order of an index."""
         return await self._executor.read(lambda: records.scan_index_entries(entries, items_max))
+
+    async def close(self) -> None:
+        """Nothing is under way here that is not the executor's."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from txnframework.interfaces import ILedgerStore, IMetadataStore
-from txnframework.plugin import Provider, StoreContext, hookimpl, options_as
+from txnframework.plugin import Command, Provider, StoreContext, hookimpl, options_as
 from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
 from txnframework_sql._metadata_store import PostgresqlMetadataStore, SqlMetadataStore, open_metadata_store
 from txnframework_sql._options import LedgerOptions, MetadataOptions
+
+if TYPE_CHECKING:
+    import click
 
 
 async def open_metadata(context: StoreContext) -> IMetadataStore:
@@ -19,6 +25,18 @@ async def open_ledgers(context: StoreContext) -> ILedgerStore:
     """Open the ledger store of a URL."""
     options = options_as(context.options, LedgerOptions)
     return await open_ledger_store(context.url, context.environment, options, context.identity)
+
+
+@hookimpl
+def txnframework_commands() -> Iterable[Command]:
+    """Return the command; click is imported when it is used."""
+    return (Command("sql", "Show and upgrade the schema of SQL databases.", _sql),)
+
+
+def _sql() -> click.Command:
+    from txnframework_sql._command import sql
+
+    return sql
 
 
 @hookimpl

@@ -69,6 +69,7 @@ _BY_CLASS: dict[str, tuple[type[TxnFrameworkError], str]] = {
     "23": (Corrupt, "contradicts itself"),
     "28": (InvalidInput, "does not let this user in"),
     "53": (Unavailable, "has not enough of a resource; try again"),
+    "54": (InvalidInput, "does not take a value of this size; a key and its partition fit with 2,600 bytes"),
     "58": (Unavailable, "met an error of its operating system"),
     "XX": (Corrupt, "found its data damaged"),
 }

@@ -39,10 +39,11 @@ class Function:
         return f"SELECT * FROM {self.name}({placeholders})"  # noqa: S608 - a name of our own
 
 
+APPLY_BATCHES = Function("apply_batches")
 APPEND_ENTRIES = Function("append_entries")
 READ_ENTRIES = Function("read_entries")
 
-_ALL = (APPEND_ENTRIES, READ_ENTRIES)
+_ALL = (APPLY_BATCHES, APPEND_ENTRIES, READ_ENTRIES)
 
 
 async def ensure_functions(connection: Connection) -> None:

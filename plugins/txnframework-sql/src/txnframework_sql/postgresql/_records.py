@@ -1,34 +1,121 @@
-"""The operations on records in PostgreSQL."""
+"""The operations on records in PostgreSQL: one statement each, or one for many of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from txnframework.model import IndexRange, KeyRange, RecordPage
+from txnframework.errors import TxnFrameworkError
+from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
 from txnframework_sql._options import MetadataOptions
-from txnframework_sql._records import RecordSteps
+from txnframework_sql.postgresql._batches import Answer, Group, Steps, require_storable
+from txnframework_sql.postgresql._functions import APPLY_BATCHES
+from txnframework_sql.postgresql._together import Together
 from txnframework_sql.steps import records
+from txnframework_sql.steps.changes import partition_of
 
 if TYPE_CHECKING:
     from txnframework_sql.postgresql._executor import PostgresqlExecutor
 
+_APPLY = APPLY_BATCHES.call(13)
+_GET = "SELECT value, version FROM records WHERE path = $1 AND partition = $2"
+# Each looked up by its key, however many the planner believes there are.
+_GET_MANY = """
+SELECT wanted.at, found.value, found.version
+FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted (path, partition, at)
+CROSS JOIN LATERAL (
+    SELECT r.value, r.version FROM records r WHERE r.path = wanted.path AND r.partition = wanted.partition LIMIT 1
+) found
+"""
+# One statement that writes is executed while the next is prepared; more of them wait for each other's commits, which
+# a database that notifies makes one after the other.
+_WRITES_UNDER_WAY = 2
+_READS_UNDER_WAY = 2
 
-class PostgresqlRecords(RecordSteps):
-    """Operations on records."""
 
-    def __init__(self, executor: PostgresqlExecutor, _: MetadataOptions) -> None:
-        super().__init__(executor)
-        self._database = executor
+class PostgresqlRecords:
+    """
+    Operations on records; those that come while others are under way share statements, and so commits.
+
+    :raises OutcomeUnknown: for each of those that shared a write which was not answered.
+    """
+
+    def __init__(self, executor: PostgresqlExecutor, options: MetadataOptions) -> None:
+        self._executor = executor
+        self._connections = executor.connections
+        self._shown_url = executor.shown_url
+        self._writes: Together[Steps, tuple[Record, ...]] = Together(
+            self._apply,
+            queue_max=options.queue_max,
+            group_max=options.group_max,
+            under_way_max=_WRITES_UNDER_WAY,
+        )
+        self._reads: Together[Key, Record | None] = Together(
+            self._get, queue_max=options.queue_max, group_max=options.group_max, under_way_max=_READS_UNDER_WAY
+        )
+
+    async def get(self, key: Key) -> Record | None:
+        """Return the record, or None."""
+        self._executor.require_open()
+        if "\0" in key.path or "\0" in key.partition:
+            # Nobody can have written it.
+            return None
+        return await self._reads.ask(key)
+
+    async def put(self, write: Put) -> int:
+        """Write a record and its index entries; return its new version."""
+        return (await self._write((write,)))[0].version
+
+    async def delete(self, step: Delete) -> None:
+        """Remove a record and its index entries."""
+        await self._write((step,))
+
+    async def put_sequential(self, write: PutSequential) -> Key:
+        """Write a record under the next number; return its key."""
+        return (await self._write((write,)))[0].key
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        """Apply every step of a batch, or none."""
+        steps = (*batch.checks, *batch.puts, *batch.deletes)
+        return await self._write(steps) if steps else ()
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
         range_ = replace(keys, start=_without_nul(keys.start), stop=_without_nul(keys.stop))
-        return await self._database.read_loosely(lambda: records.scan_records(range_, items_max))
+        return await self._executor.read_loosely(lambda: records.scan_records(range_, items_max))
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return a page of records in the order of an index."""
-        return await self._database.read_loosely(lambda: records.scan_index_entries(entries, items_max))
+        return await self._executor.read_loosely(lambda: records.scan_index_entries(entries, items_max))
+
+    async def close(self) -> None:
+        """Wait for what is under way; each still gets its true answer."""
+        await self._reads.close()
+        await self._writes.close()
+
+    async def _write(self, steps: Steps) -> tuple[Record, ...]:
+        self._executor.require_open()
+        require_storable(steps, self._shown_url)
+        return await self._writes.ask(steps)
+
+    async def _apply(self, batches: Sequence[Steps]) -> list[Answer]:
+        group = Group(batches)
+        columns = group.columns()
+        rows = await self._connections.run(lambda connection: connection.write(_APPLY, *columns))
+        answers, changes = group.answers(tuple(row) for row in rows)
+        self._executor.changed(tuple(changes))
+        return answers
+
+    async def _get(self, keys: Sequence[Key]) -> list[Record | TxnFrameworkError | None]:
+        if len(keys) == 1:
+            (key,) = keys
+            rows = await self._connections.run(lambda connection: connection.read(_GET, key.path, partition_of(key)))
+            return [Record(key, *rows[0]) if rows else None]
+        paths, partitions = [key.path for key in keys], [partition_of(key) for key in keys]
+        rows = await self._connections.run(lambda connection: connection.read(_GET_MANY, paths, partitions))
+        found = {at: (value, version) for at, value, version in rows}
+        return [Record(key, *found[at]) if at in found else None for at, key in enumerate(keys, 1)]
 
 
 def _without_nul(bound: str) -> str:

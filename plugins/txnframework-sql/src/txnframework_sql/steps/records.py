@@ -190,7 +190,7 @@ def check_batch(batch: Batch) -> None:
 def _head(key: Key) -> Steps[tuple[int | None, frozenset[IndexEntry]]]:
     """Return the version and the index entries of a record."""
     found = yield from row(_HEAD, at_path=key.path, at_partition=partition_of(key))
-    return (None, frozenset()) if found is None else (found[0], _decode_indexes(key, found[1]))
+    return (None, frozenset()) if found is None else (found[0], decode_indexes(key, found[1]))
 
 
 def _require(key: Key, expected: Expected, actual: int | None) -> None:
@@ -219,7 +219,7 @@ def put_next(put: PutSequential) -> Steps[Record]:
 def _store(put: Put, number: int, is_new: bool, before: frozenset[IndexEntry]) -> Steps[Record]:
     path, partition = put.key.path, partition_of(put.key)
     value, after = bytes(put.value), frozenset(put.indexes)
-    columns = {"version": number, "indexes": _encode_indexes(after), "value": value}
+    columns = {"version": number, "indexes": encode_indexes(after), "value": value}
     if is_new:
         yield from write(_INSERT, path=path, partition=partition, **columns)
     else:
@@ -247,13 +247,15 @@ def _record(row: Row) -> Record:
     return Record(Key(path, "" if partition == path else partition), value, version)
 
 
-def _encode_indexes(entries: frozenset[IndexEntry]) -> str | None:
+def encode_indexes(entries: frozenset[IndexEntry]) -> str | None:
+    """Return the list of its index entries as a record keeps it."""
     if not entries:
         return None
     return msgspec.json.encode([(entry.index, entry.key.hex()) for entry in sorted(entries)]).decode()
 
 
-def _decode_indexes(key: Key, text: str | None) -> frozenset[IndexEntry]:
+def decode_indexes(key: Key, text: str | None) -> frozenset[IndexEntry]:
+    """Return the index entries in the list that a record keeps."""
     if text is None:
         return frozenset()
     try:

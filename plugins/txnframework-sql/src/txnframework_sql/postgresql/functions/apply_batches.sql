@@ -30,8 +30,10 @@ DECLARE
     -- The versions of the records that were found, and of those that were made here.
     founds bigint[];
     mades bigint[];
+    list jsonb;
     pair jsonb;
     told text;
+    is_too_long boolean := false;
     payload text := '';
     payloads text[] := '{}';
 BEGIN
@@ -47,8 +49,33 @@ BEGIN
 
     FOREACH batch_end IN ARRAY ends LOOP
         refused := NULL;
+        -- One put alone needs no lock before it is written: it changes the version that it saw, or looks again.
+        WHILE batch_start = batch_end AND kinds[batch_end] = 1 LOOP
+            SELECT r.version, r.indexes INTO actual, before FROM records r
+                WHERE r.path = paths[batch_end] AND r.partition = partitions[batch_end];
+            IF NOT FOUND AND expecteds[batch_end] < 0 THEN
+                INSERT INTO records (path, partition, version, indexes, value)
+                    VALUES (paths[batch_end], partitions[batch_end], nextval('txnframework_numbers'), lists[batch_end],
+                        contents[batch_end])
+                    ON CONFLICT DO NOTHING RETURNING records.version INTO actual;
+            ELSIF expecteds[batch_end] IN (actual, -2) THEN
+                UPDATE records r SET version = nextval('txnframework_numbers'), indexes = lists[batch_end],
+                        value = contents[batch_end]
+                    WHERE r.path = paths[batch_end] AND r.partition = partitions[batch_end] AND r.version = actual
+                    RETURNING r.version INTO actual;
+            ELSE
+                refused := batch_end;
+                EXIT;
+            END IF;
+            IF FOUND THEN
+                mades[batch_end] := actual;
+                befores[batch_end] := before;
+                EXIT;
+            END IF;
+        END LOOP;
         FOR place IN batch_start .. batch_end LOOP
             CONTINUE WHEN kinds[place] = 2;
+            EXIT WHEN refused IS NOT NULL OR mades[place] IS NOT NULL;
             LOOP
                 IF kinds[place] = 0 THEN
                     SELECT r.version INTO actual FROM records r
@@ -120,14 +147,19 @@ BEGIN
                     RETURNING r.version INTO STRICT actual;
             END IF;
             IF befores[place] IS DISTINCT FROM lists[place] THEN
-                FOR pair IN SELECT * FROM jsonb_array_elements(befores[place]::jsonb) LOOP
+                list := befores[place]::jsonb;
+                FOR number IN 0 .. coalesce(jsonb_array_length(list), 0) - 1 LOOP
+                    pair := list -> number;
                     DELETE FROM index_entries e
                         WHERE e.index_name = pair ->> 0 AND e.key = decode(pair ->> 1, 'hex')
                             AND e.path = paths[place] AND e.partition = partitions[place];
                 END LOOP;
-                INSERT INTO index_entries (index_name, key, path, partition)
-                    SELECT list.pair ->> 0, decode(list.pair ->> 1, 'hex'), paths[place], partitions[place]
-                    FROM jsonb_array_elements(lists[place]::jsonb) AS list (pair);
+                list := lists[place]::jsonb;
+                FOR number IN 0 .. coalesce(jsonb_array_length(list), 0) - 1 LOOP
+                    pair := list -> number;
+                    INSERT INTO index_entries (index_name, key, path, partition)
+                        VALUES (pair ->> 0, decode(pair ->> 1, 'hex'), paths[place], partitions[place]);
+                END LOOP;
             END IF;
             step := place;
             is_met := true;
@@ -137,6 +169,7 @@ BEGIN
             told := '[' || to_json(paths[place]) || ','
                 || CASE WHEN partitions[place] = paths[place] THEN 'null' ELSE to_json(partitions[place])::text END || ','
                 || coalesce(befores[place], 'null') || ',' || coalesce(lists[place], 'null') || ']';
+            is_too_long := is_too_long OR octet_length(told) + 2 > payload_bytes_max;
             IF payload <> '' AND octet_length(payload) + octet_length(told) + 3 > payload_bytes_max THEN
                 payloads := payloads || ('[' || payload || ']');
                 payload := '';
@@ -149,9 +182,7 @@ BEGIN
     IF payload <> '' THEN
         payloads := payloads || ('[' || payload || ']');
     END IF;
-    IF cardinality(payloads) > payloads_max OR (
-        SELECT coalesce(max(octet_length(p)), 0) > payload_bytes_max FROM unnest(payloads) AS p
-    ) THEN
+    IF is_too_long OR cardinality(payloads) > payloads_max THEN
         payloads := ARRAY['*'];
     END IF;
     FOREACH told IN ARRAY payloads LOOP

@@ -1,0 +1,83 @@
+"""What schema a database has, and its upgrade, which is asked for and never happens by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txnframework.environment import Environment
+from txnframework_sql._opening import is_postgresql, postgresql_needed
+from txnframework_sql._options import DatabaseOptions
+from txnframework_sql._revisions import Schema
+from txnframework_sql.sqlite import locate
+from txnframework_sql.sqlite._database import SqliteDatabase
+from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
+from txnframework_sql.sqlite._upgrade import found_schema, stored_revision, upgrade
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What was found in a database; ``revision``: that of its schema, None: it has none yet."""
+
+    shown_url: str
+    schema: Schema
+    revision: str | None
+
+
+async def standing_of(url: str, environment: Environment) -> Standing:
+    """
+    Return what schema a database has; nothing is made or changed.
+
+    :raises InvalidInput: the URL names no database that can be used, or that of another program.
+    :raises UnknownFormat: a later release has made or upgraded it.
+    """
+    return await _look(url, environment, new_identity=None)
+
+
+async def upgrade_database(url: str, environment: Environment) -> Standing:
+    """
+    Bring a database to the schema of this release, or make it; return what there was before.
+
+    :raises InvalidInput: see ``standing_of``, as for UnknownFormat.
+    """
+    return await _look(url, environment, new_identity=f"sql-{environment.random_bits(64):016x}")
+
+
+async def _look(url: str, environment: Environment, new_identity: str | None) -> Standing:
+    if is_postgresql(url):
+        return await _look_at_server(url, environment, new_identity)
+    return _look_at_file(url, new_identity)
+
+
+def _look_at_file(url: str, new_identity: str | None) -> Standing:
+    location = locate(url)
+    if new_identity is None and not location.path.exists():
+        return Standing(location.shown_url, Schema.NONE, None)
+    try:
+        database = SqliteDatabase(location, DatabaseOptions().lock_timeout_ms)
+        try:
+            schema = found_schema(database)
+            revision = None if schema is Schema.NONE else stored_revision(database)
+            if new_identity is not None:
+                upgrade(database, new_identity)
+        finally:
+            database.close()
+    except DATABASE_ERRORS as error:
+        raise translated(error, location.shown_url) from error
+    return Standing(location.shown_url, schema, revision)
+
+
+async def _look_at_server(url: str, environment: Environment, new_identity: str | None) -> Standing:
+    with postgresql_needed(url):
+        from txnframework_sql.postgresql import _upgrade as upgrading
+        from txnframework_sql.postgresql._connections import Connections
+        from txnframework_sql.postgresql._url import locate as locate_server
+    connections = Connections(locate_server(url), environment, DatabaseOptions())
+    try:
+        async with connections.lend() as connection:
+            schema = await upgrading.found_schema(connection, connections.shown_url)
+            revision = await upgrading.stored_revision(connection)
+            if new_identity is not None:
+                await upgrading.upgrade(connection, new_identity, connections.shown_url)
+    finally:
+        await connections.close()
+    return Standing(connections.shown_url, schema, revision)

@@ -1,0 +1,121 @@
+"""Operations of one kind that go to the database together: as few statements as there can be, each with one commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from txnframework.errors import Closed, Corrupt, InvalidInput, TxnFrameworkError
+from txnframework_sql._executor import copy_of
+
+C = TypeVar("C")
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting(Generic[C, T]):
+    call: C
+    future: asyncio.Future[T]
+
+
+class Together(Generic[C, T]):
+    """
+    Performs calls at once while few are under way; those that come meanwhile are performed together.
+
+    ``perform`` answers each call by its result or by an error of its own, and raises what happened to all of them.
+    """
+
+    def __init__(
+        self,
+        perform: Callable[[Sequence[C]], Awaitable[list[T | TxnFrameworkError]]],
+        *,
+        queue_max: int,
+        group_max: int,
+        under_way_max: int,
+    ) -> None:
+        self._perform = perform
+        self._room = asyncio.Semaphore(queue_max)
+        self._group_max = group_max
+        self._under_way_max = under_way_max
+        self._under_way = 0
+        self._waiting: deque[_Waiting[C, T]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def ask(self, call: C) -> T:
+        """Perform a call, perhaps together with others."""
+        async with self._room:
+            if self._is_closed:
+                raise Closed("the store was closed")
+            if self._under_way < self._under_way_max:
+                return await self._alone(call)
+            waiting: _Waiting[C, T] = _Waiting(call, asyncio.get_running_loop().create_future())
+            self._waiting.append(waiting)
+            return await waiting.future
+
+    async def close(self) -> None:
+        """Wait for what was asked for before; may be repeated."""
+        self._is_closed = True
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _alone(self, call: C) -> T:
+        self._under_way += 1
+        try:
+            (answer,) = await self._perform((call,))
+        finally:
+            # Also if this caller is cancelled: those who wait have nothing to do with that.
+            self._under_way -= 1
+            self._go_on()
+        if isinstance(answer, TxnFrameworkError):
+            raise answer
+        return answer
+
+    def _go_on(self) -> None:
+        if self._waiting and self._under_way < self._under_way_max:
+            self._under_way += 1
+            # A task of its own: a caller that is cancelled takes nobody with it.
+            task = asyncio.create_task(self._perform_waiting(), name="txnframework-sql statements")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _perform_waiting(self) -> None:
+        try:
+            while self._waiting:
+                group: list[_Waiting[C, T]] = []
+                while self._waiting and len(group) < self._group_max:
+                    waiting = self._waiting.popleft()
+                    if not waiting.future.done():
+                        group.append(waiting)
+                if group:
+                    await self._answer(group)
+        finally:
+            self._under_way -= 1
+
+    async def _answer(self, group: Sequence[_Waiting[C, T]]) -> None:
+        try:
+            answers = await self._perform([waiting.call for waiting in group])
+        except (InvalidInput, Corrupt) as error:
+            # By a value of one of them the others are not harmed.
+            if len(group) > 1:
+                for waiting in group:
+                    await self._answer((waiting,))
+                return
+            answers = [error]
+        except TxnFrameworkError as error:
+            answers = [copy_of(error, error.__cause__) for _ in group]
+        except BaseException:
+            # The event loop is ending, or this has a fault: nobody may wait for ever.
+            for waiting in group:
+                waiting.future.cancel()
+            raise
+        for waiting, answer in zip(group, answers, strict=True):
+            if waiting.future.done():
+                continue
+            if isinstance(answer, TxnFrameworkError):
+                waiting.future.set_exception(answer)
+            else:
+                waiting.future.set_result(answer)

@@ -1,0 +1,280 @@
+"""Records under writers that meet: locks, snapshots, shared statements, and what a failure means for whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import asyncpg
+import pytest
+
+from txnframework.errors import InvalidInput, OutcomeUnknown, VersionMismatch
+from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
+from txnframework.model import Batch, Check, Delete, Expect, IndexEntry, IndexRange, Key, KeyRange, Put, PutSequential
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+    Raw = asyncpg.Connection[asyncpg.Record]
+
+KEY = Key("/header", "t")
+ALL = IndexRange("i", b"", b"\xff")
+
+
+def entry(key: bytes) -> tuple[IndexEntry, ...]:
+    """Return the one index entry of a record."""
+    return (IndexEntry("i", key),)
+
+
+@asynccontextmanager
+async def connected(stores: Stores) -> AsyncIterator[Raw]:
+    """Connect without the store, to be another program that is in the middle of a transaction."""
+    raw = await asyncpg.connect(stores.url)
+    try:
+        yield raw
+    finally:
+        await raw.close()
+
+
+async def waiting_for_lock(raw: Raw) -> int:
+    """Return the process of a statement that waits for a lock, once there is one."""
+    while (pid := await raw.fetchval("SELECT pid FROM pg_locks WHERE NOT granted LIMIT 1")) is None:
+        pass
+    return int(pid)
+
+
+def test_index_entries_written_while_it_waited_go(stores: Stores) -> None:
+    """A put that had to wait for another one removes the index entries which that one has just made."""
+
+    async def test() -> None:
+        async with stores.metadata() as store, connected(stores) as raw:
+            await store.put(Put(KEY, b"1", Expect.ANY, entry(b"1")))
+            async with raw.transaction():
+                await raw.execute("UPDATE index_entries SET key = '2'")
+                await raw.execute("""UPDATE records SET indexes = '[["i","32"]]', version = version + 1""")
+                put = asyncio.create_task(store.put(Put(KEY, b"3", Expect.ANY, entry(b"3"))))
+                await waiting_for_lock(raw)
+            await put
+            assert [found["key"] for found in await raw.fetch("SELECT key FROM index_entries")] == [b"3"]
+            assert [record.value for record in (await store.scan_index(ALL, 9)).records] == [b"3"]
+
+    stores.run(test)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_two_make_one_record(stores: Stores, committed: bool) -> None:
+    """Who makes a record that another one is making waits, and then finds it, or not."""
+
+    async def test() -> None:
+        async with stores.metadata() as store, connected(stores) as raw:
+            transaction = raw.transaction()
+            await transaction.start()
+            await raw.execute("INSERT INTO records VALUES ('/header', 't', nextval('txnframework_numbers'), NULL, 'x')")
+            puts = [
+                asyncio.create_task(store.put(Put(KEY, b"absent", Expect.ABSENT))),
+                asyncio.create_task(store.put(Put(KEY, b"any", Expect.ANY))),
+            ]
+            await waiting_for_lock(raw)
+            await (transaction.commit() if committed else transaction.rollback())
+            first, second = await asyncio.gather(*puts, return_exceptions=True)
+            assert isinstance(first, VersionMismatch) or not committed
+            assert isinstance(second, int)
+
+    stores.run(test)
+
+
+@pytest.mark.parametrize("expected", ["present", "absent"])
+@pytest.mark.parametrize("committed", [True, False])
+def test_checks_exclude(stores: Stores, expected: str, committed: bool) -> None:
+    """A batch waits for whoever is changing, or making, what it checks; nothing is left of a check."""
+
+    async def test() -> None:
+        async with stores.metadata() as opened, connected(stores) as raw:
+            store = atomic(opened)
+            version = await store.put(Put(KEY, b"1", Expect.ABSENT))
+            absent = Key("/absent", "t")
+            check = Check(KEY, version) if expected == "present" else Check(absent, Expect.ABSENT)
+            transaction = raw.transaction()
+            await transaction.start()
+            if expected == "present":
+                await raw.execute("UPDATE records SET version = nextval('txnframework_numbers')")
+            else:
+                await raw.execute(
+                    "INSERT INTO records VALUES ('/absent', 't', nextval('txnframework_numbers'), NULL, '')"
+                )
+            batch = asyncio.create_task(store.apply(Batch((check,), (PutSequential(Key("/op", "t"), b""),))))
+            await waiting_for_lock(raw)
+            await (transaction.commit() if committed else transaction.rollback())
+            if committed:
+                with pytest.raises(VersionMismatch) as caught:
+                    await batch
+                assert caught.value.key == check.key
+            else:
+                await batch
+            assert len((await store.scan(KeyRange("/op/", "/op0"), 9)).records) == (not committed)
+            assert (await store.get(absent) is not None) == (expected == "absent" and committed)
+
+    stores.run(test)
+
+
+def test_versions_grow_however_puts_meet(stores: Stores) -> None:
+    """Each confirmed put of one record has a higher version than those confirmed before, from several clients."""
+
+    async def test() -> None:
+        async with stores.metadata() as one, stores.metadata() as other:
+            seen = 0
+            for round_ in range(20):
+                puts = (store.put(Put(KEY, b"", Expect.ANY, entry(b"%d" % round_))) for store in (one, other) * 3)
+                versions = await asyncio.gather(*puts)
+                assert len(set(versions)) == 6
+                assert min(versions) > seen
+                seen = max(versions)
+                record = await one.get(KEY)
+                assert record is not None
+                assert record.version == seen
+            assert len((await one.scan_index(ALL, 9)).records) == 1
+
+    stores.run(test)
+
+
+def test_batches_that_take_records_in_any_order(stores: Stores) -> None:
+    """Batches over the same records, in opposite orders and from several clients, make no deadlock."""
+
+    async def test() -> None:
+        async with stores.metadata() as one, stores.metadata() as other:
+            keys = [Key(f"/{number}", "t") for number in range(6)]
+            for key in keys:
+                await one.put(Put(key, b"", Expect.ABSENT))
+            for _ in range(10):
+                forth = Batch(puts=tuple(Put(key, b"", Expect.ANY) for key in keys))
+                back = Batch(
+                    (Check(keys[-1], Expect.ANY),), tuple(Put(key, b"", Expect.ANY) for key in reversed(keys[:-1]))
+                )
+                await asyncio.gather(*(atomic(store).apply(batch) for store in (one, other) for batch in (forth, back)))
+            deadlocks = stores.server.run(f"SELECT deadlocks FROM pg_stat_database WHERE datname = '{stores.database}'")
+            assert deadlocks == "0"
+
+    stores.run(test)
+
+
+def test_refused_batch_leaves_nothing(stores: Stores) -> None:
+    """A batch whose last step is refused has made no record and changed none."""
+
+    async def test() -> None:
+        async with stores.metadata() as opened:
+            store = atomic(opened)
+            version = await store.put(Put(KEY, b"1", Expect.ABSENT, entry(b"1")))
+            made, last = Key("/made", "t"), Key("/last", "t")
+            puts = (
+                Put(made, b"", Expect.ANY, entry(b"2")),
+                Put(KEY, b"2", version),
+                PutSequential(Key("/op", "t"), b""),
+            )
+            with pytest.raises(VersionMismatch):
+                await store.apply(Batch((Check(Key("/no", "t"), Expect.ABSENT),), puts, (Delete(last, 7),)))
+            assert [record.key for record in (await store.scan(KeyRange("/", "0"), 9)).records] == [KEY]
+            assert [record.version for record in (await store.scan_index(ALL, 9)).records] == [version]
+
+    stores.run(test)
+
+
+def test_statement_that_is_shared(stores: Stores) -> None:
+    """Puts that wait together are one statement; one that is refused, and one that cannot be stored, harm no other."""
+
+    async def test() -> None:
+        async with stores.metadata() as store, connected(stores) as raw:
+            async with held_up(store, raw):
+                puts = [asyncio.create_task(store.put(Put(Key(f"/{n}"), b"", Expect.ABSENT))) for n in range(20)]
+                puts.append(asyncio.create_task(store.put(Put(Key("/0"), b"", Expect.ABSENT))))
+                puts.append(asyncio.create_task(store.put(Put(Key(long_text()), b"", Expect.ANY))))
+                gone = asyncio.create_task(store.put(Put(Key("/gone"), b"", Expect.ANY)))
+                await asyncio.sleep(0)
+                gone.cancel()
+            *written, refused, impossible = await asyncio.gather(*puts, return_exceptions=True)
+            assert [type(version) for version in written] == [int] * 20
+            assert isinstance(refused, VersionMismatch)
+            assert isinstance(impossible, InvalidInput)
+            assert await store.get(Key("/gone")) is None
+
+    stores.run(test)
+
+
+def test_lost_connection_is_unknown_to_all(stores: Stores) -> None:
+    """When the connection of a shared statement is lost, everybody in it learns that nobody knows."""
+
+    async def test() -> None:
+        async with stores.metadata() as store, connected(stores) as raw, connected(stores) as other:
+            await store.put(Put(KEY, b"1", Expect.ABSENT))
+            async with other.transaction():
+                await other.execute("SELECT FROM records WHERE path = '/header' FOR UPDATE")
+                async with held_up(store, raw):
+                    puts = [asyncio.create_task(store.put(Put(Key(f"/{n}"), b"", Expect.ABSENT))) for n in range(3)]
+                    puts.append(asyncio.create_task(store.put(Put(KEY, b"2", Expect.ANY))))
+                    await asyncio.sleep(0)
+                await raw.execute("SELECT pg_terminate_backend($1)", await waiting_for_lock(raw))
+                outcomes = await asyncio.gather(*puts, return_exceptions=True)
+            assert {type(outcome) for outcome in outcomes} == {OutcomeUnknown}
+            assert len((await store.scan(KeyRange("/", "0"), 9)).records) == 3
+
+    stores.run(test)
+
+
+def test_text_that_is_not_stored(stores: Stores) -> None:
+    """A NUL in a key is refused in one sentence, and nobody finds one; ranges that begin with it go on after a page."""
+
+    async def test() -> None:
+        async with stores.metadata() as store:
+            with pytest.raises(InvalidInput, match="NUL"):
+                await store.put(Put(Key("/a\0"), b"", Expect.ANY))
+            assert await store.get(Key("/a\0")) is None
+            for path in ("/a", "/a\1", "/aa", "/b"):
+                await store.put(Put(Key(path), b"", Expect.ABSENT))
+            page = await store.scan(KeyRange("/", "0"), 1)
+            assert page.resume == KeyRange("/a\0", "0")
+            rest = await store.scan(KeyRange("/a\0", "/b\0"), 9)
+            assert [record.key.path for record in rest.records] == ["/a\1", "/aa", "/b"]
+
+    stores.run(test)
+
+
+def test_order_of_code_points(stores: Stores) -> None:
+    """Paths stand in the order of their characters' numbers, whatever language the database is of."""
+
+    async def test() -> None:
+        paths = sorted(["/Z", "/a", "/_", "/é", "/z", "/ä", "/\ue000", "/\U0001f600", "/A b", "/A-b"])
+        async with stores.metadata() as store:
+            for path in paths:
+                await store.put(Put(Key(path), b"", Expect.ABSENT))
+            assert [record.key.path for record in (await store.scan(KeyRange("/", "0"), 99)).records] == paths
+
+    stores.run(test)
+
+
+def atomic(store: IMetadataStore) -> IAtomicBatchStore:
+    """Return the store as one that applies batches."""
+    assert IAtomicBatchStore.providedBy(store)
+    return store  # type: ignore[return-value]
+
+
+def long_text() -> str:
+    """Return a path that does not fit into an index of PostgreSQL, nor by being compressed."""
+    return "/" + "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(4_000))
+
+
+@asynccontextmanager
+async def held_up(store: IMetadataStore, raw: Raw) -> AsyncIterator[None]:
+    """Let writes of a store wait, so that those that come meanwhile are sent together after the block."""
+    keys = [Key(f"/held up/{number}") for number in range(2)]
+    for key in keys:
+        await store.put(Put(key, b"", Expect.ANY))
+    async with raw.transaction():
+        await raw.execute("SELECT FROM records WHERE path LIKE '/held up/%' FOR UPDATE")
+        held = []
+        for key in keys:
+            held.append(asyncio.create_task(store.put(Put(key, b"", Expect.ANY))))
+            await asyncio.sleep(0)
+        await waiting_for_lock(raw)
+        yield
+    await asyncio.gather(*held)
