@@ -271,7 +271,8 @@ def test_deadlock(wire: Any) -> None:
                 connections.run(lambda connection: lock(connection, 1, 2)),
                 connections.run(lambda connection: lock(connection, 2, 1)),
             )
-            assert attempts == 3
+            # Sometimes the one that was undone is quick enough to be in the way again.
+            assert 3 <= attempts <= 2 + connections._options.retries_max
 
     wire.run(test)
 
