@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from txnframework_sql._revisions import Schema, refuse_older, schema_of, upgrade_script
 from txnframework_sql.postgresql._connection import Connection
+from txnframework_sql.postgresql._functions import ensure_functions
 from txnframework_sql.schema import VERSION_TABLE
 
 # Read from the tables' own tables: what to_regclass knows may be from before the lock was waited for.
@@ -46,12 +47,16 @@ async def stored_revision(connection: Connection) -> str | None:
 
 
 async def upgrade(connection: Connection, new_identity: str, shown_url: str) -> None:
-    """Bring the database to the schema of this release, in one transaction; ``new_identity``: of one made by this."""
+    """
+    Bring the database to the schema of this release, in one transaction; ``new_identity``: of one made by this.
+
+    The release's functions are made as well, so that who may only read and write rows finds them.
+    """
     async with connection.transaction():
         await connection.read(_LOCK)
         schema = await found_schema(connection, shown_url)
-        if schema is Schema.CURRENT:
-            return
-        await connection.script(upgrade_script(await stored_revision(connection)))
+        if schema is not Schema.CURRENT:
+            await connection.script(upgrade_script(await stored_revision(connection)))
         if schema is Schema.NONE:
             await connection.change(_ADD_IDENTITY, new_identity)
+    await ensure_functions(connection)
