@@ -1,0 +1,157 @@
+"""A write whose reply was lost is looked for: it was done, is done again, or it is said that nobody can tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from kazoo.exceptions import ConnectionLoss, SessionExpiredError
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import OutcomeUnknown, VersionMismatch
+from txnframework.model import Batch, Check, Delete, Expect, IndexEntry, Key, KeyRange, Put, PutSequential
+from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
+from txnframework_zookeeper._options import MetadataOptions
+from txnframework_zookeeper._requests import Multi
+
+A, B = Key("/p/a", "p"), Key("/p/b", "p")
+ENTRIES = (IndexEntry("index", b"\x20x\0"),)
+
+
+class Losing:
+    """Loses the next multi of a store, or its reply, and lets something happen before that is known."""
+
+    def __init__(self, store: ZooKeeperMetadataStore) -> None:
+        self._link = store.zookeeper.link
+        self._hand_over = self._link.hand_over
+        self._link.hand_over = self  # type: ignore[method-assign,assignment]
+        self._is_applied: bool | None = None
+        self._meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    def lose(self, is_applied: bool, meanwhile: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Lose the next one."""
+        self._is_applied, self._meanwhile = is_applied, meanwhile
+
+    def __call__(self, request: object, landing: Any, session_id: int | None = None) -> None:
+        is_applied, meanwhile = self._is_applied, self._meanwhile
+        if is_applied is None or not isinstance(request, Multi):
+            self._hand_over(request, landing, session_id)
+            return
+        self._is_applied = None
+
+        async def lose() -> None:
+            if is_applied:
+                done = type(landing)(self._link.loop)
+                self._hand_over(request, done, session_id)
+                await done.answer
+            if meanwhile is not None:
+                await meanwhile()
+            landing.take(ConnectionLoss() if is_applied else SessionExpiredError())
+
+        self._losing = asyncio.ensure_future(lose())
+
+
+Story = Callable[[ZooKeeperMetadataStore, ZooKeeperMetadataStore, Losing], Awaitable[None]]
+
+
+def run(url: str, story: Story) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            stores = [await open_metadata_store(url, SystemEnvironment(), MetadataOptions()) for _ in range(2)]
+            for store in stores:
+                stack.push_async_callback(store.close)
+            await story(stores[0], stores[1], Losing(stores[0]))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_applied", [True, False], ids=["reply", "request"])
+def test_every_write_is_done_once_whatever_was_lost(url: str, is_applied: bool) -> None:
+    """Creating, replacing under a version and under any, a batch, a sequential record, and a removal of any."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
+        losing.lose(is_applied)
+        made = await store.put(Put(A, b"1", Expect.ABSENT, ENTRIES))
+        for expected in (made, Expect.ANY):
+            losing.lose(is_applied)
+            version = await store.put(Put(A, b"2", expected))
+            found = await other.get(A)
+            assert found is not None
+            assert (found.value, found.version) == (b"2", version)
+        losing.lose(is_applied)
+        written = await store.apply(
+            Batch((Check(B, Expect.ABSENT),), (Put(A, b"3", version), PutSequential(Key("/p/s", "p"), b"s")))
+        )
+        assert [record.value for record in written] == [b"3", b"s"]
+        assert await other.get(A) == written[0]
+        losing.lose(is_applied)
+        key = await store.put_sequential(PutSequential(Key("/p/s", "p"), b"t"))
+        page = await other.scan(KeyRange("/p/s/", "/p/s0"), 10)
+        assert [record.key for record in page.records] == [written[1].key, key]
+        losing.lose(is_applied)
+        await store.delete(A, Expect.ANY)
+        assert await other.get(A) is None
+
+    run(url, story)
+
+
+def test_a_request_that_never_arrived_is_sent_again(url: str) -> None:
+    """Also a removal that names a version: the record that still stands tells."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
+        version = await store.put(Put(A, b"1", Expect.ABSENT, ENTRIES))
+        losing.lose(is_applied=False)
+        await store.delete(A, version)
+        assert await other.get(A) is None
+
+    run(url, story)
+
+
+def test_a_race_that_was_lost_meanwhile_is_told_as_such(url: str) -> None:
+    """Nothing was done, and the record is not as expected any more."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
+        version = await store.put(Put(A, b"1", Expect.ABSENT))
+        await store.put(Put(B, b"1", Expect.ABSENT))
+        losing.lose(False, lambda: other.put(Put(A, b"other", Expect.ANY)))
+        # The second record of the batch is as it was, so the batch was not applied.
+        with pytest.raises(VersionMismatch):
+            await store.apply(Batch(puts=(Put(A, b"2", version), Put(B, b"2", Expect.ANY))))
+
+    run(url, story)
+
+
+def test_what_others_wrote_over_cannot_be_told(url: str) -> None:
+    """Whether or not it was applied: reading shows the same."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
+        await store.put(Put(A, b"1", Expect.ABSENT))
+        for is_applied in (True, False):
+            losing.lose(is_applied, lambda: other.put(Put(A, b"other", Expect.ANY)))
+            with pytest.raises(OutcomeUnknown):
+                await store.put(Put(A, b"2", Expect.ANY))
+        losing.lose(True, lambda: other.delete(A, Expect.ANY))
+        with pytest.raises(OutcomeUnknown):
+            await store.put(Put(A, b"3", Expect.ANY))
+        # Made and removed, or never made: something happened below the nodes above it.
+        losing.lose(True, lambda: other.delete(A, Expect.ANY))
+        with pytest.raises(OutcomeUnknown):
+            await store.put(Put(A, b"4", Expect.ABSENT))
+
+    run(url, story)
+
+
+def test_a_removal_of_a_version_that_is_gone_cannot_be_told(url: str) -> None:
+    """Somebody else may have removed it."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
+        version = await store.put(Put(A, b"1", Expect.ABSENT))
+        losing.lose(is_applied=True)
+        with pytest.raises(OutcomeUnknown):
+            await store.apply(Batch(deletes=(Delete(A, version),)))
+        assert await other.get(A) is None
+
+    run(url, story)

@@ -1,0 +1,141 @@
+"""Watches wake whenever what they watch may have changed, also where nobody could tell them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import Closed, Unavailable
+from txnframework.interfaces import IWatch
+from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
+from txnframework_zookeeper._link import Session
+from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
+from txnframework_zookeeper._options import MetadataOptions
+from txnframework_zookeeper._testing_clients import WAIT_S, Seen, expire
+
+RECORD = Key("/watched/a")
+ENTRY = IndexEntry("index", b"\x20x\0")
+TARGETS = {
+    "record": RECORD,
+    "range": KeyRange("/watched/", "/watched0"),
+    "index": IndexRange("index", b"\x20x", b"\x20y"),
+}
+Story = Callable[[ZooKeeperMetadataStore, ZooKeeperMetadataStore], Awaitable[None]]
+
+
+def run(url: str, story: Story, options: MetadataOptions | None = None) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            stores = [await open_metadata_store(url, SystemEnvironment(), options or MetadataOptions()) for _ in "12"]
+            for store in stores:
+                stack.push_async_callback(store.close)
+            await story(*stores)
+
+    asyncio.run(main())
+
+
+async def wakes(watch: IWatch) -> None:
+    await asyncio.wait_for(watch.changed(), WAIT_S)
+
+
+async def settle(store: ZooKeeperMetadataStore) -> None:
+    """Return once everything that happened has been told: what is told comes before the answers to what is asked."""
+    await store.zookeeper.sync()
+
+
+async def sleeps(watch: IWatch, store: ZooKeeperMetadataStore) -> None:
+    """Take what a change has told several times, then see that nothing comes any more."""
+    await settle(store)
+    watch._woken.clear()  # type: ignore[attr-defined]
+    waiting = asyncio.ensure_future(watch.changed())
+    await settle(store)
+    assert not waiting.done()
+    waiting.cancel()
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_a_watch_wakes_for_every_change_and_for_no_other(url: str, target: Key | KeyRange | IndexRange) -> None:
+    """Made, written, removed and made again, by somebody else; what stands beside it wakes nobody."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
+        watch = await store.watch(target)
+        for _ in range(3):
+            await other.put(Put(RECORD, b"1", Expect.ABSENT, (ENTRY,)))
+            await wakes(watch)
+            await sleeps(watch, store)
+            await other.put(Put(RECORD, b"2", Expect.ANY, (ENTRY,)))
+            await wakes(watch)
+            await sleeps(watch, store)
+            await other.put(Put(Key("/watchee/a"), b"", Expect.ANY, (IndexEntry("index", b"\x20z\0"),)))
+            await other.put(Put(Key("/watchee/b"), b"", Expect.ANY, (IndexEntry("other", b"\x20x\0"),)))
+            await sleeps(watch, store)
+            await other.delete(RECORD, Expect.ANY)
+            await wakes(watch)
+            await sleeps(watch, store)
+
+    run(url, story)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize("loss", ["connection", "session"])
+def test_a_watch_wakes_when_it_may_have_missed_something(
+    url: str, target: Key | KeyRange | IndexRange, loss: str
+) -> None:
+    """Nothing is told of what happens while there is no connection; afterwards it is armed again."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
+        watch = await store.watch(target)
+        seen = Seen(store.zookeeper)
+        if loss == "session":
+            await expire(store.zookeeper)
+        else:
+            store.zookeeper.link.cut()
+            await seen.until(Session.SUSPENDED, Session.BACK)
+        await wakes(watch)
+        await sleeps(watch, store)
+        await other.put(Put(RECORD, b"1", Expect.ABSENT, (ENTRY,)))
+        await wakes(watch)
+
+    run(url, story)
+
+
+def test_two_watches_of_one_place_end_one_by_one(url: str) -> None:
+    """The place is watched until nobody watches it, and can be watched again."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
+        one, two = await store.watch(RECORD), await store.watch(RECORD)
+        waiting = asyncio.ensure_future(one.changed())
+        await asyncio.sleep(0)
+        await one.close()
+        with pytest.raises(Closed):
+            await waiting
+        await other.put(Put(RECORD, b"1", Expect.ABSENT))
+        await wakes(two)
+        await two.close()
+        assert store._watches._armed == {}
+        three = await store.watch(RECORD)
+        await other.put(Put(RECORD, b"2", Expect.ANY))
+        await wakes(three)
+        await store.close()
+        with pytest.raises(Closed):
+            await three.changed()
+
+    run(url, story)
+
+
+def test_what_is_watched_is_bounded(url: str) -> None:
+    """The error says which option to look at; what is watched already may be watched by more."""
+
+    async def story(store: ZooKeeperMetadataStore, _: ZooKeeperMetadataStore) -> None:
+        watches = [await store.watch(Key(f"/watched/{name}")) for name in "abc"]
+        with pytest.raises(Unavailable, match="watches_max"):
+            await store.watch(Key("/watched/d"))
+        watches.append(await store.watch(Key("/watched/a")))
+        await watches[1].close()
+        await store.watch(Key("/watched/d"))
+
+    run(url, story, MetadataOptions(watches_max=3))
