@@ -67,6 +67,7 @@ class Stores:
         self.registry = registry
         self.environment = environment
         self.options: dict[str, object] = {}
+        self.session_option = "session_timeout_ms" if url.startswith("zookeeper:") else "session_ttl_ms"
 
     def config(self, **sections: dict[str, object]) -> dict[str, object]:
         subscriptions = {"redelivery_delay_ms": 0} | sections.pop("subscriptions", {})
@@ -128,9 +129,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave tests of other stores to the runs that want those; not a skip: there they are run."""
     others = {"memory", "sqlite", *SERVERS} - {*_wanted()} | ({"shared"} if not _wanted_shared() else set())
     here = Path(__file__).parent
-    left = [item for item in items if here in item.path.parents and others & {*getattr(item, "fixturenames", ())}]
+    left = [item for item in items if here in item.path.parents and _is_of(item, others)]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
+
+
+def _is_of(item: pytest.Item, others: set[str]) -> bool:
+    names = {*getattr(item, "fixturenames", ())}
+    if "one_database" in names and item.callspec.params["shared"] == "zookeeper":  # type: ignore[attr-defined]
+        return True
+    return bool(others & names)
 
 
 @pytest.fixture(params=_wanted())
@@ -143,6 +151,11 @@ def stores(request: pytest.FixtureRequest, registry: PluginRegistry, tmp_path: P
 def shared(request: pytest.FixtureRequest, registry: PluginRegistry, tmp_path: Path) -> Iterator[Stores]:
     """Stores that several processes share."""
     yield from _stores(request.param, registry, tmp_path)
+
+
+@pytest.fixture
+def one_database(shared: Stores) -> None:
+    """Named by tests of stores whose records and messages are in one database; the others are left out of those."""
 
 
 def _stores(backend: str, registry: PluginRegistry, tmp_path: Path) -> Iterator[Stores]:

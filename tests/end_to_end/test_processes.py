@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import sqlite3
@@ -22,13 +23,12 @@ STEPS_BEFORE_KILL = (3, 11, 20, 1)
 SESSION_TTL_MS = 300
 
 TRANSFORM = """
-import asyncio, importlib, sys
+import asyncio, importlib, json, sys
 import txnframework
 from txnframework.errors import Conflict, NotFound, ReceiveTimeout
 from txnframework.plugin import load_plugins
 
-url, ttl_ms, names = sys.argv[1], int(sys.argv[2]), sys.argv[3].split(",")
-config = {"metadata": {"url": url, "options": {"session_ttl_ms": ttl_ms}}, "ledger": {"url": url}}
+config, names = json.loads(sys.argv[1]), sys.argv[2].split(",")
 
 async def main():
     registry = load_plugins([importlib.import_module(name + ".plugin") for name in names])
@@ -57,7 +57,7 @@ asyncio.run(main())
 def test_killed_processes_transform_exactly_once(shared: Stores) -> None:
     """Whatever a killed process left behind is taken up by the next one; nothing is lost, nothing comes twice."""
     stores = shared
-    stores.options = {"session_ttl_ms": SESSION_TTL_MS}
+    stores.options = {stores.session_option: SESSION_TTL_MS}
 
     stores.run(_prepare(stores))
     for steps in STEPS_BEFORE_KILL:
@@ -78,7 +78,7 @@ def test_a_paused_process_spoils_nothing(sqlite: Stores, tmp_path: Path) -> None
     When the other one is killed, it takes over in turn.
     """
     stores = sqlite
-    stores.options = {"session_ttl_ms": SESSION_TTL_MS}
+    stores.options = {stores.session_option: SESSION_TTL_MS}
     stores.run(_prepare(stores))
     first, second = _start(stores), None
     try:
@@ -144,7 +144,9 @@ def _see(process: subprocess.Popen[str], steps: int) -> None:
 
 def _start(stores: Stores) -> subprocess.Popen[str]:
     plugins = "txnframework_sql,txnframework_metadata,txnframework_dispatchers"
-    arguments = [sys.executable, "-c", TRANSFORM, stores.url, str(SESSION_TTL_MS), plugins]
+    if stores.url.startswith("zookeeper:"):
+        plugins += ",txnframework_zookeeper"
+    arguments = [sys.executable, "-c", TRANSFORM, json.dumps(stores.config()), plugins]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8")
 
 

@@ -119,7 +119,7 @@ def test_an_older_ledger_file(two_stores: Any, sqlite: Stores, tmp_path: Path) -
     assert json.loads(cli("transaction", "describe", undecided, "--output", "json").out)["state"] == "ABORTED"
 
 
-def test_one_database_for_both_needs_no_restore(cli: Any) -> None:
+def test_one_database_for_both_needs_no_restore(one_database: None, cli: Any) -> None:
     """It was put back as a whole, and nothing in it is undecidable."""
     cli("topic", "create", "orders")
     refused = cli("restore", "--restored", "ledger", "--yes")
