@@ -1,0 +1,133 @@
+"""Watches of stores: own commits wake at once, those of others by notification, and nothing is missed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from txnframework.errors import Closed
+from txnframework.interfaces import IMetadataStore, IWatch
+from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
+from txnframework.testing import VirtualEnvironment
+from txnframework.testing.servers.postgresql_databases import fresh_database
+from txnframework.testing.servers.proxy import Proxy, Side
+from txnframework_sql import MetadataOptions, open_metadata_store
+
+PUT = Put(Key("/a/x"), b"1", Expect.ANY, (IndexEntry("by", b"k"),))
+OTHER = Put(Key("/c/x"), b"1", Expect.ANY, (IndexEntry("by", b"z"),))
+TARGETS = [Key("/a/x"), KeyRange("/a/", "/a0"), IndexRange("by", b"k", b"l")]
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[IMetadataStore]:
+    store = await open_metadata_store(url, VirtualEnvironment(), MetadataOptions(share_connection=False))
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def woken(watch: IWatch) -> None:
+    async with asyncio.timeout(30):
+        await watch.changed()
+
+
+async def is_asleep(watch: IWatch) -> bool:
+    """Whether a watch has nothing to say now, one round of the loop later."""
+    waiting = asyncio.ensure_future(watch.changed())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    is_waiting = not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    return is_waiting
+
+
+@pytest.fixture(scope="module")
+def url() -> Any:
+    """A database for the tests of this module."""
+    with fresh_database() as one:
+        yield one
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_others_commit(wire: Any, url: str, target: Key | KeyRange | IndexRange) -> None:
+    """A watch wakes for what concerns it, of another opening of the store, and does not for what does not."""
+
+    async def test() -> None:
+        async with opened(url) as mine, opened(url) as others:
+            watch = await mine.watch(target)
+            everything = await mine.watch(KeyRange("/", "0"))
+            await others.put(OTHER)
+            await woken(everything)
+            assert await is_asleep(watch)
+            await others.put(PUT)
+            await woken(watch)
+            await woken(everything)
+            # Taken out of the index, it concerns whoever watches where it stood.
+            await others.put(Put(PUT.key, b"2", Expect.ANY))
+            await woken(watch)
+
+    wire.run(test)
+
+
+def test_own_commits_do_not_wait_for_the_server(wire: Any, url: str) -> None:
+    """A watch of what the same store writes is awake when the write is confirmed, though nothing is notified."""
+
+    async def test() -> None:
+        async with Proxy(wire.address) as proxy:
+            through = wire.url_with(address=proxy.address, path=f"/{url.rpartition('/')[2]}")
+            async with opened(through) as store:
+                watch = await store.watch(PUT.key)
+                listener = store.executor.connections.listener  # type: ignore[attr-defined]
+                listener._driver.terminate()
+                listener._connect = asyncio.Event().wait
+                await store.put(PUT)
+                await asyncio.sleep(0)
+                assert not await is_asleep(watch)
+
+    wire.run(test)
+
+
+def test_a_commit_that_nobody_confirmed(wire: Any, url: str) -> None:
+    """The watches of a store whose write was applied, and its reply lost, are woken."""
+
+    async def test() -> None:
+        async with Proxy(wire.address) as proxy:
+            through = wire.url_with(address=proxy.address, path=f"/{url.rpartition('/')[2]}")
+            async with opened(through) as store, opened(url) as others:
+                # From here on the statement is one request.
+                await store.put(OTHER)
+                watch = await store.watch(PUT.key)
+                proxy.drop(Side.SERVER)
+                writing = asyncio.create_task(store.put(Put(PUT.key, b"lost", Expect.ANY)))
+                while (found := await others.get(PUT.key)) is None or found.value != b"lost":
+                    pass
+                proxy.restore()
+                proxy.reset_connections()
+                await asyncio.gather(writing, return_exceptions=True)
+                await woken(watch)
+
+    wire.run(test)
+
+
+def test_closing_with_a_watch(wire: Any, url: str) -> None:
+    """Closing the store ends its watches, and leaves nothing under way."""
+
+    async def test() -> None:
+        async with opened(url) as store:
+            watch = await store.watch(PUT.key)
+            waiting = asyncio.create_task(watch.changed())
+            await asyncio.sleep(0)
+            await store.close()
+            with pytest.raises(Closed):
+                await waiting
+            with pytest.raises(Closed):
+                await store.watch(PUT.key)
+            assert {task for task in asyncio.all_tasks() if "txnframework-sql" in task.get_name()} == set()
+
+    wire.run(test)
