@@ -44,7 +44,9 @@ class _Walk(Generic[P]):
     """
     Leaves in order: the node with the lowest text is opened, until the lowest is a leaf.
 
-    The first listing waits until the server has what was confirmed before; the others follow it.
+    The first listing waits until the server has what was confirmed before; the others follow it. One node is listed
+    first, and twice as many each time that was not enough: a large one holds a page, small ones must not be waited for
+    one by one.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class _Walk(Generic[P]):
         self._admits = admits
         self._left: list[tuple[tuple[str, ...], bool, str, P]] = []
         self._is_current = True
+        self._together = 1
         self._push(start)
 
     @property
@@ -81,8 +84,10 @@ class _Walk(Generic[P]):
                 found.append(heapq.heappop(self._left)[3])
                 continue
             some: list[P] = []
-            while self._left and self.next_leaf() is None and len(some) < _LISTED_TOGETHER_MAX:
+            while self._left and self.next_leaf() is None and len(some) < self._together:
                 some.append(heapq.heappop(self._left)[3])
+            if len(some) == self._together:
+                self._together = min(2 * self._together, _LISTED_TOGETHER_MAX)
             for parent, names in zip(some, await self._list(some), strict=True):
                 for name in names:
                     child = self._open_child(parent, name)
