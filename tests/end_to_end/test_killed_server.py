@@ -107,7 +107,8 @@ def test_transactions(postgresql: ServerStores, deed: str) -> None:
             assert sorted(await stores.read(fresh, "right")) == expected
         assert {*progress.committed} <= {*expected}
         assert len(progress.committed) == len({*progress.committed})
-        assert progress.failures
+        # Otherwise the server was never killed in the middle of anything; who is disconnected may be idle.
+        assert progress.failures or deed == "disconnect"
 
     async def bounded() -> None:
         async with asyncio.timeout(PATIENCE_S):
