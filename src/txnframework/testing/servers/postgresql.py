@@ -101,7 +101,7 @@ class PostgresServer:
             self._process = subprocess.Popen(  # noqa: S603 - arguments of our own
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **run_as()
             )
-        self._guard = Guard(self._process.pid)
+        self._guard = Guard(self._process.pid, self.directory)
         self._wait_until_serving()
 
     def stop(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
+from weakref import WeakKeyDictionary
 
 import asyncpg
 
@@ -22,6 +23,9 @@ _ROUNDS_MAX = 20
 _ANSWER_SECONDS_MAX = 30.0
 _RECONNECT_STEP_MS = 100
 _RECONNECT_STEPS_MAX = 600
+
+
+_TOGETHER: WeakKeyDictionary[VirtualEnvironment, list[Database]] = WeakKeyDictionary()
 
 
 class Client:
@@ -78,6 +82,9 @@ class Database:
             self._file.write_text(make_database())
         self._url = self._file.read_text()
         self._clients: list[Client] = []
+        # What is heard from one of them may be a reason to ask another one.
+        self._together = _TOGETHER.setdefault(environment, [])
+        self._together.append(self)
         self._notifying: asyncpg.Connection[asyncpg.Record] | None = None
 
     @property
@@ -107,24 +114,33 @@ class Database:
                     self._notifying = None
 
     async def settle(self) -> None:
-        """Wait until everything asked is answered and everything told is heard, and what that leads to as well."""
+        """
+        Wait until everything asked is answered and everything told is heard, and what that leads to as well.
+
+        That is so for the databases of all harnesses that were made with this one's environment.
+        """
         for _ in range(_ROUNDS_MAX):
             await run_ready()
             asked = self._asked()
             async with asyncio.timeout(_ANSWER_SECONDS_MAX):
-                for client in tuple(self._clients):
-                    await client.wires.answered()
-                await self._hear()
+                for database in self._together:
+                    await database._answered()
+                    await database._hear()
             await run_ready()
             if self._asked() == asked:
                 return
 
     def drop(self) -> None:
         """Remove the database."""
+        self._together.remove(self)
         drop_database(self._url)
 
     def _asked(self) -> int:
-        return sum(client.wires.asked for client in self._clients)
+        return sum(client.wires.asked for database in self._together for client in database._clients)
+
+    async def _answered(self) -> None:
+        for client in tuple(self._clients):
+            await client.wires.answered()
 
     async def _hear(self) -> None:
         """Notify every channel of a marker: notifications arrive in the order in which they were committed."""
