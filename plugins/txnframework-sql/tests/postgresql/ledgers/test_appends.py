@@ -11,6 +11,7 @@ import pytest
 from txnframework.errors import InvalidInput, LedgerClosed, LedgerNotFound, LedgerSealed, OutcomeUnknown
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import EARLIEST, Append, Appended, EntryRange, LedgerEntry, Limit, ProducerSequence
+from txnframework_sql.postgresql._functions import READ_ENTRIES
 
 if TYPE_CHECKING:
     from conftest import Hold, Ledgers
@@ -251,5 +252,26 @@ def test_read_ends_at_its_limit(ledgers: Ledgers) -> None:
             assert await sizes(100, 599_999) == list(range(5))
             assert await sizes(7, 1 << 30) == list(range(7))
             assert await sizes(100, 1) == [0]
+
+    ledgers.run(test)
+
+
+def test_read_fetches_no_more_than_it_returns(ledgers: Ledgers) -> None:
+    """What is behind the limit stays where it is, also in a table of which the server knows nothing yet."""
+    read = f"SELECT * FROM {READ_ENTRIES.name}(1, 0, -1, 1000000, 1000000, 1000000, 10000)"
+    fetched = (
+        "SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)"
+        " FROM pg_stat_xact_user_tables WHERE relname = 'entries'"
+    )
+
+    async def test() -> None:
+        async with ledgers.opened() as store, ledgers.session() as session:
+            await session.execute("ALTER TABLE entries SET (autovacuum_enabled = off)")
+            ledger = await store.create("a")
+            await ledger.append(tuple(Append(b"x" * 1_000) for _ in range(5_000)), None)
+            async with session.transaction():
+                assert len(await session.fetch(read)) == 10
+                # The server looks ahead by as many rows as it fetches at a time.
+                assert await session.fetchval(fetched) <= 100
 
     ledgers.run(test)
