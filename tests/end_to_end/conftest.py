@@ -187,6 +187,12 @@ def sqlite(registry: PluginRegistry, tmp_path: Path) -> Stores:
     return Stores(f"sqlite:///{tmp_path}/txn.db", registry)
 
 
+@pytest.fixture
+def zookeeper(registry: PluginRegistry, tmp_path: Path) -> Iterator[Stores]:
+    """Stores of which the records are in ZooKeeper, for tests of what is so of sessions."""
+    yield from _stores("zookeeper", registry, tmp_path)
+
+
 class ServerStores(Stores):
     """Stores on a server of their own, to which the test may do anything."""
 

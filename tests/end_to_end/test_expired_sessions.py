@@ -1,0 +1,132 @@
+"""ZooKeeper ends a host's session in the middle of what it does: it goes on in the next one, and nothing is torn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from txnframework import Client
+from txnframework.errors import Conflict, NotFound, OutcomeUnknown, ReceiveTimeout, Unavailable
+from txnframework.model import TopicName
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from conftest import Stores
+
+T = TypeVar("T")
+
+MESSAGES = 36
+AT_ONCE = 3
+EVERY = 4
+"""How many transactions there are for each end of the session."""
+TIMEOUT_MS = 2_000
+PAUSE_S = 0.02
+
+Expire = Callable[[Client], Awaitable[None]]
+
+
+@pytest.fixture
+def expire() -> Expire:
+    """Let the servers end a client's session, and return when there is another one."""
+    clients = pytest.importorskip("txnframework_zookeeper._testing_clients")
+
+    async def expire(client: Client) -> None:
+        store: Any = client.host.metadata
+        await clients.expire(store.zookeeper)
+
+    return expire
+
+
+async def until_answered(work: Callable[[], Awaitable[T]]) -> T:
+    """Try until there is a connection again; of what is tried here, twice is as good as once."""
+    while True:
+        try:
+            return await work()
+        except ReceiveTimeout:
+            raise
+        except (Unavailable, OutcomeUnknown):
+            await asyncio.sleep(PAUSE_S)
+
+
+class Transforming:
+    """Moves messages to another topic in transactions, and loses its session in one phase of some of them."""
+
+    def __init__(self, client: Client, phase: str, expire: Expire) -> None:
+        self.committed: list[bytes] = []
+        self.expired = 0
+        self._client = client
+        self._phase = phase
+        self._expire = expire
+        self._transactions = 0
+
+    async def run(self) -> None:
+        """Move everything there is."""
+        client = self._client
+        consumer = await client.consumer("in", "transform", start="earliest", stand_by=True)
+        producer = await client.producer("out")
+        while True:
+            try:
+                messages = await until_answered(
+                    lambda: consumer.receive_many(messages_max=AT_ONCE, timeout_ms=TIMEOUT_MS)
+                )
+            except ReceiveTimeout:
+                return
+            self._transactions += 1
+            try:
+                async with client.transaction() as txn:
+                    async with self.perhaps_expiring("publish"):
+                        for message in messages:
+                            await producer.send(message.value, key=message.value, txn=txn)
+                    async with self.perhaps_expiring("split"):
+                        if self._transactions % EVERY == 0 and self._phase == "split":
+                            layout = await client.host.topics.layout(TopicName.parse("topic://public/default/out"))
+                            await client.split("out", layout.active()[0].id)
+                    async with self.perhaps_expiring("ack"):
+                        await consumer.ack(*messages, txn=txn)
+                    async with self.perhaps_expiring("end"):
+                        await txn.commit()
+            except (Conflict, NotFound, Unavailable, OutcomeUnknown):
+                # What was done after all does not come again.
+                await until_answered(consumer.redeliver_unacknowledged)
+            else:
+                self.committed += [message.value for message in messages]
+
+    @asynccontextmanager
+    async def perhaps_expiring(self, phase: str) -> AsyncIterator[None]:
+        """Let the session end while this is under way, in some transactions."""
+        if phase != self._phase or self._transactions % EVERY:
+            yield
+            return
+        expiring = asyncio.ensure_future(self._expire(self._client))
+        self.expired += 1
+        try:
+            yield
+        finally:
+            await expiring
+
+
+@pytest.mark.parametrize("phase", ["publish", "ack", "end", "split"])
+def test_a_session_ends_while_messages_are_moved(zookeeper: Stores, phase: str, expire: Expire) -> None:
+    """Every message is moved once, whatever became of the transaction in which the session ended."""
+    expected = sorted(b"%d" % number for number in range(MESSAGES))
+
+    async def test() -> None:
+        async with zookeeper.open() as client:
+            await client.create_topic("in", segments=2)
+            await client.create_topic("out")
+            await (await client.producer("in")).send_many([b"%d" % number for number in range(MESSAGES)])
+        async with zookeeper.open() as client:
+            transforming = Transforming(client, phase, expire)
+            await transforming.run()
+            assert transforming.expired >= MESSAGES // AT_ONCE // EVERY
+        async with zookeeper.open() as fresh:
+            assert sorted(await zookeeper.read(fresh, "out")) == expected
+        assert {*transforming.committed} <= {*expected}
+        assert len(transforming.committed) == len({*transforming.committed})
+
+    zookeeper.run(test())
