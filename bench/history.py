@@ -48,13 +48,9 @@ async def make_history(backend: SqlBackend, database: str, history: History) -> 
     reserve = {"metadata": {"id_block_size": history.finished + 1_000}}
     async with opened(backend.config(database), coordinators=reserve) as client:
         await client.create_topic(TOPIC)
-        segment = await _run_really(client, history)
+        segment = await run_really(client, history)
         real = await shapes(backend, database)
-        async with client.transaction() as last_real:
-            first = last_real.id.number + 1
-        count = history.finished - REAL
-        ids = [TxnID(last_real.id.coordinator, number) for number in range(first, first + count)]
-        await _write_in_bulk(client, segment, ids, history)
+        await write_in_bulk(client, segment, history)
     if (made := await shapes(backend, database)) - real:
         raise AssertionError(f"bulk records have shapes that real ones have not: {made - real}")
     if history.collected:
@@ -78,7 +74,7 @@ def _shape(path: str, partition: str, indexes: str | None, value: bytes) -> str:
     return f"{key} {names} {json.dumps(fields, sort_keys=True)}"
 
 
-async def _run_really(client: Client, history: History) -> str:
+async def run_really(client: Client, history: History) -> str:
     """Run and settle a few transactions of each kind; return the segment that they wrote to."""
     async with await client.producer(TOPIC) as producer:
         for aborts in (False, True) if history.aborted_every else (False,):
@@ -92,8 +88,12 @@ async def _run_really(client: Client, history: History) -> str:
     return str(layout.name_of(layout.active()[0].id))
 
 
-async def _write_in_bulk(client: Client, segment: str, ids: list[TxnID], history: History) -> None:
+async def write_in_bulk(client: Client, segment: str, history: History) -> None:
     """Append the entries and put the headers and abort records, without the steps that leave nothing behind."""
+    async with client.transaction() as last_real:
+        first = last_real.id.number + 1
+    count = history.finished - REAL
+    ids = [TxnID(last_real.id.coordinator, number) for number in range(first, first + count)]
     opened_segment = await client.host.segment(segment)
     now_ms = client.host.environment.now_ms()
     session = await client.host.sessions.own()

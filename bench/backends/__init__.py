@@ -16,6 +16,7 @@ from rig import Side
 
 from backends.postgresql import postgresql
 from backends.sqlite import sqlite
+from backends.zookeeper import zookeeper
 
 
 class Backend(Protocol):
@@ -38,5 +39,9 @@ class SqlBackend(Backend, Protocol):
         """Run a statement on what the framework keeps."""
 
 
-BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Backend]]] = {"sqlite": sqlite, "postgresql": postgresql}
+BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Backend]]] = {
+    "sqlite": sqlite,
+    "postgresql": postgresql,
+    "zookeeper": zookeeper,
+}
 """What opens a backend by its name; files go below the directory."""

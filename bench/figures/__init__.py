@@ -10,7 +10,8 @@ from figures.appending import appends_over_copy
 from figures.clients import clients_over_raw_transactions
 from figures.concurrency import sends_together, transactions_together
 from figures.ending import ending_by_participants, ending_over_raw_update
-from figures.opening import opening_by_history
+from figures.multis import clients_over_raw_multis
+from figures.opening import opening_beside_open, opening_by_history
 from figures.puts import put_over_raw_update
 from figures.records import records_per_transaction
 from figures.visibility import visible_elsewhere
@@ -38,5 +39,11 @@ FIGURES: dict[str, dict[str, Figure]] = {
         "clients": clients_over_raw_transactions,
         "append": appends_over_copy,
         "visible": visible_elsewhere,
+    },
+    "zookeeper": {
+        "end": ending_over_raw_update,
+        "clients": clients_over_raw_multis,
+        "visible": visible_elsewhere,
+        "opening": opening_beside_open,
     },
 }

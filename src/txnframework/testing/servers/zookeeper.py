@@ -151,15 +151,7 @@ class ZooKeeperServer:
 
     def ask(self, word: str) -> str:
         """Return its answer to a four-letter command, such as ``srvr`` or ``mntr``; nothing if it does not answer."""
-        found = b""
-        try:
-            with socket.create_connection((_LOCALHOST, self.port), _ANSWER_SECONDS_MAX) as connection:
-                connection.sendall(word.encode())
-                while part := connection.recv(65536):
-                    found += part
-        except OSError:
-            return ""
-        return found.decode()
+        return _ask(_LOCALHOST, self.port, word)
 
     def mode(self) -> str:
         """Return ``leader``, ``follower`` or ``standalone``; nothing while it does not serve."""
@@ -269,6 +261,25 @@ def shared_hosts() -> str:
     That one is started when it is first asked for, and is gone with the process. Every test takes a new chroot.
     """
     return os.environ.get(HOSTS_VARIABLE) or _own_server().hosts
+
+
+def server_version(hosts: str) -> str:
+    """Return which ZooKeeper the first of these servers is; nothing if it does not say."""
+    host, _, port = hosts.split(",")[0].rpartition(":")
+    lines = (line.partition(": ") for line in _ask(host, int(port), "srvr").splitlines())
+    return next((value.partition("-")[0] for name, _, value in lines if name == "Zookeeper version"), "")
+
+
+def _ask(host: str, port: int, word: str) -> str:
+    found = b""
+    try:
+        with socket.create_connection((host, port), _ANSWER_SECONDS_MAX) as connection:
+            connection.sendall(word.encode())
+            while part := connection.recv(65536):
+                found += part
+    except OSError:
+        return ""
+    return found.decode()
 
 
 @cache

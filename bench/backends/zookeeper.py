@@ -1,0 +1,119 @@
+"""
+ZooKeeper, and kazoo beside the framework, which asks for the same changes of the same kinds of nodes.
+
+The server is one of our own, started for the run, with everything on disk before it is confirmed; or those that
+TXN_TEST_ZOOKEEPER_HOSTS names. ZooKeeper keeps no messages: the ledgers are in memory, so that ZooKeeper is what is
+measured, and in SQLite only where a second process reads them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rig import Side, timed
+
+WAIT_S = 30.0
+VALUE = b"x" * 320
+"""As large as a header, which also tells its indexes."""
+READ_ELSEWHERE = "visible"
+"""The database whose messages another process reads."""
+FINAL = f"txn-by-final-state:/{'0' * 40}"
+OPEN = f"txn-by-deadline:/{'0' * 40}"
+
+
+class RawTransactions:
+    """What a transaction with one write asks for, by kazoo alone: that it begins, its operation, and its end."""
+
+    def __init__(self, client: Any, root: str) -> None:
+        self._client = client
+        self._root = root
+        for parent in ("records/txn", "records/txn-op", "indexes/writes", f"indexes/{OPEN}", f"indexes/{FINAL}"):
+            client.ensure_path(f"{root}/{parent}")
+
+    def begin(self, name: str) -> Any:
+        """Make the header and its index entry; return kazoo's result, which is on its way."""
+        asked = self._client.transaction()
+        asked.create(f"{self._root}/indexes/{OPEN}/{name}")
+        asked.create(f"{self._root}/records/txn/{name}", VALUE)
+        return asked.commit_async()
+
+    def write(self, name: str) -> Any:
+        """Make the operation and its index entry, if the header is as it was."""
+        asked = self._client.transaction()
+        asked.check(f"{self._root}/records/txn/{name}", version=0)
+        asked.create(f"{self._root}/records/txn-op/{name}")
+        asked.create(f"{self._root}/indexes/writes/{name}")
+        asked.create(f"{self._root}/records/txn-op/{name}/1", VALUE)
+        return asked.commit_async()
+
+    def end(self, name: str) -> Any:
+        """Change the header, naming its version, and move its index entry."""
+        asked = self._client.transaction()
+        asked.delete(f"{self._root}/indexes/{OPEN}/{name}")
+        asked.create(f"{self._root}/indexes/{FINAL}/{name}")
+        asked.set_data(f"{self._root}/records/txn/{name}", VALUE, version=0)
+        return asked.commit_async()
+
+
+@dataclass(frozen=True)
+class ZooKeeperBackend:
+    directory: Path
+    hosts: str
+    name: str = "zookeeper"
+    versions: dict[str, str] = field(default_factory=dict)
+    root: str = field(default_factory=lambda: f"/bench/{secrets.token_hex(8)}")
+
+    def config(self, database: str) -> dict[str, object]:
+        ledger = f"sqlite:///{self.directory / database}.db" if database == READ_ELSEWHERE else f"memory://{database}"
+        return {"metadata": {"url": f"zookeeper://{self.hosts}{self.root}/{database}"}, "ledger": {"url": ledger}}
+
+    @contextmanager
+    def raw(self, database: str) -> Iterator[RawTransactions]:
+        """The driver alone."""
+        from kazoo.client import KazooClient
+
+        client = KazooClient(self.hosts)
+        client.start(WAIT_S)
+        try:
+            yield RawTransactions(client, f"{self.root}/{database}")
+        finally:
+            client.stop()
+            client.close()
+
+    @asynccontextmanager
+    async def raw_update(self) -> AsyncIterator[Side]:
+        """End one transaction after the other by one multi; waiting blocks, which is the least that it can cost."""
+        with self.raw("raw") as raw:
+            number = 0
+
+            async def end(name: str) -> None:
+                assert_done(raw.end(name).get(timeout=WAIT_S))
+
+            async def once() -> float:
+                nonlocal number
+                number += 1
+                assert_done(raw.begin(str(number)).get(timeout=WAIT_S))
+                return await timed(end(str(number)))
+
+            yield once
+
+
+def assert_done(results: list[object]) -> None:
+    """Raise what a multi was refused for."""
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+
+
+@contextmanager
+def zookeeper(directory: Path) -> Iterator[ZooKeeperBackend]:
+    """Make chroots on a server; a server of our own is gone with this process."""
+    from txnframework.testing.servers.zookeeper import server_version, shared_hosts
+
+    hosts = shared_hosts()
+    yield ZooKeeperBackend(directory, hosts, versions={"zookeeper": server_version(hosts)})
