@@ -278,3 +278,26 @@ async def held_up(store: IMetadataStore, raw: Raw) -> AsyncIterator[None]:
         await waiting_for_lock(raw)
         yield
     await asyncio.gather(*held)
+
+
+def test_reads_that_are_shared(stores: Stores) -> None:
+    """Scans and reads that wait together are each answered by their own records, pages and partitions."""
+
+    async def test() -> None:
+        async with stores.metadata() as store:
+            keys = [Key(f"/{path}", partition) for path in "abc" for partition in ("s", "t")]
+            for key in keys:
+                await store.put(Put(key, key.path.encode(), Expect.ABSENT))
+            ranges = [
+                (KeyRange("/", "0"), 9),
+                (KeyRange("/", "0", "t"), 2),
+                (KeyRange("/b", "/c"), 1),
+                (KeyRange("/x", "/y"), 1),
+            ]
+            alone = [await store.scan(*each) for each in ranges]
+            assert [len(page.records) for page in alone] == [6, 2, 2, 0]
+            assert await asyncio.gather(*(store.scan(*each) for each in ranges * 8)) == alone * 8
+            found = await asyncio.gather(*(store.get(key) for key in [*keys, Key("/no")] * 4))
+            assert [record and record.key for record in found] == [*keys, None] * 4
+
+    stores.run(test)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from txnframework.errors import LedgerNotFound
+from txnframework.errors import LedgerNotFound, TxnFrameworkError
 from txnframework.model import Append, Appended, EntryRange, LedgerEntry, Limit, Position, Tail
 from txnframework_sql._entries import EntrySteps
 from txnframework_sql._executor import Executor
@@ -12,15 +12,17 @@ from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._appending import Appends
 from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._functions import READ_ENTRIES
+from txnframework_sql.postgresql._together import Together
 from txnframework_sql.schema import entry_id_of, ledger_id_of
 from txnframework_sql.steps.changes import Change
 from txnframework_sql.steps.ledgers import Managed
 
 _TAIL = """
-SELECT m.sealed, m.open_ledger_id, m.last_ledger_id, m.last_entry_id, s.entries
+SELECT m.id, m.sealed, m.open_ledger_id, m.last_ledger_id, m.last_entry_id, s.entries
 FROM managed_ledgers m JOIN ledger_segments s ON s.ledger_id = m.open_ledger_id
-WHERE m.id = $1 AND m.name IS NOT NULL
+WHERE m.id = ANY ($1) AND m.name IS NOT NULL
 """
+_TAILS_UNDER_WAY = 2
 _READ = READ_ENTRIES.call(7)
 # Positions beyond it, which a caller may name as the end of everything, hold nothing.
 _HIGHEST = (1 << 31) - 1
@@ -40,6 +42,10 @@ class PostgresqlEntries:
         self._executor = executor
         self._steps = EntrySteps(executor, options)
         self._appends = Appends(connections, executor, self._steps, options, tell)
+        # Whoever begins to write to a topic asks for its end: many at a time, and often for one ledger.
+        self._tails: Together[Managed, Tail] = Together(
+            self._ends, queue_max=options.queue_max, group_max=options.group_max, under_way_max=_TAILS_UNDER_WAY
+        )
 
     async def append(
         self, managed: Managed, entries: tuple[Append, ...], ledger_id: int | None, now_ms: int
@@ -50,12 +56,7 @@ class PostgresqlEntries:
     async def tail(self, managed: Managed) -> Tail:
         """Return last confirmed position, open ledger and sealed flag."""
         self._executor.require_open()
-        rows = await self._connections.run(lambda connection: connection.read(_TAIL, managed.id))
-        if not rows:
-            raise LedgerNotFound(managed.name)
-        sealed, open_ledger_id, last_ledger_id, last_entry_id, size = rows[0]
-        last = Position(open_ledger_id, size - 1) if size else Position(last_ledger_id, last_entry_id)
-        return Tail(last, open_ledger_id, bool(sealed))
+        return await self._tails.ask(managed)
 
     async def read(self, managed: Managed, range_: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
         """Return the first entries of the range in order."""
@@ -70,4 +71,17 @@ class PostgresqlEntries:
 
     async def close(self) -> None:
         """Wait for what is under way; each still gets its true answer."""
+        await self._tails.close()
         await self._appends.close()
+
+    async def _ends(self, ledgers: Sequence[Managed]) -> list[Tail | TxnFrameworkError]:
+        """Return the ends of several managed ledgers, as one consistent fact."""
+        ids = list({managed.id for managed in ledgers})
+        rows = await self._connections.run(lambda connection: connection.read(_TAIL, ids))
+        ends = {managed_id: _tail(*end) for managed_id, *end in rows}
+        return [ends[managed.id] if managed.id in ends else LedgerNotFound(managed.name) for managed in ledgers]
+
+
+def _tail(sealed: int, open_ledger_id: int, last_ledger_id: int, last_entry_id: int, size: int) -> Tail:
+    last = Position(open_ledger_id, size - 1) if size else Position(last_ledger_id, last_entry_id)
+    return Tail(last, open_ledger_id, bool(sealed))

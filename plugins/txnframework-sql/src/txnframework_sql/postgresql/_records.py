@@ -13,7 +13,10 @@ from txnframework_sql.postgresql._batches import Answer, Group, Steps, require_s
 from txnframework_sql.postgresql._functions import APPLY_BATCHES
 from txnframework_sql.postgresql._together import Together
 from txnframework_sql.steps import records
+from txnframework_sql.steps.calls import Row
 from txnframework_sql.steps.changes import partition_of
+
+_Scan = tuple[KeyRange, int]
 
 if TYPE_CHECKING:
     from txnframework_sql.postgresql._executor import PostgresqlExecutor
@@ -28,6 +31,20 @@ CROSS JOIN LATERAL (
     SELECT r.value, r.version FROM records r WHERE r.path = wanted.path AND r.partition = wanted.partition LIMIT 1
 ) found
 """
+# As steps.records.scan_records has them, for many ranges.
+_SCAN_MANY = """
+SELECT wanted.at, found.path, found.partition, found.value, found.version
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY
+    AS wanted (start, stop, partition, items, at)
+CROSS JOIN LATERAL (
+    SELECT r.path, r.partition, r.value, r.version FROM records r
+    WHERE r.path >= wanted.start AND r.path < wanted.stop AND r.partition = coalesce(wanted.partition, r.partition)
+    ORDER BY r.path, r.partition LIMIT wanted.items
+) found
+ORDER BY wanted.at, found.path, found.partition
+"""
+# Their pages are held at the same time.
+_SCANS_TOGETHER_MAX = 32
 # One statement that writes is executed while the next is prepared; more of them wait for each other's commits, which
 # a database that notifies makes one after the other.
 _WRITES_UNDER_WAY = 2
@@ -53,6 +70,12 @@ class PostgresqlRecords:
         )
         self._reads: Together[Key, Record | None] = Together(
             self._get, queue_max=options.queue_max, group_max=options.group_max, under_way_max=_READS_UNDER_WAY
+        )
+        self._scans: Together[_Scan, RecordPage] = Together(
+            self._scan,
+            queue_max=options.queue_max,
+            group_max=min(_SCANS_TOGETHER_MAX, options.group_max),
+            under_way_max=_READS_UNDER_WAY,
         )
 
     async def get(self, key: Key) -> Record | None:
@@ -83,7 +106,7 @@ class PostgresqlRecords:
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
         range_ = replace(keys, start=_without_nul(keys.start), stop=_without_nul(keys.stop))
-        return await self._executor.read_loosely(lambda: records.scan_records(range_, items_max))
+        return await self._scans.ask((range_, items_max))
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return a page of records in the order of an index."""
@@ -92,6 +115,7 @@ class PostgresqlRecords:
     async def close(self) -> None:
         """Wait for what is under way; each still gets its true answer."""
         await self._reads.close()
+        await self._scans.close()
         await self._writes.close()
 
     async def _write(self, steps: Steps) -> tuple[Record, ...]:
@@ -116,6 +140,27 @@ class PostgresqlRecords:
         rows = await self._connections.run(lambda connection: connection.read(_GET_MANY, paths, partitions))
         found = {at: (value, version) for at, value, version in rows}
         return [Record(key, *found[at]) if at in found else None for at, key in enumerate(keys, 1)]
+
+    async def _scan(self, scans: Sequence[_Scan]) -> list[RecordPage | TxnFrameworkError]:
+        if len(scans) == 1:
+            return [await self._scan_alone(*scans[0])]
+        columns = (
+            [keys.start for keys, _ in scans],
+            [keys.stop for keys, _ in scans],
+            [keys.partition for keys, _ in scans],
+            [items_max + 1 for _, items_max in scans],
+        )
+        rows = await self._connections.run(lambda connection: connection.read(_SCAN_MANY, *columns))
+        found: list[list[Row]] = [[] for _ in scans]
+        for at, *record in rows:
+            found[at - 1].append(tuple(record))
+        return [
+            records.whole_page(own) if len(own) <= items_max else await self._scan_alone(keys, items_max)
+            for (keys, items_max), own in zip(scans, found, strict=True)
+        ]
+
+    async def _scan_alone(self, keys: KeyRange, items_max: int) -> RecordPage:
+        return await self._executor.read_loosely(lambda: records.scan_records(keys, items_max))
 
 
 def _without_nul(bound: str) -> str:

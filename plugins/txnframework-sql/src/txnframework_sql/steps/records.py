@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -104,7 +105,7 @@ def scan_records(keys: KeyRange, items_max: int) -> Steps[RecordPage]:
     else:
         found = yield from rows(_SCAN_PARTITION, in_partition=keys.partition, **range_)
     if len(found) <= items_max:
-        return RecordPage(tuple(map(_record, found)))
+        return whole_page(found)
     page = found[:items_max]
     path, partition = page[-1][:2]
     if keys.partition is None:
@@ -112,6 +113,11 @@ def scan_records(keys: KeyRange, items_max: int) -> Steps[RecordPage]:
         page += yield from rows(_SAME_PATH, at_path=path, after_partition=partition)
     # The first text behind a path is the path with the lowest character added.
     return RecordPage(tuple(map(_record, page)), KeyRange(f"{path}\0", keys.stop, keys.partition))
+
+
+def whole_page(found: Iterable[Row]) -> RecordPage:
+    """Return the page of a range in which nothing else is."""
+    return RecordPage(tuple(map(_record, found)))
 
 
 def scan_index_entries(entries: IndexRange, items_max: int) -> Steps[RecordPage]:
