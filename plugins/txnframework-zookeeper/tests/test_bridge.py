@@ -273,3 +273,25 @@ def _use(zookeeper: ZooKeeper, there: Connection) -> None:
 
     asyncio.events._set_running_loop(None)
     there.send(asyncio.run(use()))
+
+
+def test_a_listener_that_fails_keeps_nobody_from_an_answer(url: str) -> None:
+    """What kazoo's thread puts into the loop is delivered, each thing by itself; the failure is told to the loop."""
+
+    async def main() -> None:
+        told: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        async with opened(url) as zookeeper:
+            seen = Seen(zookeeper)
+
+            def fail(_: str) -> None:
+                raise RuntimeError("a listener's own")
+
+            seen.node_changed = fail  # type: ignore[method-assign]
+            await zookeeper.arm("/a")
+            ops = [CreateNode("/a"), CreateNode("/a/b"), DeleteNode("/a/b")]
+            await asyncio.wait_for(zookeeper.multi(ops), WAIT_S)
+            await asyncio.wait_for(zookeeper.sync(), WAIT_S)
+            assert len(told) == len(ops)
+
+    asyncio.run(main())

@@ -22,6 +22,8 @@ from txnframework_zookeeper._link import Session
 
 # Parts of the timeout: half a tick; how often kazoo sends something at least, and how often this does with leases.
 _HALF_TICK, _PING, _BEAT = 1 / 4, 1 / 3, 1 / 8
+# kazoo spreads what it sends over so much time, however short the timeout is.
+_PING_MIN_S = 0.4
 
 
 @implementer(ILease)
@@ -156,7 +158,7 @@ class Leases:
     def _heard(self, started: float) -> None:
         """Take note that what was sent at ``started`` went through the leader."""
         timeout_s = self._link.timeout_ms / 1000
-        before = max(self._asked_at, started - timeout_s * _PING)
+        before = max(self._asked_at, started - max(timeout_s * _PING, _PING_MIN_S))
         self._relied_until = max(self._relied_until, before + timeout_s * (1 - _HALF_TICK))
         self._asked_at = max(self._asked_at, started)
 

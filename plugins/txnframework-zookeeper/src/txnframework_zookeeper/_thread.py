@@ -77,9 +77,14 @@ class Returns:
     def _deliver(self) -> None:
         # First the mark, then the look: what is put in between has a wake-up of its own.
         self._is_on_its_way = False
-        while self._waiting:
-            receive, what = self._waiting.popleft()
-            receive(what)
+        try:
+            while self._waiting:
+                receive, what = self._waiting.popleft()
+                receive(what)
+        finally:
+            # Whoever failed to receive something keeps nobody else from it.
+            if self._waiting:
+                self._loop.call_soon(self._deliver)
 
 
 class Flight:
