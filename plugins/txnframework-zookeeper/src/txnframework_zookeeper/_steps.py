@@ -206,9 +206,6 @@ def note_applied(
     known: Known, plan: Plan, missing: Sequence[str], zxid: int, note_empty: Callable[[str], None]
 ) -> None:
     """Remember what a multi did; ``note_empty`` is told which nodes may have lost their last child."""
-    for node in plan.parents:
-        if not known.has_parent(node):
-            known.parents.note(node, True)
     for node in missing:
         known.parents.note(node, True)
         if is_private(node):
@@ -217,7 +214,7 @@ def note_applied(
         if standing is None:
             known.records.forget(node)
         else:
-            known.records.note(node, standing if standing.version else standing._replace(version=zxid))
+            known.records.note(node, standing if standing.version else Standing(zxid, *standing[1:]))
         _note_alone(known, plan, node, standing is None, note_empty)
     for place in plan.made:
         known.note_added(place.parent, 1)
