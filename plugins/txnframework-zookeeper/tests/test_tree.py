@@ -261,6 +261,26 @@ async def test_a_node_that_went_is_made_again(opened: Open, environment: Virtual
 
 
 @in_a_loop
+async def test_adding_and_removing_may_meet(opened: Open) -> None:
+    """Who adds below a node while others remove it as empty is neither refused nor loses anything."""
+
+    async def come_and_go(store: ZooKeeperMetadataStore, name: str) -> None:
+        for number in range(25):
+            key = Key(f"/deep/down/{name}/{number}")
+            version = await store.put(Put(key, b"", Expect.ABSENT, by_kind(name)))
+            assert [record.key for record in await everything(store, index_keys.prefix_range("kinds", name), 5)] == [
+                key
+            ]
+            await store.delete(key, version)
+        await store.put(Put(Key(f"/deep/down/{name}/last"), b"", Expect.ABSENT))
+
+    at_once = MetadataOptions(empty_nodes_delay_ms=0)
+    async with opened(at_once) as store, opened(at_once) as other:
+        await asyncio.gather(*(come_and_go(one, f"n{at}") for at, one in enumerate((store, other, store, other))))
+        assert len(await everything(store, ALL, 10)) == 4
+
+
+@in_a_loop
 async def test_two_clients_on_one_prefix_go_on(opened: Open) -> None:
     """Many operations of one transaction from two clients at a time all stand, under different numbers."""
     async with opened() as store, opened() as other:
