@@ -172,4 +172,4 @@ def test_cut_off_while_notified(database: Database) -> None:
 
 def test_found_by_the_directory(database: Database, tmp_path: Path) -> None:
     """Another process's harness of the same directory has the same database."""
-    assert Database(tmp_path, VirtualEnvironment()).url_at(("host", 1)) == database.url_at(("host", 1))
+    assert Database(tmp_path, VirtualEnvironment()).url_through("/a") == database.url_through("/a")

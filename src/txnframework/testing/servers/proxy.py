@@ -18,6 +18,7 @@ import socket
 import struct
 from collections.abc import Callable
 from enum import Enum
+from pathlib import Path
 from typing import Final, Self
 
 from txnframework.environment import Environment, SystemEnvironment
@@ -52,14 +53,21 @@ class Tap:
 
 
 class Proxy:
-    """Listens on a port of its own, and hands every connection on to ``target``; each has a tap of its own."""
+    """
+    Listens on a port of its own, and hands every connection on to ``target``; each has a tap of its own.
+
+    ``path``: listens on this Unix socket instead. What is sent over one is there at once, while over TCP a loaded
+    machine may take its time: where a harness counts what is under way, it is the one to take.
+    """
 
     def __init__(
         self,
         target: tuple[str, int],
         tap: Callable[[], Tap] = Tap,
         environment: Environment | None = None,
+        path: Path | None = None,
     ) -> None:
+        self._path: Final = path
         self._target: Final = target
         self._tap: Final = tap
         self._environment: Final = environment or SystemEnvironment()
@@ -74,8 +82,9 @@ class Proxy:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where clients connect."""
+        """Where clients connect; a proxy at a ``path`` has no other address."""
         assert self._server is not None, "a proxy listens inside its block"
+        assert self._path is None, f"the proxy listens at {self._path}"
         host, port = self._server.sockets[0].getsockname()
         return host, port
 
@@ -130,7 +139,10 @@ class Proxy:
         self._runs.set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, _LOCALHOST, 0)
+        if self._path is None:
+            self._server = await asyncio.start_server(self._connected, _LOCALHOST, 0)
+        else:
+            self._server = await asyncio.start_unix_server(self._connected, self._path)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -140,6 +152,8 @@ class Proxy:
         while self._links:
             await asyncio.gather(*(link.task for link in self._links), return_exceptions=True)
         await self._server.wait_closed()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = _Link(self, self._tap())
@@ -193,7 +207,8 @@ class _Link:
         """Take what leads to one of the sides."""
         self._readers[side], self._writers[side] = reader, writer
         connection: socket.socket = writer.get_extra_info("socket")
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # What was sent has left this process: a reset that follows does not overtake it.
         writer.transport.set_write_buffer_limits(0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,23 @@ def test_hands_on() -> None:
             writer.write_eof()
             assert await reader.read() == b"\x01\x02end"
             assert counter.seen == b"ab"
+
+    run(test)
+
+
+def test_at_a_path(tmp_path: Path) -> None:
+    """A proxy at a path is there for its block, and cuts as any other; who is cut off reads the end."""
+
+    async def test() -> None:
+        path = tmp_path / "socket"
+        async with proxied(path=path) as (_, proxy):
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(b"a")
+            assert await reader.readexactly(1) == b"\x01"
+            proxy.cut()
+            assert await reader.read() == b""
+            writer.close()
+        assert not path.exists()
 
     run(test)
 

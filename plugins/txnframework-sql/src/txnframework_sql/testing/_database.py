@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlencode, urlsplit, urlunsplit
 from weakref import WeakKeyDictionary
 
 import asyncpg
@@ -18,6 +19,7 @@ from txnframework.testing.servers.proxy import Proxy
 from txnframework_sql.testing._wire import MARKER, Wires
 
 _URL_FILE = "postgresql-url"
+_PORT = 5432
 _ROUNDS_MAX = 20
 """How often what is asked for upon an answer is waited for: what goes on for ever must not hold up a test."""
 _ANSWER_SECONDS_MAX = 30.0
@@ -35,12 +37,18 @@ class Client:
         self._database = database
         self._listening = 0
         self.wires = Wires(self.cut_now)
-        self.proxy = Proxy(database.address, self.wires.tap)
+        # Over a Unix socket: what this client asks is counted at once, and what it is told has arrived.
+        self._place = tempfile.TemporaryDirectory(prefix="txn-")
+        self.proxy = Proxy(database.address, self.wires.tap, path=Path(self._place.name) / f".s.PGSQL.{_PORT}")
 
     @property
     def url(self) -> str:
         """The database, as this client reaches it."""
-        return self._database.url_at(self.proxy.address)
+        return self._database.url_through(self._place.name)
+
+    def leave(self) -> None:
+        """Remove what is left of the way."""
+        self._place.cleanup()
 
     def cut(self) -> None:
         """Lose the next reply, then the connection."""
@@ -93,11 +101,11 @@ class Database:
         split = urlsplit(self._url)
         return split.hostname or "localhost", split.port or 5432
 
-    def url_at(self, address: tuple[str, int]) -> str:
-        """Return the database's URL at another address."""
+    def url_through(self, place: str) -> str:
+        """Return the database's URL, by way of a Unix socket in this directory."""
         split = urlsplit(self._url)
         login = split.netloc.rpartition("@")[0]
-        return urlunsplit(split._replace(netloc=f"{login}@{address[0]}:{address[1]}"))
+        return urlunsplit(split._replace(netloc=f"{login}@", query=urlencode({"host": place, "port": _PORT})))
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
@@ -109,6 +117,7 @@ class Database:
                 yield client
             finally:
                 self._clients.remove(client)
+                client.leave()
                 if self._notifying is not None and not self._clients:
                     await self._notifying.close()
                     self._notifying = None
