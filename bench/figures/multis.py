@@ -19,7 +19,7 @@ async def clients_over_raw_multis(run: Run) -> list[Found]:
     Over those of kazoo alone, 64 under way at a time, of three multis each, as the framework has them: one that begins,
     one with the operation, one that ends it. The messages are in memory: what is measured is ZooKeeper.
     """
-    each, ratios, ours, theirs = run.size(10, 2), [], [], []
+    each, ratios, ours, theirs = run.size(5, 2), [], [], []
     names = iter(range(1 << 30))
     with run.backend.raw("raw") as raw:
         async with opened(run.backend.config("clients")) as client:
@@ -37,7 +37,7 @@ async def clients_over_raw_multis(run: Run) -> list[Found]:
                 await settle(client, ended)
                 for number in range(run.rounds):
                     run.progress(f"round {number + 1} of {run.rounds}")
-                    took, raw_took = await interleaved(run.size(4, 1), framework, multis)
+                    took, raw_took = await interleaved(run.size(3, 1), framework, multis)
                     await settle(client, ended)
                     ratios.append(sum(raw_took) / sum(took))
                     ours.append(CLIENTS * each / min(took))
