@@ -24,7 +24,7 @@ from txnframework_zookeeper._layout import (
 from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper._records import decode_node
 
-_LISTED_TOGETHER_MAX = 16
+_LISTED_TOGETHER_FIRST, _LISTED_TOGETHER_MAX = 2, 16
 
 
 class _Place(Protocol):
@@ -44,9 +44,9 @@ class _Walk(Generic[P]):
     """
     Leaves in order: the node with the lowest text is opened, until the lowest is a leaf.
 
-    The first listing waits until the server has what was confirmed before; the others follow it. One node is listed
-    first, and twice as many each time that was not enough: a large one holds a page, small ones must not be waited for
-    one by one.
+    The first listing waits until the server has what was confirmed before; the others follow it. Two are listed first,
+    and twice as many each time that was not enough: large ones hold a page, small ones must not be waited for one by
+    one.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class _Walk(Generic[P]):
         self._admits = admits
         self._left: list[tuple[tuple[str, ...], bool, str, P]] = []
         self._is_current = True
-        self._together = 1
+        self._together = _LISTED_TOGETHER_FIRST
         self._push(start)
 
     @property
