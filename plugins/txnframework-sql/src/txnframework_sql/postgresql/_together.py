@@ -23,7 +23,9 @@ class _Waiting(Generic[C, T]):
 
 class Together(Generic[C, T]):
     """
-    Performs calls at once while few are under way; those that come meanwhile are performed together.
+    Performs together what is asked for in one turn of the event loop, and what comes while enough is under way.
+
+    Callers that were answered together go on together: nearly every statement is one for all of them.
 
     ``perform`` answers each call by its result or by an error of its own, and raises what happened to all of them.
     """
@@ -41,6 +43,8 @@ class Together(Generic[C, T]):
         self._group_max = group_max
         self._under_way_max = under_way_max
         self._under_way = 0
+        # A task was made that has not looked yet at what waits.
+        self._is_starting = False
         self._waiting: deque[_Waiting[C, T]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -50,10 +54,9 @@ class Together(Generic[C, T]):
         async with self._room:
             if self._is_closed:
                 raise Closed("the store was closed")
-            if self._under_way < self._under_way_max:
-                return await self._alone(call)
             waiting: _Waiting[C, T] = _Waiting(call, asyncio.get_running_loop().create_future())
             self._waiting.append(waiting)
+            self._start()
             return await waiting.future
 
     async def close(self) -> None:
@@ -62,20 +65,9 @@ class Together(Generic[C, T]):
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _alone(self, call: C) -> T:
-        self._under_way += 1
-        try:
-            (answer,) = await self._perform((call,))
-        finally:
-            # Also if this caller is cancelled: those who wait have nothing to do with that.
-            self._under_way -= 1
-            self._go_on()
-        if isinstance(answer, TxnFrameworkError):
-            raise answer
-        return answer
-
-    def _go_on(self) -> None:
-        if self._waiting and self._under_way < self._under_way_max:
+    def _start(self) -> None:
+        if not self._is_starting and self._under_way < self._under_way_max:
+            self._is_starting = True
             self._under_way += 1
             # A task of its own: a caller that is cancelled takes nobody with it.
             task = asyncio.create_task(self._perform_waiting(), name="txnframework-sql statements")
@@ -83,6 +75,7 @@ class Together(Generic[C, T]):
             task.add_done_callback(self._tasks.discard)
 
     async def _perform_waiting(self) -> None:
+        self._is_starting = False
         try:
             while self._waiting:
                 group: list[_Waiting[C, T]] = []
