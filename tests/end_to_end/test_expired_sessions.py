@@ -33,7 +33,7 @@ Expire = Callable[[Client], Awaitable[None]]
 @pytest.fixture
 def expire() -> Expire:
     """Let the servers end a client's session, and return when there is another one."""
-    clients = pytest.importorskip("txnframework_zookeeper._testing_clients")
+    clients = pytest.importorskip("txnframework_zookeeper.testing._clients")
 
     async def expire(client: Client) -> None:
         store: Any = client.host.metadata

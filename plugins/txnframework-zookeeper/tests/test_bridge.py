@@ -11,12 +11,12 @@ import pytest
 
 from txnframework.errors import Closed, InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
-from txnframework_zookeeper._errors import AlreadyThere, MultiFailed, NotThere, OtherVersion
-from txnframework_zookeeper._kazoo import ZooKeeper
-from txnframework_zookeeper._link import Session
 from txnframework_zookeeper._options import MetadataOptions, locate
-from txnframework_zookeeper._requests import CheckNode, CreateNode, DeleteNode, SetNode
-from txnframework_zookeeper._testing_clients import WAIT_S, Seen, expire, opened
+from txnframework_zookeeper.connection._errors import AlreadyThere, MultiFailed, NotThere, OtherVersion
+from txnframework_zookeeper.connection._link import Session
+from txnframework_zookeeper.connection._requests import CheckNode, CreateNode, DeleteNode, SetNode
+from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire, opened
 
 
 def test_what_is_written_is_read(url: str) -> None:

@@ -6,9 +6,9 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
-from txnframework_zookeeper._requests import CreateNode, SetNode, Sync
-from txnframework_zookeeper._roles import Role
-from txnframework_zookeeper._testing_clients import opened
+from txnframework_zookeeper.connection._requests import CreateNode, SetNode, Sync
+from txnframework_zookeeper.connection._roles import Role
+from txnframework_zookeeper.testing._clients import opened
 
 
 def test_reads_see_what_was_confirmed_at_another_server(ensemble: Ensemble) -> None:

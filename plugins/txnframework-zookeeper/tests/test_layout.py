@@ -13,7 +13,7 @@ import pytest
 from txnframework.errors import InvalidInput
 from txnframework.model import IndexEntry, IndexRange, Key, KeyRange, index_keys, paths
 from txnframework.model.ids import TxnID
-from txnframework_zookeeper import _index, _layout, _names, _places
+from txnframework_zookeeper.tree import _index, _layout, _names, _places
 
 # What ZooKeeper refuses in a path.
 REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")

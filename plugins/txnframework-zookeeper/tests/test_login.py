@@ -12,8 +12,8 @@ from txnframework.errors import ConfigurationError, InvalidInput, Unavailable
 from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
 from txnframework.testing.servers.zookeeper_security import sasl_users, tls
 from txnframework_zookeeper._options import PASSWORD_VARIABLE, MetadataOptions, check, locate
-from txnframework_zookeeper._requests import CreateNode
-from txnframework_zookeeper._testing_clients import opened
+from txnframework_zookeeper.connection._requests import CreateNode
+from txnframework_zookeeper.testing._clients import opened
 
 SECRET = "s3cret-of-alice"
 QUICK = MetadataOptions(connect_timeout_ms=2_000)

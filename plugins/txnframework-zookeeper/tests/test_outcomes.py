@@ -15,7 +15,7 @@ from txnframework.errors import OutcomeUnknown, VersionMismatch
 from txnframework.model import Batch, Check, Delete, Expect, IndexEntry, Key, KeyRange, Put, PutSequential
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
-from txnframework_zookeeper._requests import Multi
+from txnframework_zookeeper.connection._requests import Multi
 
 A, B = Key("/p/a", "p"), Key("/p/b", "p")
 ENTRIES = (IndexEntry("index", b"\x20x\0"),)

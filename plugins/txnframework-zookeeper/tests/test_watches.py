@@ -12,10 +12,10 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import Closed, Unavailable
 from txnframework.interfaces import IWatch
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
-from txnframework_zookeeper._link import Session
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
-from txnframework_zookeeper._testing_clients import WAIT_S, Seen, expire
+from txnframework_zookeeper.connection._link import Session
+from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire
 
 RECORD = Key("/watched/a")
 ENTRY = IndexEntry("index", b"\x20x\0")

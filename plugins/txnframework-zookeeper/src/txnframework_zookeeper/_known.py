@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-from txnframework_zookeeper._records import Standing
+from txnframework_zookeeper.tree._records import Standing
 
 V = TypeVar("V")
 

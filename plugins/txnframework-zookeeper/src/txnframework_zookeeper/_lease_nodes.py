@@ -11,14 +11,14 @@ from txnframework.environment import Environment
 from txnframework.errors import CorruptRecord, Unavailable, UnknownFormat
 from txnframework.model import Key
 from txnframework.model.paths import lease_key
-from txnframework_zookeeper._errors import MultiFailed
-from txnframework_zookeeper._kazoo import ZooKeeper
 from txnframework_zookeeper._known import ancestors
-from txnframework_zookeeper._layout import node_of, partition_mark
-from txnframework_zookeeper._lives import life_node
 from txnframework_zookeeper._reaping import Reaping
-from txnframework_zookeeper._records import decode_node, encode_node
-from txnframework_zookeeper._requests import CreateNode, DeleteNode
+from txnframework_zookeeper.connection._errors import MultiFailed
+from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode
+from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.tree._layout import node_of, partition_mark
+from txnframework_zookeeper.tree._lives import life_node
+from txnframework_zookeeper.tree._records import decode_node, encode_node
 
 FORMAT = 1
 

@@ -16,9 +16,9 @@ from zope.interface import implementer
 
 from txnframework.errors import Closed, LeaseHeld, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.interfaces import ILease
-from txnframework_zookeeper._kazoo import ZooKeeper
 from txnframework_zookeeper._lease_nodes import LeaseNodes, Standing
-from txnframework_zookeeper._link import Session
+from txnframework_zookeeper.connection._link import Session
+from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 
 # Parts of the timeout: half a tick; how often kazoo sends something at least, and how often this does with leases.
 _HALF_TICK, _PING, _BEAT = 1 / 4, 1 / 3, 1 / 8

@@ -26,20 +26,20 @@ from txnframework.model import (
     Record,
     RecordPage,
 )
-from txnframework_zookeeper._kazoo import ZooKeeper
 from txnframework_zookeeper._known import Known
-from txnframework_zookeeper._layout import node_of, partition_mark
 from txnframework_zookeeper._lease_nodes import LeaseNodes
 from txnframework_zookeeper._leases import Leases
 from txnframework_zookeeper._options import MetadataOptions, locate
-from txnframework_zookeeper._places import place_of
 from txnframework_zookeeper._reaping import Reaping
-from txnframework_zookeeper._records import decode_node
 from txnframework_zookeeper._root import open_root, take_identity
 from txnframework_zookeeper._scanning import Scanning
 from txnframework_zookeeper._steps import check_batch
 from txnframework_zookeeper._watch import Watches
 from txnframework_zookeeper._writing import Writing
+from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.tree._layout import node_of, partition_mark
+from txnframework_zookeeper.tree._places import place_of
+from txnframework_zookeeper.tree._records import decode_node
 
 _CLIENT_BITS = 48
 

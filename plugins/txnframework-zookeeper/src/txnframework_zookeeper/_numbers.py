@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import msgspec
 
 from txnframework.errors import CorruptRecord, UnknownFormat
-from txnframework_zookeeper._kazoo import ZooKeeper
 from txnframework_zookeeper._known import Remembered
-from txnframework_zookeeper._layout import FLAT_DIGIT, SPREAD_DIGIT
-from txnframework_zookeeper._requests import Node, Op, SetNode
+from txnframework_zookeeper.connection._requests import Node, Op, SetNode
+from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.tree._layout import FLAT_DIGIT, SPREAD_DIGIT
 
 NUMBERS = "/numbers"
 FORMAT = 1

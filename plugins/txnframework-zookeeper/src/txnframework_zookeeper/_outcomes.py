@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError
 from txnframework.model import Expect
-from txnframework_zookeeper._kazoo import ZooKeeper
-from txnframework_zookeeper._records import token_of
 from txnframework_zookeeper._steps import Plan, Step
+from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.tree._records import token_of
 
 
 async def settled(

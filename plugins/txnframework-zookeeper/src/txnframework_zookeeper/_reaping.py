@@ -12,10 +12,10 @@ from collections import OrderedDict
 
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
-from txnframework_zookeeper._errors import MultiFailed
-from txnframework_zookeeper._kazoo import ZooKeeper
 from txnframework_zookeeper._known import Known
-from txnframework_zookeeper._requests import DeleteNode
+from txnframework_zookeeper.connection._errors import MultiFailed
+from txnframework_zookeeper.connection._requests import DeleteNode
+from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 
 # One after another tree's own root.
 _ROOT_SLASHES = 1

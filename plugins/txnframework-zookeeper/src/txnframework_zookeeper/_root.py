@@ -7,13 +7,13 @@ import contextlib
 import msgspec
 
 from txnframework.errors import Conflict, CorruptRecord, UnknownFormat
-from txnframework_zookeeper._errors import MultiFailed
-from txnframework_zookeeper._index import INDEXES
-from txnframework_zookeeper._kazoo import ZooKeeper
-from txnframework_zookeeper._layout import RECORDS
-from txnframework_zookeeper._lives import LIVES
 from txnframework_zookeeper._numbers import FIRST, NUMBERS
-from txnframework_zookeeper._requests import CreateNode, Node, SetNode
+from txnframework_zookeeper.connection._errors import MultiFailed
+from txnframework_zookeeper.connection._requests import CreateNode, Node, SetNode
+from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.tree._index import INDEXES
+from txnframework_zookeeper.tree._layout import RECORDS
+from txnframework_zookeeper.tree._lives import LIVES
 
 STORE = "/store"
 FORMAT = 1

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from txnframework.model import IndexEntry, IndexRange, KeyRange, Record, RecordPage
-from txnframework_zookeeper._index import EntryBelow, entry_below, start_of_index
-from txnframework_zookeeper._kazoo import ZooKeeper
 from txnframework_zookeeper._known import Known
-from txnframework_zookeeper._layout import (
+from txnframework_zookeeper._reaping import Reaping
+from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.tree._index import EntryBelow, entry_below, start_of_index
+from txnframework_zookeeper.tree._layout import (
     Below,
     below,
     is_private,
@@ -21,8 +22,7 @@ from txnframework_zookeeper._layout import (
     partition_of,
     start_of,
 )
-from txnframework_zookeeper._reaping import Reaping
-from txnframework_zookeeper._records import decode_node
+from txnframework_zookeeper.tree._records import decode_node
 
 _LISTED_TOGETHER_FIRST, _LISTED_TOGETHER_MAX = 2, 16
 

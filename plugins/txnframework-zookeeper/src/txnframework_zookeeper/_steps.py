@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from txnframework.errors import VersionMismatch
 from txnframework.model import Batch, Check, Delete, Expect, Expected, IndexEntry, Key, Put, PutSequential
-from txnframework_zookeeper._index import EntryNode, entry_node
 from txnframework_zookeeper._known import Known
-from txnframework_zookeeper._layout import is_private, names_itself, node_of, partition_mark
-from txnframework_zookeeper._lives import is_lease, life_node
-from txnframework_zookeeper._records import Entries, Standing, encode_node
-from txnframework_zookeeper._requests import CheckNode, CreateNode, DeleteNode, Op, SetNode
+from txnframework_zookeeper.connection._requests import CheckNode, CreateNode, DeleteNode, Op, SetNode
+from txnframework_zookeeper.tree._index import EntryNode, entry_node
+from txnframework_zookeeper.tree._layout import is_private, names_itself, node_of, partition_mark
+from txnframework_zookeeper.tree._lives import is_lease, life_node
+from txnframework_zookeeper.tree._records import Entries, Standing, encode_node
 
 Standings = Mapping[str, Standing | None]
 """What stands at the nodes of records, None: nothing."""

@@ -14,9 +14,9 @@ from zope.interface import implementer
 
 from txnframework.errors import Closed, Unavailable
 from txnframework.interfaces import IWatch
-from txnframework_zookeeper._errors import LOST, translated
-from txnframework_zookeeper._kazoo import ZooKeeper
-from txnframework_zookeeper._link import Session
+from txnframework_zookeeper.connection._errors import LOST, translated
+from txnframework_zookeeper.connection._link import Session
+from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 
 Concerns = Callable[[str], bool]
 """Whether a change of the node at a path, without the chroot, may be one of what is watched."""

@@ -7,16 +7,11 @@ from collections.abc import Sequence
 
 from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.model import Batch, Expect, PutSequential, Record
-from txnframework_zookeeper._errors import MultiFailed
-from txnframework_zookeeper._kazoo import ZooKeeper
 from txnframework_zookeeper._known import Known, ancestors
-from txnframework_zookeeper._layout import is_private, partition_mark
 from txnframework_zookeeper._numbers import Numbers
 from txnframework_zookeeper._options import MetadataOptions
 from txnframework_zookeeper._outcomes import settled
 from txnframework_zookeeper._reaping import Reaping
-from txnframework_zookeeper._records import Standing, decode_node
-from txnframework_zookeeper._requests import CreateNode, Op, SetNode
 from txnframework_zookeeper._steps import (
     Plan,
     Planner,
@@ -27,6 +22,11 @@ from txnframework_zookeeper._steps import (
     sequential_step,
     step_of,
 )
+from txnframework_zookeeper.connection._errors import MultiFailed
+from txnframework_zookeeper.connection._requests import CreateNode, Op, SetNode
+from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.tree._layout import is_private, partition_mark
+from txnframework_zookeeper.tree._records import Standing, decode_node
 
 # jute.maxbuffer of ZooKeeper unless it is set: a server hangs up on a larger request.
 REQUEST_BYTES_MAX = 1_048_575

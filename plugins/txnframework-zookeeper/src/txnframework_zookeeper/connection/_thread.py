@@ -23,8 +23,8 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Watch as WatchEvent
 
-from txnframework_zookeeper._roles import Role, role_of
-from txnframework_zookeeper._wire import Bell, Wire
+from txnframework_zookeeper.connection._roles import Role, role_of
+from txnframework_zookeeper.connection._wire import Bell, Wire
 
 _ASK_S = 1.0
 _READ_PART = 2 / 3

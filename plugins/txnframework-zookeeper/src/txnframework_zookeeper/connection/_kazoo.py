@@ -12,8 +12,8 @@ from kazoo.retry import KazooRetry
 
 from txnframework.errors import ConfigurationError
 from txnframework_zookeeper._options import MetadataOptions, Servers
-from txnframework_zookeeper._requests import acl_bytes
-from txnframework_zookeeper._thread import Connection, ThreadHandler
+from txnframework_zookeeper.connection._requests import acl_bytes
+from txnframework_zookeeper.connection._thread import Connection, ThreadHandler
 
 _ALL_PERMISSIONS = 31
 _FIRST_WAIT_S = 0.05

@@ -1,7 +1,8 @@
 """What the node of a record holds: a head of one line, then the value as it was put.
 
 The head is a JSON list: the format, the partition if the node's name does not tell it, the record's index entries as
-index, key in hexadecimal digits, and depth (see ``_index``), and a token that no other write has (see ``_outcomes``).
+index, key in hexadecimal digits, and depth (see ``_index``), and a token that no other write has, by which a write
+whose reply was lost is found again.
 ``[1,null,[["txn-by-deadline","3006019a…",0]],"5d0c1be7a9f2.1c"]``.
 """
 
@@ -13,8 +14,8 @@ import msgspec
 
 from txnframework.errors import CorruptRecord, UnknownFormat
 from txnframework.model import IndexEntry, Key, Record
-from txnframework_zookeeper._layout import partition_of
-from txnframework_zookeeper._requests import Node
+from txnframework_zookeeper.connection._requests import Node
+from txnframework_zookeeper.tree._layout import partition_of
 
 FORMAT = 1
 _END = b"\n"

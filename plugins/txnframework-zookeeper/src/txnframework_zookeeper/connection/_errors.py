@@ -12,7 +12,7 @@ from txnframework.errors import (
     TxnFrameworkError,
     Unavailable,
 )
-from txnframework_zookeeper._requests import Op
+from txnframework_zookeeper.connection._requests import Op
 
 LOST = (
     kazoo_errors.ConnectionLoss,

@@ -13,7 +13,7 @@ import re
 from contextlib import suppress
 from enum import Enum
 
-from txnframework_zookeeper._wire import Wire
+from txnframework_zookeeper.connection._wire import Wire
 
 QUESTION = b"srvr"
 """The four-letter command whose answer says it; servers allow it unless they are told not to."""

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 from kazoo.client import KazooClient
 
-from txnframework_zookeeper._kazoo import ZooKeeper
-from txnframework_zookeeper._link import Session
 from txnframework_zookeeper._options import MetadataOptions, locate
+from txnframework_zookeeper.connection._link import Session
+from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 
 WAIT_S = 30
 """How long a test waits for something that should come at once."""

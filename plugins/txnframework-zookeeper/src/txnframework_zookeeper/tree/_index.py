@@ -22,9 +22,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from txnframework.model import IndexEntry, IndexRange
-from txnframework_zookeeper._layout import GOES_ON, RECORD, SLASH, common_start, cut_path
-from txnframework_zookeeper._names import escape, is_id, unescape
-from txnframework_zookeeper._names import names as names_of_component
+from txnframework_zookeeper.tree._layout import GOES_ON, RECORD, SLASH, common_start, cut_path
+from txnframework_zookeeper.tree._names import escape, is_id, unescape
+from txnframework_zookeeper.tree._names import names as names_of_component
 
 INDEXES = "/indexes"
 """The node that all index entries stand below."""

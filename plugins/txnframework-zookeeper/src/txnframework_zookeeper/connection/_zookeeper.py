@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from txnframework_zookeeper._client import acl_of
-from txnframework_zookeeper._errors import (
+from txnframework_zookeeper._options import MetadataOptions, Servers, check
+from txnframework_zookeeper.connection._errors import (
     EXPECTED,
     LOST,
     AlreadyThere,
@@ -23,9 +23,9 @@ from txnframework_zookeeper._errors import (
     to_blame,
     translated,
 )
-from txnframework_zookeeper._link import Landing, Link, Listener
-from txnframework_zookeeper._options import MetadataOptions, Servers, check
-from txnframework_zookeeper._requests import (
+from txnframework_zookeeper.connection._kazoo import acl_of
+from txnframework_zookeeper.connection._link import Landing, Link, Listener
+from txnframework_zookeeper.connection._requests import (
     CheckNode,
     Children,
     Committed,
@@ -41,7 +41,7 @@ from txnframework_zookeeper._requests import (
     Unwatch,
     Watch,
 )
-from txnframework_zookeeper._roles import Role
+from txnframework_zookeeper.connection._roles import Role
 
 
 class _Syncing:

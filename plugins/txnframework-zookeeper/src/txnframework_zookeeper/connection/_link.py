@@ -12,11 +12,11 @@ from kazoo.exceptions import SessionExpiredError
 from kazoo.protocol.states import KeeperState
 
 from txnframework.errors import Closed, InvalidInput, TxnFrameworkError, Unavailable
-from txnframework_zookeeper._client import new_client
-from txnframework_zookeeper._errors import NotSent, refused
 from txnframework_zookeeper._options import MetadataOptions, Servers
-from txnframework_zookeeper._roles import Role
-from txnframework_zookeeper._thread import Changed, Connected, Ended, Flight, Returns
+from txnframework_zookeeper.connection._errors import NotSent, refused
+from txnframework_zookeeper.connection._kazoo import new_client
+from txnframework_zookeeper.connection._roles import Role
+from txnframework_zookeeper.connection._thread import Changed, Connected, Ended, Flight, Returns
 
 _RESTART_S = 1.0
 

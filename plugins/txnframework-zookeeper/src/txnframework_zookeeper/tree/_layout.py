@@ -16,8 +16,8 @@ from typing import NamedTuple
 from txnframework.errors import InvalidInput
 from txnframework.model import Key, KeyRange
 from txnframework.model.paths import unescape as unescape_component
-from txnframework_zookeeper._names import is_id, is_number, unescape
-from txnframework_zookeeper._names import names as names_of_component
+from txnframework_zookeeper.tree._names import is_id, is_number, unescape
+from txnframework_zookeeper.tree._names import names as names_of_component
 
 RECORDS = "/records"
 """The node that all records stand below."""

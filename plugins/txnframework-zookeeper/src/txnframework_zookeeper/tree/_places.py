@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import reduce
 
 from txnframework.model import IndexRange, Key, KeyRange
-from txnframework_zookeeper._index import INDEXES, EntryBelow, entry_below, start_of_index
-from txnframework_zookeeper._layout import RECORDS, Below, below, names_itself, node_of, partition_of, start_of
+from txnframework_zookeeper.tree._index import INDEXES, EntryBelow, entry_below, start_of_index
+from txnframework_zookeeper.tree._layout import RECORDS, Below, below, names_itself, node_of, partition_of, start_of
 
 
 def place_of(target: Key | KeyRange | IndexRange) -> tuple[str, Callable[[str], bool]]:
