@@ -155,3 +155,51 @@ def test_a_removal_of_a_version_that_is_gone_cannot_be_told(url: str) -> None:
         assert await other.get(A) is None
 
     run(url, story)
+
+
+def test_a_removal_of_whatever_there_is_is_done_once(url: str) -> None:
+    """Who made the record again, having seen that it was gone, keeps it."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
+        await store.put(Put(A, b"1", Expect.ABSENT))
+        losing.lose(True, lambda: other.put(Put(A, b"again", Expect.ABSENT)))
+        with pytest.raises(OutcomeUnknown):
+            await store.delete(A, Expect.ANY)
+        found = await other.get(A)
+        assert found is not None
+        assert found.value == b"again"
+
+    run(url, story)
+
+
+def test_a_batch_of_removals_that_was_applied_is_not_said_to_be_refused(url: str) -> None:
+    """Its check does not hold any more, but did when it was applied."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
+        await store.put(Put(A, b"1", Expect.ABSENT))
+        version = await store.put(Put(B, b"1", Expect.ABSENT))
+        batch = Batch((Check(B, version),), deletes=(Delete(A, Expect.ANY),))
+        losing.lose(True, lambda: other.put(Put(B, b"2", version)))
+        with pytest.raises(OutcomeUnknown):
+            await store.apply(batch)
+        assert await other.get(A) is None
+
+    run(url, story)
+
+
+def test_what_was_to_be_removed_and_still_lives_was_not_removed(url: str) -> None:
+    """Whoever wrote over it meanwhile: the batch was not applied, and is told what its check finds now."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore, losing: Losing) -> None:
+        await store.put(Put(A, b"1", Expect.ABSENT))
+        version = await store.put(Put(B, b"1", Expect.ABSENT))
+
+        async def meanwhile() -> None:
+            await other.put(Put(A, b"2", Expect.ANY))
+            await other.put(Put(B, b"2", version))
+
+        losing.lose(False, meanwhile)
+        with pytest.raises(VersionMismatch):
+            await store.apply(Batch((Check(B, version),), deletes=(Delete(A, Expect.ANY),)))
+
+    run(url, story)

@@ -101,7 +101,7 @@ async def nodes_below(store: ZooKeeperMetadataStore, node: str) -> list[str]:
     """Return every node below one."""
     found: list[str] = []
     for name in sorted(await store.zookeeper.children(node) or ()):
-        child = f"{node}/{name}"
+        child = f"{node.rstrip('/')}/{name}"
         found += [child, *await nodes_below(store, child)]
     return found
 
@@ -340,6 +340,31 @@ async def test_a_record_made_again_by_another_client_keeps_its_entries(opened: O
 
 
 @in_a_loop
+async def test_an_entry_that_an_earlier_life_did_not_have_is_taken_over(opened: Open) -> None:
+    """
+    Who replaces or removes a record by what it was in an earlier life stops nobody from giving it its entries again.
+
+    Both lives were written equally often, so ZooKeeper cannot tell them apart, and an entry of the later one stays.
+    """
+    key = Key("/a")
+    for removes in (False, True):
+        async with opened() as store, opened() as other:
+            await store.put(Put(key, b"one", Expect.ABSENT, by_kind("x")))
+            await other.delete(key, Expect.ANY)
+            await other.put(Put(key, b"two", Expect.ABSENT, by_kind("x", "y")))
+            if removes:
+                await store.delete(key, Expect.ANY)
+            else:
+                await store.put(Put(key, b"three", Expect.ANY, by_kind("x")))
+            assert not await everything(store, index_keys.prefix_range("kinds", "y"), 10)
+            await other.put(Put(key, b"four", Expect.ANY, by_kind("x", "y")))
+            found = await everything(store, index_keys.prefix_range("kinds"), 10)
+            assert [record.value for record in found] == [b"four", b"four"]
+            await other.delete(key, Expect.ANY)
+            assert not [node for node in await nodes_below(store, "/indexes") if "=" in node]
+
+
+@in_a_loop
 async def test_what_does_not_fit_is_refused(opened: Open) -> None:
     """A value, or a batch, larger than a server takes is refused in a sentence that names the limit."""
     async with opened() as store:
@@ -351,6 +376,18 @@ async def test_what_does_not_fit_is_refused(opened: Open) -> None:
                 Batch(puts=tuple(Put(Key(f"/{n}", "p"), b"x" * 100_000, Expect.ABSENT) for n in range(11)))
             )
         assert len(await everything(store, ALL, 10)) == 1
+
+
+@in_a_loop
+async def test_what_fits_only_without_the_chroot_is_refused(url: str) -> None:
+    """Every path of a request begins with the chroot; it is refused here, not by a server that hangs up."""
+    store = await open_metadata_store(f"{url}/{'/'.join(['deep' * 25] * 4)}", SystemEnvironment(), OPTIONS)
+    try:
+        puts = tuple(Put(Key(f"/p/{number}", "p"), b"", Expect.ABSENT) for number in range(2_500))
+        with pytest.raises(InvalidInput, match="fewer at once"):
+            await store.apply(Batch(puts=puts))
+    finally:
+        await store.close()
 
 
 @in_a_loop

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from txnframework.errors import VersionMismatch
 from txnframework.model import Batch, Check, Delete, Expect, Expected, IndexEntry, Key, Put, PutSequential
 from txnframework_zookeeper._known import Known
+from txnframework_zookeeper.connection._errors import AlreadyThere, MultiFailed
 from txnframework_zookeeper.connection._requests import CheckNode, CreateNode, DeleteNode, Op, SetNode
 from txnframework_zookeeper.tree._index import EntryNode, entry_node
 from txnframework_zookeeper.tree._layout import is_private, names_itself, node_of, partition_mark
@@ -93,6 +94,7 @@ class Plan:
     made: list[EntryNode] = field(default_factory=list)
     removed: list[EntryNode] = field(default_factory=list)
     private: list[str] = field(default_factory=list)
+    astray: set[str] = field(default_factory=set)
 
     def ops(self, missing: Sequence[str]) -> list[Op]:
         """Return the multi, given which of the parents are missing, the highest first."""
@@ -103,6 +105,16 @@ class Plan:
         """Return every leaf that the multi touches."""
         return [*self.records, *(leaf.path for leaf in (*self.made, *self.removed))]
 
+    def note_refused(self, refusal: MultiFailed) -> None:
+        """
+        See whether an entry to be added is there already.
+
+        Its record does not name it if somebody replaced or removed that by what it was in an earlier life, and this
+        entry was not one of it then. As long as it is so the entry may be written instead of made.
+        """
+        if any(refusal.op.path == leaf.path for leaf in self.made):
+            (self.astray.add if isinstance(refusal.cause, AlreadyThere) else self.astray.discard)(refusal.op.path)
+
 
 class Planner:
     """Makes plans, with what a client remembers of the tree."""
@@ -111,9 +123,13 @@ class Planner:
         self._known = known
         self._entries_max = entries_max
 
-    def plan(self, steps: Sequence[Step], standings: Standings, token: str) -> Plan:
-        """Return the multi that does the steps if what stands is still as given; ``token`` is for no other one."""
-        plan = Plan(token)
+    def plan(self, steps: Sequence[Step], standings: Standings, token: str, astray: set[str]) -> Plan:
+        """
+        Return the multi that does the steps if what stands is still as given; ``token`` is for no other one.
+
+        ``astray``: entries to add that are there although their records do not name them, to be taken over.
+        """
+        plan = Plan(token, astray=astray)
         is_alone = len(steps) == 1
         for step in steps:
             standing = standings.get(step.node)
@@ -173,7 +189,7 @@ class Planner:
                 break
             place, depth = deeper, depth + 1
         plan.parents[place.parent] = None
-        plan.changes.append(CreateNode(place.path))
+        plan.changes.append(SetNode(place.path, b"") if place.path in plan.astray else CreateNode(place.path))
         plan.made.append(place)
         return depth
 
@@ -224,6 +240,7 @@ def note_applied(
     for node in plan.private:
         known.parents.forget(node)
         known.alone.forget(node)
+        note_empty(_parent(node))
 
 
 def _note_alone(known: Known, plan: Plan, node: str, is_gone: bool, note_empty: Callable[[str], None]) -> None:

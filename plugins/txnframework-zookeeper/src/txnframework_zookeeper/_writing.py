@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.model import Batch, Expect, PutSequential, Record
@@ -34,6 +35,13 @@ REQUEST_BYTES_MAX = 1_048_575
 _OP_BYTES = 200
 
 
+class _Attempt(NamedTuple):
+    """Whether a write is tried for the first time, and what the tries before found: entries that no record names."""
+
+    is_first: bool
+    astray: set[str]
+
+
 class Writing:
     """Applies batches for one client; ``client`` is a name that no other one has."""
 
@@ -58,29 +66,31 @@ class Writing:
         """
         prefixes = [put.prefix.path for put in batch.puts if isinstance(put, PutSequential)]
         self._reaping.go_on()
+        astray: set[str] = set()
         for attempt in range(self._attempts_max):
+            tried = _Attempt(attempt == 0, astray)
             if prefixes:
                 async with self._numbers.give(prefixes) as given:
-                    written = await self._attempt(_steps(batch, given.numbers), given.op, is_first=attempt == 0)
+                    written = await self._attempt(_steps(batch, given.numbers), given.op, tried)
                     given.is_applied = written is not None
             else:
-                written = await self._attempt(_steps(batch, ()), None, is_first=attempt == 0)
+                written = await self._attempt(_steps(batch, ()), None, tried)
             if written is not None:
                 return written
         raise Unavailable(
             f"{self._zookeeper.shown_url}: others changed what a write is about {self._attempts_max} times; try again"
         )
 
-    async def _attempt(self, steps: Sequence[Step], reserve: Op | None, is_first: bool) -> tuple[Record, ...] | None:
+    async def _attempt(self, steps: Sequence[Step], reserve: Op | None, tried: _Attempt) -> tuple[Record, ...] | None:
         """Return what was written, None if something was not as remembered."""
-        standings = await self._standings(steps, is_first)
+        standings = await self._standings(steps, tried.is_first)
         if standings is None:
             return None
         self._tokens += 1
-        plan = self._planner.plan(steps, standings, f"{self._client}.{self._tokens:x}")
+        plan = self._planner.plan(steps, standings, f"{self._client}.{self._tokens:x}", tried.astray)
         if reserve is not None:
             plan.checks.append(reserve)
-        zxid = await self._do(plan, steps, is_first)
+        zxid = await self._do(plan, steps, tried.is_first)
         if zxid is None:
             return None
         return tuple(Record(step.key, bytes(step.put.value), zxid) for step in steps if step.put is not None)
@@ -131,13 +141,14 @@ class Writing:
         ops = plan.ops(missing)
         if not ops:
             return 0
-        _require_small(ops)
+        _require_small(ops, len(self._zookeeper.full("").encode()))
         seen_zxid = self._zookeeper.link.seen_zxid
         zxid: int | None
         try:
             zxid = (await self._zookeeper.multi(ops)).zxid
-        except MultiFailed:
+        except MultiFailed as refusal:
             self._known.forget_nodes(plan.nodes())
+            plan.note_refused(refusal)
             return None
         except OutcomeUnknown as lost:
             self._known.forget_nodes(plan.nodes())
@@ -181,8 +192,9 @@ def _steps(batch: Batch, numbers: Sequence[str]) -> list[Step]:
     return [*map(step_of, batch.checks), *puts, *map(step_of, batch.deletes)]
 
 
-def _require_small(ops: Sequence[Op]) -> None:
-    size = sum(len(op.path) + _OP_BYTES + (len(op.data) if isinstance(op, CreateNode | SetNode) else 0) for op in ops)
+def _require_small(ops: Sequence[Op], root_bytes: int) -> None:
+    size = len(ops) * (root_bytes + _OP_BYTES)
+    size += sum(len(op.path) + (len(op.data) if isinstance(op, CreateNode | SetNode) else 0) for op in ops)
     if size > REQUEST_BYTES_MAX:
         raise InvalidInput(
             f"a write of {size} bytes to {ops[-1].path} does not fit ZooKeeper's limit of {REQUEST_BYTES_MAX} bytes for"
