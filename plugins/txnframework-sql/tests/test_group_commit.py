@@ -11,8 +11,8 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.model import Append, Expect, Key, Put
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
-from txnframework_sql.sqlite._bridge import SqliteBridge
 from txnframework_sql.sqlite._database import SqliteDatabase, locate
+from txnframework_sql.sqlite._executor import SqliteExecutor
 from txnframework_sql.steps.calls import Steps
 from txnframework_sql.steps.records import put_record
 
@@ -131,15 +131,15 @@ def test_queue_is_bounded(url: str) -> None:
     """No more than ``queue_max`` operations are with the thread; the others wait, and all are done."""
 
     async def main() -> None:
-        bridge = await SqliteBridge.open(locate(url), MetadataOptions(queue_max=2), "identity")
+        executor = await SqliteExecutor.open(locate(url), MetadataOptions(queue_max=2), "identity")
         await asyncio.gather(
             *(
-                bridge.write(lambda number=number: put_record(put(f"/{number}")))  # type: ignore[misc]
+                executor.write(lambda number=number: put_record(put(f"/{number}")))  # type: ignore[misc]
                 for number in range(20)
             )
         )
         # Two at a time: at least ten groups.
-        assert bridge.commits >= 10
-        await bridge.close()
+        assert executor.commits >= 10
+        await executor.close()
 
     asyncio.run(main())

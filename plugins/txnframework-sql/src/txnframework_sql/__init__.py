@@ -1,4 +1,14 @@
-"""Metadata store and ledger store in one SQLite file, for several processes at once."""
+"""
+Metadata store and ledger store in one SQLite file, for the processes of a machine, or in one PostgreSQL database.
+
+* ``schema`` and ``migrations``: the tables, one history of them for both kinds of database.
+* ``steps``: what is done in a database, as statements and decisions; no driver, no I/O.
+* ``sqlite`` and ``postgresql``: an executor of steps each, and what is its own: how it is opened, what its errors mean,
+  what wakes watches, and in PostgreSQL the statements that do what is hot in one round trip.
+* Beside them the roles, the same for both: ``_metadata_store`` (on ``_records``, ``_leases``, ``_watch``),
+  ``_ledger_store`` and ``_ledger`` (on ``_entries``). They know an ``_executor``, not which one; ``_opening`` chooses.
+* ``_revisions``, ``_upkeep`` and ``_command``: which schema a database has, and its upgrade.
+"""
 
 from __future__ import annotations
 

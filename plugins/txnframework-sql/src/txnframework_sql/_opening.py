@@ -10,7 +10,7 @@ from txnframework.environment import Environment
 from txnframework.errors import InvalidInput
 from txnframework_sql._executor import Executor
 from txnframework_sql._options import DatabaseOptions
-from txnframework_sql.sqlite import SqliteBridge, SqliteDatabase, locate
+from txnframework_sql.sqlite import SqliteDatabase, SqliteExecutor, locate
 
 Kind = type[SqliteDatabase]
 """What connects to a file; tests pass one with faults."""
@@ -40,7 +40,7 @@ async def open_executor(url: str, environment: Environment, options: DatabaseOpt
     """Open a database; made, with an identity of its own, if it is not there."""
     new_identity = f"sql-{environment.random_bits(64):016x}"
     if not is_postgresql(url):
-        return await SqliteBridge.open(locate(url), options, new_identity, kind)
+        return await SqliteExecutor.open(locate(url), options, new_identity, kind)
     with postgresql_needed(url):
         from txnframework_sql.postgresql._executor import PostgresqlExecutor
     return await PostgresqlExecutor.open(url, environment, options, new_identity)

@@ -21,10 +21,10 @@ from txnframework.model import Append, Appended
 from txnframework_sql._entries import EntrySteps
 from txnframework_sql._executor import Executor, copy_of
 from txnframework_sql._options import LedgerOptions
+from txnframework_sql.postgresql._append_groups import AppendGroup, Waiting, take_group
 from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._functions import APPEND_ENTRIES
 from txnframework_sql.postgresql._payloads import CHANNEL, payloads
-from txnframework_sql.postgresql._uniting import Group, Waiting, take_group
 from txnframework_sql.steps.changes import Change, LedgerChange
 from txnframework_sql.steps.ledgers import Managed
 
@@ -133,7 +133,7 @@ class Appends:
 
     async def _send_group(self, managed: Managed, calls: list[Waiting]) -> None:
         """Send calls as one; afterwards some are answered, at least one, and the others are to be sent again."""
-        group = Group(calls)
+        group = AppendGroup(calls)
         arguments = (
             managed.id,
             group.ledger_id,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from txnframework.errors import TxnFrameworkError
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
 from txnframework_sql._options import MetadataOptions
-from txnframework_sql.postgresql._batches import Answer, Group, Steps, require_storable
+from txnframework_sql.postgresql._batch_groups import Answer, BatchGroup, Steps, require_storable
 from txnframework_sql.postgresql._functions import APPLY_BATCHES
 from txnframework_sql.postgresql._together import Together
 from txnframework_sql.steps import records
@@ -124,7 +124,7 @@ class PostgresqlRecords:
         return await self._writes.ask(steps)
 
     async def _apply(self, batches: Sequence[Steps]) -> list[Answer]:
-        group = Group(batches)
+        group = BatchGroup(batches)
         columns = group.columns()
         rows = await self._connections.run(lambda connection: connection.write(_APPLY, *columns))
         answers, changes = group.answers(tuple(row) for row in rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework_sql.sqlite._bridge import SqliteBridge
 from txnframework_sql.sqlite._database import SqliteDatabase, locate
+from txnframework_sql.sqlite._executor import SqliteExecutor
 
-__all__ = ["SqliteBridge", "SqliteDatabase", "locate"]
+__all__ = ["SqliteDatabase", "SqliteExecutor", "locate"]

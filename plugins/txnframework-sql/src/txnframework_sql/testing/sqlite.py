@@ -15,8 +15,8 @@ from txnframework_sql._executor import Executor
 from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
 from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
 from txnframework_sql._options import LedgerOptions, MetadataOptions
-from txnframework_sql.sqlite._bridge import SqliteBridge
 from txnframework_sql.sqlite._database import SqliteDatabase
+from txnframework_sql.sqlite._executor import SqliteExecutor
 from txnframework_sql.steps.calls import Steps
 
 SESSION_TTL_MS = 6_000
@@ -97,7 +97,7 @@ class _File:
                     break
 
     def _asked(self) -> int:
-        return sum(executor.asked for executor in self._clients if isinstance(executor, SqliteBridge))
+        return sum(executor.asked for executor in self._clients if isinstance(executor, SqliteExecutor))
 
 
 def _nothing() -> Steps[None]:

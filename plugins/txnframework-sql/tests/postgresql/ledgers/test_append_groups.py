@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from txnframework.model import Append, ProducerSequence
-from txnframework_sql.postgresql._uniting import Waiting, take_group
+from txnframework_sql.postgresql._append_groups import Waiting, take_group
 
 MANY = 1_000
 

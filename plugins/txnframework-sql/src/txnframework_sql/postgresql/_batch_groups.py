@@ -22,7 +22,7 @@ Answer = tuple[Record, ...] | TxnFrameworkError
 """What the puts of a batch wrote, or how it was refused."""
 
 
-class Group:
+class BatchGroup:
     """Batches that are sent as one statement; each is applied, or refused, by itself."""
 
     def __init__(self, batches: Sequence[Steps]) -> None:

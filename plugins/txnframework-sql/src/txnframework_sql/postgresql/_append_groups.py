@@ -48,7 +48,7 @@ class _Producer:
     added: int = 0
 
 
-class Group:
+class AppendGroup:
     """Calls that are sent as one, their entries as columns; see ``functions/append_entries.sql``."""
 
     def __init__(self, calls: Sequence[Waiting]) -> None:

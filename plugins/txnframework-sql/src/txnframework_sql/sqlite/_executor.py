@@ -1,4 +1,4 @@
-"""One store's way to the thread of its database, and which threads this process has."""
+"""The executor of a SQLite file: the way to the thread of its database, and which threads this process has."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_open_threads.forget)
 
 
-class SqliteBridge:
+class SqliteExecutor:
     """
     The executor of a SQLite file: work is done on its thread, and waited for.
 
@@ -109,7 +109,7 @@ class SqliteBridge:
     @classmethod
     async def open(
         cls, location: Location, options: DatabaseOptions, new_identity: str, kind: Kind = SqliteDatabase
-    ) -> SqliteBridge:
+    ) -> SqliteExecutor:
         """Open the database; made, with ``new_identity``, if it is not there."""
         thread = _open_threads.take(location, options, new_identity, kind)
         try:
