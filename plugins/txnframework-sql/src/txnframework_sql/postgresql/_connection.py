@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from txnframework.errors import TxnFrameworkError, Unavailable
+from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework_sql.postgresql._doubts import Backend
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, in_doubt, is_hopeless, translated
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ Row = asyncpg.Record
 # Without READ WRITE: whoever set default_transaction_read_only means it.
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# How long a statement that was given up may take to end, before its connection is broken off.
+_SETTLE_S = 5
 
 
 class Connection:
@@ -35,6 +39,9 @@ class Connection:
     one after which the same work may be done again.
     """
 
+    backend: Backend
+    """The server's process for it; known before it is lent."""
+
     def __init__(self, driver: asyncpg.Connection[Row], shown_url: str, statements_max: int) -> None:
         self._driver = driver
         self._shown_url = shown_url
@@ -43,7 +50,8 @@ class Connection:
         self._is_in_transaction = False
         # A statement was given up before its answer came: it may still be under way.
         self.is_unsettled = False
-        self.backend_pid: int = driver.get_server_pid()
+        # It was a write outside a transaction, or a COMMIT: it may still be done.
+        self.is_in_doubt = False
 
     @property
     def is_lost(self) -> bool:
@@ -120,12 +128,14 @@ class Connection:
         The server has been told to give up what was; until it answers, nothing else may be sent.
         """
         try:
-            if self.is_unsettled:
-                with suppress(asyncpg.InFailedSQLTransactionError):
-                    await self._driver.execute("SELECT 1")
-            if self._driver.is_in_transaction():
-                await self._driver.execute("ROLLBACK")
-            self.is_unsettled = False
+            # Real time, since it is spent outside this process.
+            async with asyncio.timeout(_SETTLE_S):
+                if self.is_unsettled:
+                    with suppress(asyncpg.InFailedSQLTransactionError):
+                        await self._driver.execute("SELECT 1")
+                if self._driver.is_in_transaction():
+                    await self._driver.execute("ROLLBACK")
+            self.is_unsettled = self.is_in_doubt = False
         except POSTGRESQL_ERRORS:
             self.break_off()
 
@@ -176,10 +186,13 @@ class Connection:
         except POSTGRESQL_ERRORS as error:
             if isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.InvalidSQLStatementNameError):
                 self._prepared.pop(text, None)
-            if is_hopeless(error):
+            told = (in_doubt if may_be_done else translated)(error, self._shown_url)
+            self.is_in_doubt |= isinstance(told, OutcomeUnknown)
+            if self.is_in_doubt or is_hopeless(error):
                 self.break_off()
-            raise (in_doubt if may_be_done else translated)(error, self._shown_url) from error
+            raise told from error
         except BaseException:
             # Most of all a cancelled caller: the driver has asked the server to give up, and did not wait for it.
             self.is_unsettled = True
+            self.is_in_doubt |= may_be_done
             raise

@@ -12,6 +12,7 @@ from txnframework.environment import Environment
 from txnframework.errors import Closed
 from txnframework_sql.postgresql._connecting import Driver, connect
 from txnframework_sql.postgresql._connection import Connection
+from txnframework_sql.postgresql._doubts import backend_of, doubts
 from txnframework_sql.postgresql._errors import Rerun
 from txnframework_sql.postgresql._listener import Listener
 from txnframework_sql.postgresql._options import PostgresqlOptions
@@ -46,6 +47,8 @@ class Connections:
         self._room = asyncio.Semaphore(options.connections_max)
         self._idle: list[Connection] = []
         self._settling: set[asyncio.Task[None]] = set()
+        # Those among them that were at a write.
+        self._deciding: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     def require_open(self) -> None:
@@ -67,9 +70,10 @@ class Connections:
         """
         Lend a connection for the block; waits while all of ``connections_max`` are lent.
 
-        What the block leaves under way, as one that is cancelled does, is ended before anybody else gets it.
+        What the block leaves under way, as one that is cancelled does, is ended before anybody else gets it. A write
+        that it leaves in doubt is decided before anybody else gets any connection.
 
-        :raises Unavailable: no connection comes about; nothing was sent.
+        :raises Unavailable: no connection comes about, or a write in doubt cannot be decided; nothing was sent.
         """
         self.require_open()
         await self._room.acquire()
@@ -122,25 +126,47 @@ class Connections:
             self._room.release()
 
     async def _take(self) -> Connection:
+        if self._deciding:
+            await asyncio.wait(self._deciding)
+        connection = await self._idle_or_new()
+        try:
+            await doubts.end(self.server, connection)
+        except BaseException:
+            connection.break_off()
+            raise
+        return connection
+
+    async def _idle_or_new(self) -> Connection:
         while self._idle:
             # The one used last: the others may be closed by whoever thinks they are forgotten.
             connection = self._idle.pop()
             if connection.is_idle:
                 return connection
             connection.break_off()
-        return Connection(await self.connect(), self.shown_url, self._options.statements_max)
+        connection = Connection(await self.connect(), self.shown_url, self._options.statements_max)
+        try:
+            connection.backend = await backend_of(connection)
+        except BaseException:
+            connection.break_off()
+            raise
+        return connection
 
     def _take_back(self, connection: Connection) -> None:
+        if connection.is_in_doubt:
+            doubts.add(self.server, connection.backend)
         if connection.is_lost or connection.is_idle:
             self._put_back(connection)
             return
         task = self._loop.create_task(self._settle(connection), name="txnframework-sql settling")
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
+        for tasks in (self._settling, self._deciding) if connection.is_in_doubt else (self._settling,):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
 
     async def _settle(self, connection: Connection) -> None:
         try:
             await connection.settle()
+            if not connection.is_in_doubt:
+                doubts.remove(self.server, connection.backend)
         except BaseException:
             connection.break_off()
             raise

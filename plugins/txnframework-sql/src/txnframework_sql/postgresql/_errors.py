@@ -4,10 +4,9 @@ The one place where errors of PostgreSQL and of its driver become the framework'
 What was surely not done is one of its plain errors. A server that answers a statement with severity ERROR has undone
 it, whatever the reason, its own timeouts included. A statement that only reads, one that was never sent, and one inside
 a transaction whose COMMIT was not sent, have changed nothing however they end. That leaves a writing statement or a
-COMMIT that was sent and got no such answer: ``OutcomeUnknown``. The caller reads back what it wrote, over another
-connection: PostgreSQL shows a commit to every reader from the moment it can survive a crash, and to none before. What
-the read does not find may still appear while the lost connection's process lives; where that matters, the caller
-decides by writing (a version that it expects, a row it locks), not by reading.
+COMMIT that was sent and got no such answer: ``OutcomeUnknown``. The caller reads back what it wrote. PostgreSQL shows
+a commit to every reader from the moment it can survive a crash, and to none before; and no connection is lent here
+before the process of the lost one has ended (see ``_doubts.py``), so what the read does not find never appears.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class Rerun(Unavailable):
 
 def is_hopeless(error: BaseException) -> bool:
     """Whether the connection is of no use after this."""
-    return isinstance(error, TimeoutError) or (
+    return isinstance(error, TimeoutError | asyncpg.InternalClientError) or (
         isinstance(error, asyncpg.PostgresError) and error.severity_en in ("FATAL", "PANIC")
     )
 
@@ -110,8 +109,10 @@ def in_doubt(error: BaseException, shown_url: str) -> TxnFrameworkError:
     """Return what to raise, ``from error``, for a writing statement or a COMMIT, if it was sent at all."""
     # FATAL may come after the commit, so it is no answer to the statement.
     is_answer = isinstance(error, asyncpg.PostgresError) and error.severity_en == "ERROR"
-    # What the driver itself objects to, such as a value of the wrong type, it does not send.
-    if is_answer or isinstance(error, asyncpg.InterfaceError | asyncpg.DataError):
+    # What the driver itself objects to, such as a value of the wrong type, or a connection of which the server has
+    # just taken leave, it does not send.
+    is_unsent = isinstance(error, asyncpg.InternalClientError) and str(error).startswith("cannot switch to state")
+    if is_answer or is_unsent or isinstance(error, asyncpg.InterfaceError | asyncpg.DataError):
         return translated(error, shown_url)
     return OutcomeUnknown(f"{shown_url} did not confirm a write: {_reason(error)}; read before trying again")
 

@@ -8,13 +8,14 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
+import asyncpg
 import pytest
 
 from txnframework.errors import Corrupt, InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.servers.proxy import Proxy, Side
 from txnframework_sql.postgresql._connection import Connection
-from txnframework_sql.postgresql._errors import Rerun
+from txnframework_sql.postgresql._errors import Rerun, in_doubt, is_hopeless
 
 INSERT = "INSERT INTO kept VALUES ($1)"
 COUNT = "SELECT count(*) FROM kept"
@@ -407,3 +408,11 @@ def test_proxy_is_between(wire: Any) -> None:
                 assert proxy.connections == 1
 
     wire.run(test)
+
+
+def test_a_server_that_has_just_taken_leave() -> None:
+    """Between its last words and the end of the connection the driver sends nothing: a plain error."""
+    error = asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+    assert isinstance(in_doubt(error, "here"), Unavailable)
+    assert isinstance(in_doubt(asyncpg.InternalClientError("got something unexpected"), "here"), OutcomeUnknown)
+    assert is_hopeless(error)

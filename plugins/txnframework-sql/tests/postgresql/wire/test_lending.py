@@ -109,7 +109,7 @@ def test_a_cancelled_caller(wire: Any, act: Callable[[Connection], Awaitable[Non
         async with wire.connected(connections_max=1) as connections:
             async with connections.lend() as connection:
                 await connection.script("CREATE TABLE kept (number int)")
-                pid = connection.backend_pid
+                pid = connection.backend.pid
             task = asyncio.create_task(connections.run(act))
             held = f"{OTHERS} AND state = '{state}' AND query NOT LIKE 'BEGIN%'"
             if state == "idle in transaction":
@@ -121,7 +121,7 @@ def test_a_cancelled_caller(wire: Any, act: Callable[[Connection], Awaitable[Non
             with pytest.raises(asyncio.CancelledError):
                 await task
             async with connections.lend() as connection:
-                assert connection.backend_pid == pid
+                assert connection.backend.pid == pid
                 assert await wire.ask(BUSY) == 0
                 async with connection.transaction():
                     await connection.write("LOCK TABLE kept NOWAIT")

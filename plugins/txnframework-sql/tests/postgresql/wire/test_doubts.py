@@ -1,0 +1,139 @@
+"""A write of unknown outcome is decided before anybody looks: what is not there then never appears."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework_sql.postgresql._connection import Connection
+from txnframework_sql.postgresql._connections import Connections
+
+COUNT = "SELECT count(*) FROM kept"
+UPDATE = "UPDATE kept SET number = 2"
+WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+
+
+async def update(connection: Connection) -> None:
+    await connection.write(UPDATE)
+
+
+async def read(connection: Connection) -> int:
+    return int((await connection.read("SELECT number FROM kept"))[0][0])
+
+
+@asynccontextmanager
+async def row_locked(wire: Any, connections: Connections) -> AsyncIterator[None]:
+    """Make a row and hold its lock, as somebody else, for a block."""
+    await connections.run(lambda connection: connection.script("CREATE TABLE kept (number int)"))
+    await connections.run(lambda connection: connection.write("INSERT INTO kept VALUES (1)"))
+    async with wire.connected() as others, others.lend() as other, other.transaction():
+        await other.read("SELECT FROM kept FOR UPDATE")
+        yield
+
+
+async def waiting(wire: Any, count: int) -> None:
+    """Return when so many statements wait for a lock."""
+    async with wire.connected() as connections, connections.lend() as connection:
+        while (await connection.read(WAITING))[0][0] != count:  # noqa: ASYNC110 - the server sets no event
+            await asyncio.sleep(0.001)
+
+
+async def lose(wire: Any, connections: Connections, break_down: Callable[[], object]) -> None:
+    """Begin a write, which waits for a lock, and lose its connection."""
+    writing = asyncio.create_task(connections.run(update))
+    await waiting(wire, 1)
+    break_down()
+    with pytest.raises(OutcomeUnknown):
+        await writing
+
+
+async def after_everything(wire: Any) -> int:
+    """Return what there is when nobody waits any more."""
+    await waiting(wire, 0)
+    return int(await wire.ask("SELECT number FROM kept FOR UPDATE"))
+
+
+def test_lost_while_it_waits_for_a_lock(wire: Any) -> None:
+    """The server does not notice the loss, and would write when it gets the lock, after somebody has looked."""
+
+    async def test() -> None:
+        async with wire.proxied() as (connections, proxy):
+            async with row_locked(wire, connections):
+                await lose(wire, connections, proxy.reset_connections)
+                seen = await connections.run(read)
+            assert seen == await after_everything(wire) == 1
+
+    wire.run(test)
+
+
+def test_opened_again(wire: Any) -> None:
+    """Whoever closes in doubt, and opens again to look, is no better off: the doubt outlives the connections."""
+
+    async def test() -> None:
+        async with wire.proxied() as (connections, proxy):
+            url = wire.url_with(address=proxy.address)
+            async with row_locked(wire, connections):
+                await lose(wire, connections, proxy.reset_connections)
+                await connections.close()
+                async with wire.connected(url) as again:
+                    seen = await again.run(read)
+            assert seen == await after_everything(wire) == 1
+
+    wire.run(test)
+
+
+def test_cancelled_and_then_lost(wire: Any) -> None:
+    """Nobody looks before a write has ended whose caller was cancelled, and which does not hear of that."""
+
+    async def test() -> None:
+        async with wire.proxied() as (connections, proxy):
+            async with row_locked(wire, connections):
+                writing = asyncio.create_task(connections.run(update))
+                await waiting(wire, 1)
+                # What tells the server to give up is a connection of its own.
+                proxy.cut()
+                writing.cancel()
+                with pytest.raises((asyncio.CancelledError, OutcomeUnknown)):
+                    await writing
+                proxy.restore()
+                seen = await connections.run(read)
+            assert seen == await after_everything(wire) == 1
+
+    wire.run(test)
+
+
+def test_done_before_it_is_ended(wire: Any) -> None:
+    """What was committed meanwhile is there."""
+
+    async def test() -> None:
+        async with wire.proxied() as (connections, proxy):
+            async with row_locked(wire, connections):
+                await lose(wire, connections, proxy.reset_connections)
+            await waiting(wire, 0)
+            assert await connections.run(read) == await after_everything(wire)
+
+    wire.run(test)
+
+
+def test_cannot_be_ended(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the lost one goes on, which shows as its process being there, nobody gets a connection."""
+
+    async def test() -> None:
+        async with wire.proxied() as (connections, proxy), row_locked(wire, connections):
+            await lose(wire, connections, proxy.reset_connections)
+            with monkeypatch.context() as patched:
+                # It has heard that it is to end, and is in the middle of something that nothing interrupts.
+                patched.setattr(
+                    "txnframework_sql.postgresql._doubts._END",
+                    "SELECT $3::int < 0 FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2",
+                )
+                with pytest.raises(Unavailable, match="has not yet ended process"):
+                    await connections.run(read)
+            assert await connections.run(read) == 1
+
+    wire.run(test)
