@@ -18,7 +18,7 @@ from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, 
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several of these tests have in common
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 _numbers = count()
 
 

@@ -93,6 +93,10 @@ async def _set_up(driver: Driver, server: Server, options: PostgresqlOptions) ->
         "SET default_transaction_isolation = 'read committed';"
         "SET default_transaction_deferrable = off;"
         "SET jit = off;"
+        # A plan is kept as long as the connection. While a table is small, or has no statistics, it looks cheaper to
+        # read all of it, or all of a range to sort it, than to follow the index, which every statement has.
+        "SET enable_seqscan = off;"
+        "SET enable_bitmapscan = off;"
         # What is confirmed is on disk; a stronger setting, which waits for standbys too, is left as it is.
         "SELECT set_config('synchronous_commit', 'on', false)"
         " WHERE current_setting('synchronous_commit') = 'off'"

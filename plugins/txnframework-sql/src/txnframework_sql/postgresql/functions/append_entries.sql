@@ -24,8 +24,6 @@ CREATE FUNCTION {name}(
     answer text, ledger_id bigint, entry_id bigint, entries bigint,
     at_entry bigint, copy_first bigint, copy_last bigint, copy_txn text, copy_branch bigint
 ) LANGUAGE plpgsql
--- While a table has no statistics, it looks cheaper to fetch all copies of a producer than to follow the index.
-SET enable_bitmapscan = off SET enable_seqscan = off
 AS $function$
 #variable_conflict use_column
 DECLARE

@@ -6,8 +6,6 @@ CREATE FUNCTION {name}(
     of_managed_id bigint, after_ledger_id bigint, after_entry_id bigint, upto_ledger_id bigint, upto_entry_id bigint,
     items_max bigint, bytes_max bigint
 ) RETURNS TABLE (place bigint, data bytea) LANGUAGE plpgsql STABLE
--- While a table has no statistics, it looks cheaper to fetch the whole range and sort it than to follow the index.
-SET enable_bitmapscan = off SET enable_seqscan = off
 AS $function$
 #variable_conflict use_column
 DECLARE
