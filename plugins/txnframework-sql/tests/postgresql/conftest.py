@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -17,6 +18,8 @@ from txnframework.testing.servers.postgresql import PostgresServer
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several of these tests have in common
+
+T = TypeVar("T")
 
 PATIENCE_S = 120
 _numbers = count()
@@ -57,14 +60,14 @@ class Stores:
         return int(ended)
 
     @staticmethod
-    def run(test: Callable[[], Awaitable[None]]) -> None:
+    def run(test: Callable[[], Awaitable[T]]) -> T:
         """Run a test's coroutine function; one that hangs fails."""
 
-        async def bounded() -> None:
+        async def bounded() -> T:
             async with asyncio.timeout(PATIENCE_S):
-                await test()
+                return await test()
 
-        asyncio.run(bounded())
+        return asyncio.run(bounded())
 
 
 @pytest.fixture(scope="session")
@@ -76,11 +79,24 @@ def _server() -> Iterator[PostgresServer]:
 @pytest.fixture
 def stores(_server: PostgresServer) -> Iterator[Stores]:
     """A database of one's own on a server that is running; the test may kill it."""
-    if not _server.is_running:
-        _server.start()
+    with _database(_server) as stores:
+        yield stores
+
+
+@pytest.fixture
+def other_stores(_server: PostgresServer) -> Iterator[Stores]:
+    """Another database of the same server."""
+    with _database(_server) as stores:
+        yield stores
+
+
+@contextmanager
+def _database(server: PostgresServer) -> Iterator[Stores]:
+    if not server.is_running:
+        server.start()
     name = f"test_{next(_numbers)}"
-    _server.create_database(name)
-    yield Stores(_server, name)
-    if not _server.is_running:
-        _server.start()
-    _server.run(f'DROP DATABASE "{name}" WITH (FORCE)')
+    server.create_database(name)
+    yield Stores(server, name)
+    if not server.is_running:
+        server.start()
+    server.run(f'DROP DATABASE "{name}" WITH (FORCE)')

@@ -1,0 +1,61 @@
+"""Fencing numbers grow through whatever ends: leases, sessions, clients and servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from txnframework.errors import LeaseHeld
+from txnframework.interfaces import ILease, IMetadataStore
+from txnframework.testing.servers.postgresql import PostgresServer
+from txnframework_sql import SqlMetadataStore
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+TTL_MS = 600
+
+
+async def take(store: IMetadataStore) -> ILease:
+    """Take the lease, as soon as whoever holds it has lost it."""
+    while True:
+        try:
+            return await store.acquire_lease("a", "me")
+        except LeaseHeld as error:
+            watch = await store.watch(error.key)
+        try:
+            return await store.acquire_lease("a", "me")
+        except LeaseHeld:
+            await watch.changed()
+        finally:
+            await watch.close()
+
+
+@pytest.mark.parametrize("end", [PostgresServer.stop, PostgresServer.kill])
+def test_numbers_grow(stores: Stores, end: Callable[[PostgresServer], None]) -> None:
+    """Who takes a lease has a higher number than all before: released, ended, expired, and on a server started anew."""
+
+    async def test() -> None:
+        numbers: list[int] = []
+        for _ in range(2):
+            async with stores.metadata(session_ttl_ms=TTL_MS) as store:
+                lease = await take(store)
+                numbers.append(lease.fencing)
+                await lease.release()
+                # This one ends with its session.
+                numbers.append((await take(store)).fencing)
+            async with stores.metadata(session_ttl_ms=TTL_MS) as store:
+                numbers.append((await take(store)).fencing)
+                assert isinstance(store, SqlMetadataStore)
+                await asyncio.to_thread(end, stores.server)
+                # And this one expires: nobody is left to end it.
+                await store.abandon()
+            await asyncio.to_thread(stores.server.start)
+        async with stores.metadata() as store:
+            numbers.append((await take(store)).fencing)
+        assert numbers == sorted(set(numbers))
+
+    stores.run(test)

@@ -1,0 +1,195 @@
+"""How a PostgreSQL database is made, recognized, upgraded and refused, and which ledgers belong to which records."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+from click.testing import CliRunner
+
+import txnframework_sql.migrations
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import InvalidInput, StoreMismatch, UnknownFormat
+from txnframework.model import Append, Expect, Key, Put
+from txnframework_sql import LedgerOptions, _command, _revisions, open_ledger_store
+from txnframework_sql.schema import REVISION, VERSION_TABLE
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+LATER = "0002"
+LATER_REVISION = '''
+"""A column with a default, some rows, and a percent sign."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("records", sa.Column("shown", sa.Text(), server_default="100%", nullable=False))
+    op.execute("UPDATE records SET shown = path || '%' WHERE path LIKE '/k%'")
+'''
+TABLES = "SELECT array_agg(tablename::text ORDER BY tablename) FROM pg_tables WHERE schemaname = current_schema()"
+
+
+async def ask(stores: Stores, statement: str) -> object:
+    """Execute a statement past the stores; return the first value that it finds."""
+    raw = await asyncpg.connect(stores.url)
+    try:
+        return await raw.fetchval(statement)
+    finally:
+        await raw.close()
+
+
+async def identity(stores: Stores) -> str:
+    """Open the records and close them; return their identity."""
+    async with stores.metadata() as store:
+        return store.identity
+
+
+def said(stores: Stores, command: str) -> str:
+    """Run ``txnframework sql``; return its one line behind the URL."""
+    result = CliRunner().invoke(_command.sql, [command, "--url", stores.url], catch_exceptions=False)
+    assert result.exit_code == 0
+    (line,) = result.output.splitlines()
+    return line.partition(f"/{stores.database}: ")[2]
+
+
+def test_several_processes_make_one_database(stores: Stores, start: Start) -> None:
+    """Processes that open an empty database at once all succeed, and agree on its identity."""
+    processes = [start("create", stores.url) for _ in range(4)]
+    answers = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4
+    assert len(set(answers)) == 1
+
+
+def test_database_of_another_program_is_refused(stores: Stores) -> None:
+    """A database with other tables is refused, for records and for ledgers, and left as it was."""
+
+    async def test() -> None:
+        await ask(stores, "CREATE TABLE songs (title text)")
+        for opened in (stores.metadata(), stores.ledgers()):
+            with pytest.raises(InvalidInput, match="another program"):
+                async with opened:
+                    pass
+        assert await ask(stores, TABLES) == ["songs"]
+
+    stores.run(test)
+
+
+def test_later_schema_is_refused(stores: Stores) -> None:
+    """A database of a later release is refused, for records and for ledgers, with the revision that it has."""
+
+    async def test() -> None:
+        await identity(stores)
+        await ask(stores, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+        for opened in (stores.metadata(), stores.ledgers()):
+            with pytest.raises(UnknownFormat) as caught:
+                async with opened:
+                    pass
+            assert caught.value.version == "9999"
+        assert await ask(stores, f"SELECT version_num FROM {VERSION_TABLE}") == "9999"
+
+    stores.run(test)
+
+
+@pytest.fixture
+def later_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let this be a later release, which has one revision more, with this text."""
+
+    def become(revision: str) -> None:
+        (there,) = txnframework_sql.migrations.__path__
+        here = tmp_path / "migrations"
+        shutil.copytree(there, here)
+        (here / "versions" / f"{LATER}_later.py").write_text(revision)
+        config = _revisions._config
+
+        def configured() -> object:
+            found = config()
+            found.set_main_option("script_location", str(here))
+            return found
+
+        monkeypatch.setattr(_revisions, "_config", configured)
+        for module in (_revisions, _command):
+            monkeypatch.setattr(module, "REVISION", LATER)
+
+    return become
+
+
+def test_upgrade_of_an_earlier_schema(stores: Stores, later_release: Callable[[str], None]) -> None:
+    """A database of an earlier release is refused until it is upgraded by command, which keeps what is in it."""
+    key = Key("/kept")
+
+    async def fill() -> str:
+        async with stores.metadata() as store:
+            await store.put(Put(key, b"1", Expect.ABSENT))
+            return store.identity
+
+    async def refused() -> None:
+        for opened in (stores.metadata(), stores.ledgers()):
+            with pytest.raises(InvalidInput, match="txnframework sql upgrade"):
+                async with opened:
+                    pass
+
+    async def kept() -> None:
+        async with stores.metadata() as store:
+            assert store.identity == before
+            record = await store.get(key)
+            assert record is not None
+            assert record.value == b"1"
+        assert await ask(stores, "SELECT shown FROM records") == "/kept%"
+
+    before = stores.run(fill)
+    later_release(LATER_REVISION)
+    stores.run(refused)
+    assert "earlier release" in said(stores, "status")
+    assert said(stores, "upgrade") == f"schema {LATER} now, {REVISION} before"
+    stores.run(kept)
+    assert said(stores, "upgrade") == f"schema {LATER}, current; nothing was to be done"
+
+
+def test_upgrade_that_fails_changes_nothing(stores: Stores, later_release: Callable[[str], None]) -> None:
+    """An upgrade whose last statement fails leaves the schema of the earlier release."""
+
+    async def left() -> None:
+        assert await ask(stores, f"SELECT version_num FROM {VERSION_TABLE}") == REVISION
+        assert await ask(stores, "SELECT count(*) FROM pg_attribute WHERE attname = 'shown'") == 0
+
+    stores.run(lambda: identity(stores))
+    later_release(LATER_REVISION + "    op.execute('SELECT 1 / 0')\n")
+    with pytest.raises(Exception, match="division by zero"):
+        said(stores, "upgrade")
+    stores.run(left)
+
+
+def test_ledgers_in_another_database(stores: Stores, other_stores: Stores) -> None:
+    """Ledgers belong to the records of another database once they were opened for them; to no others after that."""
+
+    async def test() -> None:
+        own, others = await identity(stores), await identity(other_stores)
+        environment = SystemEnvironment()
+        ledgers = await open_ledger_store(stores.url, environment, LedgerOptions(), others)
+        await (await ledgers.create("a")).append((Append(b"x"),), None)
+        await ledgers.close()
+        # Those in the same database are others as well.
+        for wrong in (own, "sql-0000000000000000"):
+            with pytest.raises(StoreMismatch, match=rf"{others}.*{wrong}") as caught:
+                await open_ledger_store(stores.url, environment, LedgerOptions(), wrong)
+            assert str(urlsplit(stores.url).password) not in str(caught.value)
+        again = await open_ledger_store(stores.url, environment, LedgerOptions(), others)
+        assert await again.list_names("", "", 9) == ("a",)
+        await again.close()
+        assert await identity(stores) == own
+
+    stores.run(test)
