@@ -34,6 +34,7 @@ _HELD = (
 )
 _OF_SESSION = select(leases.c.name).where(leases.c.session == bindparam("of_session"))
 _TAKE = insert(leases).values({name: bindparam(name) for name in ("name", "session", "holder", "fencing")})
+_NUMBER = update(leases).where(leases.c.name == bindparam("of_name")).values(fencing=bindparam("fencing"))
 _GIVE_UP = delete(leases).where(
     leases.c.name == bindparam("of_name"),
     leases.c.session == bindparam("of_session"),
@@ -112,12 +113,14 @@ def take(request: Request, clock: Clock) -> Steps[Granted | Refused]:
     yield from write(_JOIN, session=request.session, expires_ms=now_ms + request.ttl_ms)
     if held is not None:
         return Granted(key, held[2])
+    # First of all nobody else can take it any more. Whoever had a number already, and then waited, would come with it
+    # behind others who were given higher ones, and have given the lease up again.
+    yield from write(_TAKE, name=request.name, session=request.session, holder=request.holder, fencing=0)
     document = LeaseDocument(holder=request.holder, session=request.session)
     # The number of the record's version: it only grows over all records, and so over the holders of a lease.
     written = yield from put_record(Put(key, msgspec.json.encode(document), Expect.ANY))
-    fencing = written.version
-    yield from write(_TAKE, name=request.name, session=request.session, holder=request.holder, fencing=fencing)
-    return Granted(key, fencing)
+    yield from write(_NUMBER, of_name=request.name, fencing=written.version)
+    return Granted(key, written.version)
 
 
 def extend(session: str, ttl_ms: int, clock: Clock) -> Steps[bool]:

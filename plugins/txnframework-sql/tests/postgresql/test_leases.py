@@ -1,0 +1,75 @@
+"""Leases between processes one of which stands still in the middle of taking one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import LeaseHeld
+from txnframework.interfaces import ILease, IMetadataStore
+from txnframework_sql import MetadataOptions
+from txnframework_sql.postgresql._connection import Connection
+from txnframework_sql.postgresql._connections import Connections
+from txnframework_sql.postgresql._statements import _answer
+from txnframework_sql.postgresql._url import locate
+from txnframework_sql.steps.calls import NewNumber
+from txnframework_sql.steps.changes import RecordChange
+from txnframework_sql.steps.leases import Granted, Request, clock_of, take
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+
+
+async def take_and_give_up(store: IMetadataStore) -> ILease:
+    """Have the lease for a moment."""
+    lease = await store.acquire_lease("name", "other")
+    await lease.release()
+    return lease
+
+
+async def until_done_or_waiting(connections: Connections, task: asyncio.Task[ILease]) -> None:
+    """Return when a task has ended, or its statement waits for another transaction."""
+    async with connections.lend() as connection:
+        while not task.done() and not (await connection.read(WAITING))[0][0]:  # noqa: ASYNC110 - the server sets no event
+            await asyncio.sleep(0.001)
+
+
+async def perform(connections: Connections, connection: Connection, other: IMetadataStore) -> tuple[int, int]:
+    """Take the lease, standing still at its number while another one would have it; return both numbers."""
+    environment = SystemEnvironment()
+    taking: asyncio.Task[ILease] | None = None
+    steps = take(Request("name", "one", "session-one", 60_000, False), clock_of(environment.now_ms))
+    answer: object = None
+    async with connection.transaction():
+        try:
+            while True:
+                call = steps.send(answer)
+                answer = None if isinstance(call, RecordChange) else await _answer(connection, call)  # type: ignore[arg-type]
+                if isinstance(call, NewNumber):
+                    taking = asyncio.create_task(take_and_give_up(other))
+                    await until_done_or_waiting(connections, taking)
+        except StopIteration as end:
+            granted = end.value
+    assert isinstance(granted, Granted)
+    assert taking is not None
+    try:
+        return granted.fencing, (await taking).fencing
+    except LeaseHeld:
+        return granted.fencing, 0
+
+
+def test_fencing_grows_over_a_pause(stores: Stores) -> None:
+    """Whoever stands still between its number and the lease does not get it behind one with a higher number."""
+
+    async def test() -> None:
+        connections = Connections(locate(stores.url), SystemEnvironment(), MetadataOptions())
+        async with stores.metadata() as other:
+            async with connections.lend() as connection:
+                later, earlier = await perform(connections, connection, other)
+            assert later > earlier
+        await connections.close()
+
+    stores.run(test)
