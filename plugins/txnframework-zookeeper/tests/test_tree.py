@@ -297,14 +297,15 @@ async def test_two_clients_on_one_prefix_go_on(opened: Open) -> None:
 
 @in_a_loop
 async def test_a_number_that_is_taken_is_passed_over(opened: Open) -> None:
-    """A record that somebody put under the next number by its key stays, and the next one is given."""
+    """Records that somebody put under the next numbers by their keys stay, and the number behind them is given."""
     async with opened() as store:
         prefix = Key("/op/x", "x")
-        await store.put(Put(Key(f"/op/x/{0:020d}", "x"), b"taken", Expect.ABSENT))
+        for number in range(3):
+            await store.put(Put(Key(f"/op/x/{number:020d}", "x"), b"taken", Expect.ABSENT))
         key = await store.put_sequential(PutSequential(prefix, b"new"))
         found = await everything(store, KeyRange("/op/x/", "/op/x0"), 10)
-        assert [record.value for record in found] == [b"taken", b"new"]
-        assert found[1].key == key
+        assert [record.value for record in found] == [b"taken", b"taken", b"taken", b"new"]
+        assert found[3].key == key
 
 
 @in_a_loop

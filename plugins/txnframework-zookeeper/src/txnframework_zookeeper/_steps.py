@@ -68,8 +68,8 @@ def check_batch(batch: Batch) -> None:
 def require_expected(steps: Iterable[Step], standings: Standings) -> None:
     """Raise VersionMismatch for the first step whose record is not as expected, among those of which it is known."""
     for step in steps:
-        if step.node not in standings or step.expected is Expect.ANY or step.is_sequential:
-            continue  # a record that somebody put under the number by its key: the multi is refused, and another tried
+        if step.node not in standings or step.expected is Expect.ANY:
+            continue
         standing = standings[step.node]
         actual = None if standing is None else standing.version
         if actual != (None if step.expected is Expect.ABSENT else step.expected):

@@ -99,11 +99,13 @@ class Writing:
         """
         Return what stands, as far as needed; None: not all that was read is as expected, so all has to be read.
 
-        The first time what is remembered is relied on: the multi names it, and is refused if it changed since.
+        The first time what is remembered is relied on: the multi names it, and is refused if it changed since. What
+        stands under a number that was never given is not looked at: it stays, and another number is tried.
         """
         standings: dict[str, Standing | None] = {}
         to_read: list[Step] = []
-        for step in steps:
+        named = [step for step in steps if not step.is_sequential]
+        for step in named:
             if not is_first:
                 to_read.append(step)
             elif step.needs_standing:
@@ -119,7 +121,7 @@ class Writing:
         try:
             require_expected(to_read, fresh)
         except VersionMismatch:
-            if len(to_read) == len(steps):
+            if len(to_read) == len(named):
                 raise
             # One before it that was not read may differ as well.
             return None
