@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from txnframework.errors import InvalidInput
+from txnframework.errors import InvalidInput, Unavailable
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, not_configured, not_connected
 from txnframework_sql.postgresql._options import PostgresqlOptions
 from txnframework_sql.postgresql._url import Server, require_files
@@ -25,9 +25,13 @@ _NEXT_HOST = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttrib
 """After these the next host may serve; the others say what all hosts would say."""
 
 
+class _Standby(Unavailable):
+    """What was confirmed may be shown later here, or never."""
+
+
 async def connect(server: Server, options: PostgresqlOptions) -> Driver:
     """
-    Connect to the first host that serves, each within the timeout; errors are the framework's own.
+    Connect to the first host that serves and is no standby, each within the timeout; errors are the framework's own.
 
     The driver itself would give all hosts together one timeout, so that a first one that is gone without a word hides
     the second for ever.
@@ -44,6 +48,9 @@ async def connect(server: Server, options: PostgresqlOptions) -> Driver:
         except _NEXT_HOST as error:
             if number >= len(places):
                 raise not_connected(error, server.shown_url) from error
+        except _Standby:
+            if number >= len(places):
+                raise
         except asyncpg.ClientConfigurationError as error:
             raise not_configured(error, server.shown_url) from None
         except POSTGRESQL_ERRORS as error:
@@ -83,6 +90,10 @@ async def _set_up(driver: Driver, server: Server, options: PostgresqlOptions) ->
     settings = driver.get_settings()
     if driver.get_server_version().major < _OLDEST:
         raise InvalidInput(f"{server.shown_url} is older than PostgreSQL {_OLDEST}; upgrade it")
+    if getattr(settings, "in_hot_standby", "off") == "on":
+        raise _Standby(
+            f"{server.shown_url} is a standby, where a read may miss what was confirmed; name the primary in the URL"
+        )
     if settings.server_encoding != "UTF8":
         raise InvalidInput(f"{server.shown_url} stores no Unicode; make a database with createdb --encoding=UTF8")
     await driver.execute(

@@ -22,6 +22,9 @@ POSTGRESQL_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Inte
 
 UNIQUE_VIOLATION = "23505"
 
+# Of a value that is too long, and of a queue that is full: what differs is where the server says it.
+_TOO_MUCH, _NOTIFYING = "54000", "PreCommit_Notify"
+
 # Another transaction was in the way, and this one was undone: the same again may succeed.
 _AGAIN = frozenset(
     {
@@ -161,6 +164,11 @@ def _told(error: asyncpg.PostgresError, shown_url: str) -> TxnFrameworkError:
         error = error.__cause__
     code = error.sqlstate or ""
     reason = _reason(error)
+    if code == _TOO_MUCH and error.server_source_function == _NOTIFYING:
+        return Unavailable(
+            f"{shown_url} has no room left for notifications: somebody who listens has been in one transaction for too"
+            " long; end it (pg_notification_queue_usage() and pg_stat_activity show it), then try again"
+        )
     if isinstance(error, asyncpg.InvalidCachedStatementError):
         text = f"{shown_url} changed its tables meanwhile"
         return Rerun(text, Unavailable(f"{text}; try again"))

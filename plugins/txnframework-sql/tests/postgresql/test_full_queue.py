@@ -1,0 +1,54 @@
+"""PostgreSQL keeps notifications until everybody who listens has taken them, and there is an end to that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+
+import asyncpg
+import pytest
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import Unavailable
+from txnframework.model import Expect, Key, Put
+from txnframework.testing.servers.postgresql import PostgresServer
+from txnframework_sql import MetadataOptions, open_metadata_store
+
+KEY = Key("/a")
+FILL = "SELECT count(pg_notify('other', repeat('x', 7000) || number)) FROM generate_series(1, 10) number"
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """A database whose server keeps as little as it can."""
+    with PostgresServer({"max_notify_queue_pages": "64"}) as server:
+        yield server.create_database("stores")
+
+
+def test_writes_are_refused_until_there_is_room(url: str) -> None:
+    """No fault of the value: Unavailable, and it says who is in the way; nothing was changed."""
+
+    async def test() -> None:
+        store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
+        listener = await asyncpg.connect(url)
+        writer = await asyncpg.connect(url)
+        async with asyncio.timeout(60):
+            await listener.execute("LISTEN txnframework")
+            async with listener.transaction():
+                await listener.execute("SELECT 1")
+                with suppress(asyncpg.ProgramLimitExceededError):
+                    while True:
+                        await writer.execute(FILL)
+                with pytest.raises(Unavailable, match="no room left for notifications"):
+                    await store.put(Put(KEY, b"one", Expect.ABSENT))
+                assert await store.get(KEY) is None
+            # It takes what waits for it before it answers; to look for room makes it.
+            await listener.execute("SELECT 1")
+            assert await writer.fetchval("SELECT pg_notification_queue_usage()") == 0
+            await store.put(Put(KEY, b"one", Expect.ABSENT))
+        await writer.close()
+        await listener.close()
+        await store.close()
+
+    asyncio.run(test())

@@ -1,0 +1,50 @@
+"""A standby shows what was confirmed only later: stores do not read there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from txnframework.errors import Unavailable
+from txnframework.model import Expect, Key, Put
+from txnframework.testing.servers.postgresql import USER, PostgresServer
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+KEY = Key("/a")
+
+
+@pytest.fixture
+def standby(stores: Stores) -> Iterator[PostgresServer]:
+    """Run a server with the same login that recovers for ever and lets people read meanwhile; it follows nobody."""
+    with PostgresServer() as server:
+        server.create_database(stores.database)
+        password = urlsplit(stores.url).password or ""
+        server.run(f"ALTER ROLE {USER} PASSWORD '{password}'")
+        server._password = password
+        server.stop()
+        (server.directory / "data" / "standby.signal").touch()
+        server.start()
+        yield server
+
+
+def test_it_is_refused(standby: PostgresServer, stores: Stores) -> None:
+    """Alone it is refused with what to do; before a primary it is passed over."""
+    alone = standby.url_of(stores.database)
+    both = stores.url.replace("@", f"@127.0.0.1:{standby.port},")
+
+    async def test() -> None:
+        with pytest.raises(Unavailable, match=r"is a standby.*name the primary"):
+            async with stores.metadata(alone):
+                pass
+        async with stores.metadata(both) as store, stores.metadata() as other:
+            await other.put(Put(KEY, b"one", Expect.ABSENT))
+            record = await store.get(KEY)
+            assert record is not None
+            assert record.value == b"one"
+
+    stores.run(test)
