@@ -350,18 +350,34 @@ async def test_an_entry_that_an_earlier_life_did_not_have_is_taken_over(opened: 
     key = Key("/a")
     for removes in (False, True):
         async with opened() as store, opened() as other:
-            await store.put(Put(key, b"one", Expect.ABSENT, by_kind("x")))
+            version = await store.put(Put(key, b"one", Expect.ABSENT, by_kind("x")))
             await other.delete(key, Expect.ANY)
             await other.put(Put(key, b"two", Expect.ABSENT, by_kind("x", "y")))
             if removes:
-                await store.delete(key, Expect.ANY)
+                await store.delete(key, version)
             else:
-                await store.put(Put(key, b"three", Expect.ANY, by_kind("x")))
+                await store.put(Put(key, b"three", version, by_kind("x")))
             assert not await everything(store, index_keys.prefix_range("kinds", "y"), 10)
             await other.put(Put(key, b"four", Expect.ANY, by_kind("x", "y")))
             found = await everything(store, index_keys.prefix_range("kinds"), 10)
             assert [record.value for record in found] == [b"four", b"four"]
             await other.delete(key, Expect.ANY)
+            assert not [node for node in await nodes_below(store, "/indexes") if "=" in node]
+
+
+@in_a_loop
+async def test_whatever_stands_is_looked_at_before_it_is_replaced_or_removed(opened: Open) -> None:
+    """What is remembered of an earlier life leaves no entry of the later one behind."""
+    key = Key("/a")
+    for removes in (False, True):
+        async with opened() as store, opened() as other:
+            await store.put(Put(key, b"one", Expect.ABSENT, by_kind("x")))
+            await other.delete(key, Expect.ANY)
+            await other.put(Put(key, b"two", Expect.ABSENT, by_kind("x", "y")))
+            if not removes:
+                await store.put(Put(key, b"three", Expect.ANY, by_kind("x")))
+                assert len([node for node in await nodes_below(store, "/indexes") if "=" in node]) == 1
+            await store.delete(key, Expect.ANY)
             assert not [node for node in await nodes_below(store, "/indexes") if "=" in node]
 
 

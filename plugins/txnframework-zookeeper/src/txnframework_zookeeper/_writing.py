@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable, VersionMismatch
-from txnframework.model import Batch, Expect, PutSequential, Record
+from txnframework.model import Batch, PutSequential, Record
 from txnframework_zookeeper._known import Known, ancestors
 from txnframework_zookeeper._numbers import Numbers
 from txnframework_zookeeper._options import MetadataOptions
@@ -99,8 +99,9 @@ class Writing:
         """
         Return what stands, as far as needed; None: not all that was read is as expected, so all has to be read.
 
-        The first time what is remembered is relied on: the multi names it, and is refused if it changed since. What
-        stands under a number that was never given is not looked at: it stays, and another number is tried.
+        The first time what is remembered is relied on: the multi names it, and is refused if it changed since. Where no
+        version is expected it is read all the same: what is remembered may be of an earlier life of the record that was
+        written as often. What stands under a number that was never given is not looked at: another number is tried.
         """
         standings: dict[str, Standing | None] = {}
         to_read: list[Step] = []
@@ -110,7 +111,7 @@ class Writing:
                 to_read.append(step)
             elif step.needs_standing:
                 standing = self._known.records.get(step.node)
-                if standing is not None and step.expected in (standing.version, Expect.ANY):
+                if standing is not None and step.expected == standing.version:
                     standings[step.node] = standing
                 else:
                     to_read.append(step)
