@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from txnframework.errors import Closed, InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework.errors import Closed, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
 from txnframework_zookeeper._options import MetadataOptions, locate
 from txnframework_zookeeper.connection._errors import AlreadyThere, MultiFailed, NotThere, OtherVersion
@@ -238,7 +238,7 @@ def test_a_client_belongs_to_its_event_loop(url: str) -> None:
     first = asyncio.new_event_loop()
     zookeeper = first.run_until_complete(ZooKeeper.open(locate(url), MetadataOptions()))
     try:
-        with pytest.raises(InvalidInput, match="another event loop"):
+        with pytest.raises(Closed, match="belongs to the event loop"):
             asyncio.run(zookeeper.get("/"))
     finally:
         first.run_until_complete(zookeeper.close())

@@ -11,7 +11,7 @@ _REPLY_MARGIN_S = 5
 
 
 class PostgresqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What stores in a PostgreSQL database can set besides; meaningless for SQLite."""
+    """What can be set for connections to PostgreSQL; SQLite knows ``lock_timeout_ms`` of it, and not the others."""
 
     connections_max: Annotated[
         int,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kazoo.exceptions import SessionExpiredError
 from kazoo.protocol.states import KeeperState
 
-from txnframework.errors import Closed, InvalidInput, TxnFrameworkError, Unavailable
+from txnframework.errors import Closed, TxnFrameworkError, Unavailable
 from txnframework_zookeeper._options import MetadataOptions, Servers
 from txnframework_zookeeper.connection._errors import NotSent, refused
 from txnframework_zookeeper.connection._kazoo import new_client
@@ -67,7 +67,7 @@ class Link:
     """
     The connection to an ensemble, made again whenever it is lost, for the event loop in which it was opened.
 
-    :raises Closed: it was closed, or this process was forked from the one that opened it.
+    :raises Closed: it was closed, this process was forked from the one that opened it, or this is another event loop.
     """
 
     def __init__(self, servers: Servers, options: MetadataOptions) -> None:
@@ -144,15 +144,18 @@ class Link:
             raise Unavailable(f"there is no connection to {self.shown_url}{reason}") from error
 
     def require_open(self) -> None:
-        """Raise Closed if this cannot be used any more."""
+        """Raise Closed if this cannot be used any more, or not here."""
         if self._is_closed:
             raise Closed(f"the store {self.shown_url} was closed")
         if self._process != os.getpid():
             raise Closed(
-                f"the store {self.shown_url} was opened before this process was forked, and belongs to its parent"
+                f"the store {self.shown_url} was opened before this process was forked, and belongs to its parent;"
+                " open it again here"
             )
         if asyncio.get_running_loop() is not self.loop:
-            raise InvalidInput(f"the store {self.shown_url} was opened in another event loop; open one in this loop")
+            raise Closed(
+                f"the store {self.shown_url} belongs to the event loop that opened it; open it again in this one"
+            )
 
     def start(self) -> None:
         """Begin to connect; the session goes on if there was one and it lives."""

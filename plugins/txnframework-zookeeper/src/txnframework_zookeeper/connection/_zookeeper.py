@@ -77,7 +77,7 @@ class ZooKeeper:
     way when the connection was lost raises OutcomeUnknown; one that was not waits like a read.
 
     :raises Unavailable: there was no connection for so long; nothing was changed.
-    :raises Closed: it was closed, or this process was forked from the one that opened it.
+    :raises Closed: it was closed, this process was forked from the one that opened it, or this is another event loop.
     """
 
     def __init__(self, servers: Servers, options: MetadataOptions) -> None:

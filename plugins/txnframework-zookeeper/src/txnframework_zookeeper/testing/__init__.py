@@ -23,6 +23,7 @@ from txnframework.testing.servers.zookeeper import HOSTS_VARIABLE, shared_hosts
 from txnframework.testing.servers.zookeeper_frames import Operation, Session, ZooKeeperTap
 from txnframework_zookeeper._options import MetadataOptions
 from txnframework_zookeeper.plugin import txnframework_metadata_stores
+from txnframework_zookeeper.testing._clients import end_session, with_client
 
 CONNECT_TIMEOUT_MS = 500
 """For how long an operation waits for a lost connection, in these tests."""
@@ -67,22 +68,11 @@ class Chroot:
         def remove(client: KazooClient) -> None:
             client.delete(self.path, recursive=True)
 
-        await asyncio.to_thread(_with_client, self.hosts, None, remove)
+        await asyncio.to_thread(with_client, self.hosts, None, remove)
 
     async def end(self, session: Session) -> None:
         """End a client's session at once, as its timeout would."""
-        await asyncio.to_thread(_with_client, self.hosts, session, lambda _: None)
-
-
-def _with_client(hosts: str, session: Session | None, do: Callable[[KazooClient], None]) -> None:
-    """Do something with a plain client; closing it ends the session that it was given."""
-    client = KazooClient(hosts, client_id=session and (session.number, session.password))
-    try:
-        client.start(_SERVER_SECONDS_MAX)
-        do(client)
-    finally:
-        client.stop()
-        client.close()
+        await asyncio.to_thread(end_session, self.hosts, session.number, session.password)
 
 
 class _Way:

@@ -1,9 +1,9 @@
-"""Clients for tests, and what their sessions meet with."""
+"""Clients for tests, what their sessions meet with, and plain clients that make them meet it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from kazoo.client import KazooClient
@@ -67,13 +67,23 @@ async def expire(zookeeper: ZooKeeper) -> None:
     while link.session_id == session:
         seen = Seen(zookeeper)
         assert link._resumed is not None
-        await asyncio.to_thread(_close_session, link._servers.hosts, link._resumed)
+        await asyncio.to_thread(end_session, link._servers.hosts, *link._resumed)
         # The client may have been quicker in taking its session back.
         await seen.until_connected()
 
 
-def _close_session(hosts: str, session: tuple[int, bytes]) -> None:
-    other = KazooClient(hosts, client_id=session)
-    other.start(WAIT_S)
-    other.stop()
-    other.close()
+def end_session(hosts: str, number: int, password: bytes) -> None:
+    """End a session at once, as its timeout would; blocks."""
+    # Whoever goes on with it and then takes leave ends it.
+    with_client(hosts, (number, password), lambda _: None)
+
+
+def with_client(hosts: str, resumed: tuple[int, bytes] | None, do: Callable[[KazooClient], None]) -> None:
+    """Do something with a plain client, in a session of its own or in this one, which then ends; blocks."""
+    client = KazooClient(hosts, client_id=resumed)
+    try:
+        client.start(WAIT_S)
+        do(client)
+    finally:
+        client.stop()
+        client.close()
