@@ -22,7 +22,6 @@ from txnframework import Client, Consumer
 from txnframework.environment import Environment
 from txnframework.plugin import PluginRegistry, load_plugins
 from txnframework.testing.servers.postgresql import PostgresServer
-from txnframework.testing.servers.postgresql_databases import fresh_database
 from txnframework.testing.servers.zookeeper import shared_hosts
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several of these tests have in common
@@ -165,7 +164,9 @@ def _stores(backend: str, registry: PluginRegistry, tmp_path: Path) -> Iterator[
         # The tutorial's store has no atomic batches, and no ledgers.
         yield Stores(f"notebook:///{tmp_path}/book.jsonl", registry, ledger_url=f"memory://end-to-end-{next(_names)}")
     elif backend == "postgresql":
-        with fresh_database() as url:
+        from txnframework_sql.testing.databases import clean_database
+
+        with clean_database() as url:
             yield Stores(url, registry)
     elif backend == "zookeeper":
         # It keeps no messages.

@@ -8,16 +8,18 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 
-def run_sql(psql: Path, url: str, statement: str) -> str:
-    """Run a statement; return what it prints, columns apart by ``|``."""
+def run_sql(psql: Path, url: str, *statements: str) -> str:
+    """Run statements, each by itself; return what they print, columns apart by ``|``."""
     split = urlsplit(url)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     # Not among the arguments: those can be read by everybody on the machine.
     environment["PGPASSWORD"] = split.password or ""
     address = f"{split.username}@{split.hostname}" + (f":{split.port}" if split.port else "")
     address = urlunsplit(split._replace(netloc=address))
-    command = [str(psql), "-XqAt", "-v", "ON_ERROR_STOP=1", address, "-c", statement]
+    command = [str(psql), "-XqAt", "-v", "ON_ERROR_STOP=1", address]
+    for statement in statements:
+        command += ["-c", statement]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)  # noqa: S603
     if done.returncode:
-        raise OSError(f"{statement}: {done.stderr.strip()}")
+        raise OSError(f"{'; '.join(statements)}: {done.stderr.strip()}")
     return done.stdout.strip()

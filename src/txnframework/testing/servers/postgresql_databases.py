@@ -43,14 +43,48 @@ def fresh_database() -> Iterator[str]:
 
 def make_database() -> str:
     """Make an empty database on the shared server, and return its URL; ``drop_database`` removes it."""
-    name = f"txn_test_{os.getpid()}_{secrets.token_hex(8)}"
+    name = _new_name()
     run_sql(_psql(), shared_url(), f'CREATE DATABASE "{name}"')
-    return urlunsplit(urlsplit(shared_url())._replace(path=f"/{name}"))
+    return _url_of(name)
+
+
+def rename_database(url: str) -> str:
+    """Give a database of ``make_database`` a new name, whoever is connected to it; return its URL."""
+    old, new = urlsplit(url).path[1:], _new_name()
+    run_sql(_psql(), shared_url(), _DISCONNECT.format(name=old), f'ALTER DATABASE "{old}" RENAME TO "{new}"')
+    return _url_of(new)
+
+
+# The server waits for those who are leaving as well, but looks only every tenth of a second.
+_DISCONNECT = """
+DO $$
+BEGIN
+    LOOP
+        PERFORM pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}';
+        EXIT WHEN NOT FOUND;
+        PERFORM pg_sleep(0.001);
+        PERFORM pg_stat_clear_snapshot();
+    END LOOP;
+END $$
+"""
+
+
+def run(url: str, statement: str) -> str:
+    """Run SQL in a database of ``make_database``; several statements are one transaction."""
+    return run_sql(_psql(), url, statement)
 
 
 def drop_database(url: str) -> None:
     """Remove a database of ``make_database``, whoever is connected to it."""
     run_sql(_psql(), shared_url(), f'DROP DATABASE IF EXISTS "{urlsplit(url).path[1:]}" WITH (FORCE)')
+
+
+def _new_name() -> str:
+    return f"txn_test_{os.getpid()}_{secrets.token_hex(8)}"
+
+
+def _url_of(name: str) -> str:
+    return urlunsplit(urlsplit(shared_url())._replace(path=f"/{name}"))
 
 
 @cache

@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 import asyncpg
 
 from txnframework.testing import VirtualEnvironment, run_ready
-from txnframework.testing.servers.postgresql_databases import drop_database, make_database
 from txnframework.testing.servers.proxy import Proxy
 from txnframework_sql.testing._wire import MARKER, Wires
+from txnframework_sql.testing.databases import give_back, take_database
 
 _URL_FILE = "postgresql-url"
 _PORT = 5432
@@ -87,7 +87,7 @@ class Database:
         # In the processes of ``Processes``, the one who started them has made it.
         if not self._file.exists():
             self._file.touch(mode=0o600)
-            self._file.write_text(make_database())
+            self._file.write_text(take_database())
         self._url = self._file.read_text()
         self._clients: list[Client] = []
         # What is heard from one of them may be a reason to ask another one.
@@ -142,7 +142,7 @@ class Database:
     def drop(self) -> None:
         """Remove the database."""
         self._together.remove(self)
-        drop_database(self._url)
+        give_back(self._url)
 
     def _asked(self) -> int:
         return sum(client.wires.asked for database in self._together for client in database._clients)

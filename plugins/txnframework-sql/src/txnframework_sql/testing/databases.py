@@ -1,0 +1,71 @@
+"""
+Databases that tests have one after the other: what one leaves is removed, for the next one to find a new database.
+
+To make a database, its tables and functions, and to drop it, takes many times as long as most tests do.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from txnframework.testing.servers.postgresql_databases import drop_database, make_database, rename_database, run
+from txnframework_sql.schema import NUMBERS, VERSION_TABLE, counters, metadata, store
+
+_left: list[str] = []
+"""Those that nobody has at present; as many as the tests of this process had at once, and gone with its server."""
+
+
+@contextmanager
+def clean_database() -> Iterator[str]:
+    """Have a database for the length of a block; give its URL."""
+    url = take_database()
+    try:
+        yield url
+    finally:
+        give_back(url)
+
+
+def take_database() -> str:
+    """
+    Return the URL of a database without records and ledgers, to be given back.
+
+    It may be one without tables as well: stores make them. Its name and its identity are new in either case.
+    """
+    return _left.pop() if _left else make_database()
+
+
+def give_back(url: str) -> None:
+    """Remove what stores have left in a database of ``take_database``, whoever is connected; or else the database."""
+    # Whoever was left behind by a test, and connects again, finds that there is no such database.
+    renamed = rename_database(url)
+    try:
+        run(renamed, _EMPTIED.format(identity=f"sql-{secrets.token_hex(8)}"))
+    except OSError:
+        # It has no tables, or others as well.
+        drop_database(renamed)
+    else:
+        _left.append(renamed)
+
+
+_ONLY_OURS = """
+DO $$
+BEGIN
+    ASSERT NOT EXISTS (SELECT FROM pg_tables WHERE schemaname = 'public' AND tablename NOT IN ({ours}));
+END $$
+"""
+
+
+def _emptied() -> str:
+    # DELETE: to truncate makes new files, for each index too.
+    statements = [_ONLY_OURS.format(ours=", ".join(f"'{name}'" for name in (*metadata.tables, VERSION_TABLE)))]
+    statements += [f'DELETE FROM "{table.name}"' for table in metadata.sorted_tables if table is not counters]  # noqa: S608
+    statements.append(f"UPDATE {counters.name} SET value = 0")  # noqa: S608 - names of our own
+    statements.append(f"INSERT INTO {store.name} VALUES ('identity', '{{identity}}')")  # noqa: S608
+    statements.append(f"ALTER SEQUENCE {NUMBERS} RESTART")
+    statements.append("ALTER SEQUENCE managed_ledgers_id_seq RESTART")
+    return "; ".join(statements)
+
+
+_EMPTIED = _emptied()

@@ -1,0 +1,105 @@
+"""The databases that the harness hands on from test to test: whoever gets one finds what a new one has."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from txnframework.environment import SystemEnvironment
+from txnframework.model import Append, Expect, Key, Put, PutSequential
+from txnframework.testing.servers.postgresql_databases import fresh_database, run
+from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
+from txnframework_sql.testing import databases
+from txnframework_sql.testing.databases import clean_database, give_back, take_database
+
+NAMES = """
+SELECT quote_ident(relname) FROM pg_class WHERE relkind IN ('r', 'S') AND relnamespace = 'public'::regnamespace
+"""
+
+
+@pytest.fixture(autouse=True)
+def _none_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(databases, "_left", [])
+
+
+async def used(url: str) -> str:
+    """Open both stores, and leave something in every one of them; return the identity."""
+    environment = SystemEnvironment()
+    store = await open_metadata_store(url, environment, MetadataOptions())
+    ledgers = await open_ledger_store(url, environment, LedgerOptions(), store.identity)
+    await store.put(Put(Key("/a"), b"one", Expect.ABSENT))
+    await store.put_sequential(PutSequential(Key("/b/"), b"two"))
+    await store.acquire_lease("mine", "me")
+    await (await ledgers.create("one")).append((Append(b"one"),), None)
+    await ledgers.close()
+    await store.abandon()
+    return store.identity
+
+
+async def opened(url: str) -> str:
+    """Open a store and nothing else; return the identity."""
+    store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
+    await store.close()
+    return store.identity
+
+
+async def content(url: str, identity: str) -> dict[str, str]:
+    """Return what is in every table and sequence, but for the identity."""
+    connection = await asyncpg.connect(url)
+    try:
+        found = {}
+        for (name,) in await connection.fetch(NAMES):
+            rows = await connection.fetch(f"SELECT * FROM {name}")
+            # How many numbers of a sequence the log is ahead says nothing.
+            values = [{column: value for column, value in row.items() if column != "log_cnt"} for row in rows]
+            found[name] = str(values).replace(identity, "")
+        return found
+    finally:
+        await connection.close()
+
+
+def test_nothing_is_left() -> None:
+    """Neither rows nor numbers that were given are there any more; the identity is another one."""
+
+    async def test() -> None:
+        with fresh_database() as url:
+            new = await content(url, await opened(url))
+        url = take_database()
+        before = await used(url)
+        assert await content(url, before) != new
+        give_back(url)
+        with clean_database() as url:
+            assert databases._left == []
+            after = await opened(url)
+            assert after != before
+            assert await content(url, after) == new
+
+    asyncio.run(test())
+
+
+def test_whoever_was_left_behind_finds_none() -> None:
+    """Who is connected is disconnected, and cannot connect again: what a test forgot does not disturb the next one."""
+
+    async def test() -> None:
+        url = take_database()
+        await opened(url)
+        forgotten = await asyncpg.connect(url)
+        give_back(url)
+        with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+            await forgotten.execute("SELECT 1")
+        with pytest.raises(asyncpg.InvalidCatalogNameError):
+            await asyncpg.connect(url)
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("is_opened", [True, False])
+def test_with_tables_of_a_test(is_opened: bool) -> None:
+    """A database in which a test has made tables of its own is not handed on, nor one that has none of ours."""
+    with clean_database() as url:
+        if is_opened:
+            asyncio.run(opened(url))
+            run(url, "CREATE TABLE mine ()")
+    assert databases._left == []
