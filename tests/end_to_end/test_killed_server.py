@@ -21,7 +21,7 @@ AT_ONCE = 3
 DEEDS = 3
 STEPS_BETWEEN_DEEDS = 8
 PAUSE_S = 0.02
-TIMEOUT_MS = 2_000
+TIMEOUT_MS = 500
 PATIENCE_S = 90
 
 
@@ -65,7 +65,10 @@ async def transform(client: Client, progress: Progress) -> None:
         try:
             messages = await until_answered(lambda: consumer.receive_many(messages_max=AT_ONCE, timeout_ms=TIMEOUT_MS))
         except ReceiveTimeout:
-            return
+            # However long the server is gone: there is more until nothing is left.
+            if (await until_answered(lambda: client.lag("in", "transform"))).messages == 0:
+                return
+            continue
         try:
             async with client.transaction() as txn:
                 for message in messages:
