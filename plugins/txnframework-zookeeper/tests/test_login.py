@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -144,12 +148,50 @@ def test_options_that_do_not_fit_are_refused_in_a_sentence(url: str, options: Me
         check(locate(url, {}), options)
 
 
-def test_nobody_at_the_address_is_said_in_a_sentence() -> None:
-    """With the reason, once the time is over."""
+@pytest.mark.parametrize(
+    ("hosts", "reason"),
+    [
+        ("127.0.0.1:1", "refused"),
+        ("a.invalid:2181,b.invalid:2181", "no address is known of any of these hosts"),
+    ],
+)
+def test_nobody_at_the_address_is_said_in_a_sentence(hosts: str, reason: str) -> None:
+    """With the reason and what to do, once the time is over."""
+    assert_unavailable(f"zookeeper://{hosts}/a", reason)
+
+
+def test_an_address_of_something_else_is_said_in_a_sentence() -> None:
+    """It takes connections, and then says nothing of what a server says."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert_unavailable(f"zookeeper://127.0.0.1:{silent.getsockname()[1]}/a", "begins no session")
+
+
+def test_a_program_without_logging_prints_nothing_of_its_own_accord() -> None:
+    """Neither the failed attempts to connect, nor that they end: the error says all of it, once."""
+    program = (
+        "import asyncio\n"
+        "from txnframework.errors import Unavailable\n"
+        "from txnframework_zookeeper._options import MetadataOptions\n"
+        "from txnframework_zookeeper.testing._clients import opened\n"
+        "options = MetadataOptions(connect_timeout_ms=300)\n"
+        "async def main():\n"
+        "    async with opened('zookeeper://127.0.0.1:1/a', options):\n"
+        "        pass\n"
+        "try:\n"
+        "    asyncio.run(main())\n"
+        "except Unavailable:\n"
+        "    print('unavailable')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("unavailable\n", "")
+
+
+def assert_unavailable(url: str, reason: str) -> None:
+    """Opening ends with the reason, and with what to do."""
 
     async def main() -> None:
-        with pytest.raises(Unavailable, match=r"no connection to zookeeper://127\.0\.0\.1:1/a: .*refused"):
-            async with opened("zookeeper://127.0.0.1:1/a", MetadataOptions(connect_timeout_ms=300)):
-                pass
+        async with opened(url, MetadataOptions(connect_timeout_ms=300)):
+            pass
 
-    asyncio.run(main())
+    with pytest.raises(Unavailable, match=f"no connection to {re.escape(url)}: .*{reason}.*; start a majority"):
+        asyncio.run(main())

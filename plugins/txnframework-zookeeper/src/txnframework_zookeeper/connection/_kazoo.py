@@ -27,6 +27,8 @@ def _no_secrets(record: logging.LogRecord) -> bool:
 
 _log = logging.getLogger("txnframework_zookeeper.kazoo")
 _log.addFilter(_no_secrets)
+# A program that has not set logging up would have each failed attempt to connect on its standard error.
+_log.addHandler(logging.NullHandler())
 
 
 def new_client(servers: Servers, options: MetadataOptions, resumed: tuple[int, bytes] | None) -> Any:

@@ -140,8 +140,11 @@ class Link:
                     self.require_open()
         except TimeoutError:
             error = self._client.handler.last_error
-            reason = f": {error}" if error else ""
-            raise Unavailable(f"there is no connection to {self.shown_url}{reason}") from error
+            reason = error or "what answers there begins no session"
+            raise Unavailable(
+                f"there is no connection to {self.shown_url}: {reason}; start a majority of its servers, or correct"
+                " hosts, ports and TLS"
+            ) from error
 
     def require_open(self) -> None:
         """Raise Closed if this cannot be used any more, or not here."""

@@ -197,6 +197,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _expand_client_hosts(self) -> list[tuple[str, str, int]]:
         hosts: list[tuple[str, str, int]] = super()._expand_client_hosts()
+        if not hosts:
+            self.handler.last_error = OSError("no address is known of any of these hosts")
         # Once around without the leader, then again with it.
         self._leaves_leader = len(hosts)
         return hosts * 2
