@@ -30,6 +30,8 @@ def check_config(config: Config, registry: PluginRegistry, file: str | None = No
         ("ledger", config.ledger.url, config.ledger.options, registry.ledger_store),
     )
     for section, url, options, find in stores:
+        if section == "ledger" and url == config.metadata.url:
+            _require_ledger_in(store_name(url), top / "ledger" / "url", registry)
         provider = _store(url, top / section / "url", find)
         registry.decode_options(provider, options, top / section / "options")
     for section, tables, find in _option_tables(config, registry):
@@ -45,6 +47,16 @@ def _store(url: str, place: Place, find: Find) -> Provider[Any, Any]:
     if not name:
         raise place.error(f"found {redact_url(url)!r}, expected a URL such as 'scheme://host/path'")
     return _named(name, place, find)
+
+
+def _require_ledger_in(name: str, place: Place, registry: PluginRegistry) -> None:
+    """Raise ConfigurationError if the metadata store ``name`` is one that keeps no messages."""
+    try:
+        registry.ledger_store(name)
+    except UnknownPlugin as exc:
+        if exc.brought_by is None:
+            known = ", ".join(exc.known) or "none"
+            raise place.error(f"{name!r} keeps no messages; name a store for them (installed: {known})") from exc
 
 
 def _named(name: str, place: Place, find: Find) -> Provider[Any, Any]:

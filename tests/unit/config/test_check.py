@@ -45,7 +45,10 @@ def provider(interface: Any, name: str, family: str = "", options: Any = None) -
 
 def registry() -> PluginRegistry:
     hooks = {
-        "txnframework_metadata_stores": [provider(IMetadataStore, "zz", options=StoreOptions)],
+        "txnframework_metadata_stores": [
+            provider(IMetadataStore, "zz", options=StoreOptions),
+            provider(IMetadataStore, "no-messages"),
+        ],
         "txnframework_ledger_stores": [provider(ILedgerStore, "zz")],
         "txnframework_coordinators": [provider(ITransactionCoordinator, "zz-one", "one")],
         "txnframework_buffers": [
@@ -81,6 +84,11 @@ def test_right_configuration_passes() -> None:
     [
         ({"metadata": {"url": "zzz:"}}, "metadata.url", "no metadata store named 'zzz' is installed"),
         ({"metadata": {"url": "zz:"}, "ledger": {"url": "zzy:"}}, "ledger.url", "no ledger store named 'zzy'"),
+        (
+            {"metadata": {"url": "no-messages:"}},
+            "ledger.url",
+            "'no-messages' keeps no messages; name a store for them (installed: ",
+        ),
         (
             {"metadata": {"url": "u:sesame@h", "options": {}}},
             "metadata.url",
