@@ -48,7 +48,7 @@ _BY_CODE: dict[str, tuple[type[TxnFrameworkError], str]] = {
     ),
     "28P01": (
         InvalidInput,
-        "refused the password; correct it in the URL, in PGPASSWORD or in the file that PGPASSFILE names",
+        "refused the password, or was given none; set it in the URL, in PGPASSWORD or in the file of PGPASSFILE",
     ),
     "3D000": (InvalidInput, "has no database of this name; make it with createdb, or name another in the URL"),
     "42501": (InvalidInput, "denies this user a right that it needs; grant it, or connect as the owner of the tables"),

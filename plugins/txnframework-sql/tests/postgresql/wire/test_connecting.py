@@ -81,6 +81,7 @@ async def answering(data: bytes) -> AsyncIterator[tuple[str, int]]:
 URLS = [
     # the wrong password, user, database
     ({"login": LOGIN}, InvalidInput, "refused the password"),
+    ({"login": "alice"}, InvalidInput, "was given none; set it in the URL, in PGPASSWORD or"),
     ({"path": "/nowhere"}, InvalidInput, "createdb"),
     # what the server does not have or do
     ({"query": "sslmode=require"}, InvalidInput, "does not speak TLS"),
