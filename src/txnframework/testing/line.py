@@ -35,7 +35,7 @@ class Held:
 class Line:
     """
     One process's way to its stores; ``steps`` counts the calls that were made, ``writes`` those that change something,
-    ``writes_sent`` those of them that were let through.
+    ``writes_sent`` those of them that were let through; ``asked`` counts quiet calls as well.
 
     Steps and writes are numbered from 1 on at the time of the order: ``hold(1)`` is about the next step.
     """
@@ -43,6 +43,7 @@ class Line:
     steps: int = 0
     writes: int = 0
     writes_sent: int = 0
+    asked: int = 0
     _held: list[Held] = field(default_factory=list)
     _lost: set[int] = field(default_factory=set)
     _refused: set[int] = field(default_factory=set)
@@ -85,6 +86,7 @@ class Line:
 
     async def step(self, name: str, call: Callable[[], Awaitable[R]]) -> R:
         """Take one step, as the orders of the test have it."""
+        self.asked += 1
         self.steps += 1
         this, write = self.steps, name in WRITES
         self.writes += write
@@ -117,8 +119,15 @@ class _Wired:
         if name in self._hidden:
             raise AttributeError(name)
         found = getattr(self._inner, name)
-        if name in QUIET or not inspect.iscoroutinefunction(found):
+        if not inspect.iscoroutinefunction(found):
             return found
+
+        async def call_quietly(*arguments: Any) -> Any:
+            self._line.asked += 1
+            return await found(*arguments)
+
+        if name in QUIET:
+            return call_quietly
 
         async def call(*arguments: Any) -> Any:
             answer = await self._line.step(name, lambda: found(*arguments))

@@ -91,6 +91,10 @@ class OneSegment:
             raise Unavailable(f"{participant} is not open here")
 
 
+_ROUNDS_MAX = 20
+"""How often what one store leads to in the other is waited for: what goes on for ever must not hold up a test."""
+
+
 class WorldHarness(Harness[World]):
     """
     Opens processes over one metadata store and one ledger store; each ``open`` is another process.
@@ -113,12 +117,15 @@ class WorldHarness(Harness[World]):
         super().__init__(directory, environment)
         self._stores = self.stores(_made(directory / "metadata"), self.environment)
         self._ledgers = self.ledgers(_made(directory / "ledgers"), self.environment)
+        self._lines: list[Line] = []
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[World]:
         """Open one process; what it opened is closed in the reverse order."""
         async with AsyncExitStack() as stack:
             line = Line()
+            self._lines.append(line)
+            stack.callback(self._lines.remove, line)
             store = wired(await stack.enter_async_context(self._stores.open()), line, self.without)
             opening = (
                 self._ledgers.open_as(store.identity) if isinstance(self._ledgers, Belonging) else self._ledgers.open()
@@ -165,9 +172,13 @@ class WorldHarness(Harness[World]):
         return Subscription(cursor, await provider.open(context))
 
     async def settle(self) -> None:
-        """Wait for what either store does late."""
-        await self._stores.settle()
-        await self._ledgers.settle()
+        """Wait for what either store does late, and for what that leads to in the other one."""
+        for _ in range(_ROUNDS_MAX):
+            asked = self._asked()
+            await self._stores.settle()
+            await self._ledgers.settle()
+            if self._asked() == asked:
+                return
 
     async def pass_time(self, by_ms: int) -> None:
         """Let time pass for everything that was opened."""
@@ -177,6 +188,9 @@ class WorldHarness(Harness[World]):
         """Remove both stores' data."""
         await self._stores.destroy()
         await self._ledgers.destroy()
+
+    def _asked(self) -> int:
+        return sum(line.asked for line in self._lines)
 
 
 def _made(directory: Path) -> Path:
