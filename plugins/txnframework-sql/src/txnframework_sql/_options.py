@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
+import msgspec
 from msgspec import Meta
 
 from txnframework_sql.postgresql._options import PostgresqlOptions
 
 
 class DatabaseOptions(PostgresqlOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What both stores can set; ``poll_ms`` is for SQLite only."""
+    """What both stores can set; what is for one kind of database only has no effect on the other."""
 
     group_max: Annotated[int, Meta(ge=1, description="How many waiting writes share one commit at most.")] = 512
     queue_max: Annotated[
@@ -69,3 +70,33 @@ class LedgerOptions(DatabaseOptions, frozen=True, forbid_unknown_fields=True, kw
         int,
         Meta(ge=1, description="After how many entries one call of trim stops; ledgers are dropped whole."),
     ] = 10_000
+
+
+_SQLITE_ONLY = {"poll_ms"}
+_POSTGRESQL_ONLY = {field.name for field in msgspec.structs.fields(PostgresqlOptions)} - {"lock_timeout_ms"} | {
+    "group_bytes_max"
+}
+
+T = TypeVar("T", bound=DatabaseOptions)
+
+
+def for_sqlite(kind: type[DatabaseOptions]) -> type[msgspec.Struct]:
+    """Return the type of those options that mean something for SQLite; a configuration with others is refused."""
+    return _without(kind, _POSTGRESQL_ONLY)
+
+
+def for_postgresql(kind: type[DatabaseOptions]) -> type[msgspec.Struct]:
+    """Return the type of those options that mean something for PostgreSQL; a configuration with others is refused."""
+    return _without(kind, _SQLITE_ONLY)
+
+
+def completed(given: object, kind: type[T]) -> T:
+    """Return options of one kind of database as those of both; the defaults if there are none."""
+    return msgspec.convert(given or {}, kind, from_attributes=True)
+
+
+def _without(kind: type[DatabaseOptions], names: set[str]) -> type[msgspec.Struct]:
+    fields = [
+        (field.name, field.type, field.default) for field in msgspec.structs.fields(kind) if field.name not in names
+    ]
+    return msgspec.defstruct(kind.__name__, fields, frozen=True, forbid_unknown_fields=True, kw_only=True)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from txnframework.interfaces import ILedgerStore, IMetadataStore
-from txnframework.plugin import Command, Provider, StoreContext, hookimpl, options_as
+from txnframework.plugin import Command, Provider, StoreContext, hookimpl
 from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
 from txnframework_sql._metadata_store import PostgresqlMetadataStore, SqlMetadataStore, open_metadata_store
-from txnframework_sql._options import LedgerOptions, MetadataOptions
+from txnframework_sql._options import LedgerOptions, MetadataOptions, completed, for_postgresql, for_sqlite
 
 if TYPE_CHECKING:
     import click
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 async def open_metadata(context: StoreContext) -> IMetadataStore:
     """Open the metadata store of a URL."""
-    options = options_as(context.options, MetadataOptions)
+    options = completed(context.options, MetadataOptions)
     return await open_metadata_store(context.url, context.environment, options)
 
 
 async def open_ledgers(context: StoreContext) -> ILedgerStore:
     """Open the ledger store of a URL."""
-    options = options_as(context.options, LedgerOptions)
+    options = completed(context.options, LedgerOptions)
     return await open_ledger_store(context.url, context.environment, options, context.identity)
 
 
@@ -43,12 +43,15 @@ def _sql() -> click.Command:
 def txnframework_metadata_stores() -> list[Provider[StoreContext, IMetadataStore]]:
     """Provide ``sqlite`` and ``postgresql``."""
     return [
-        Provider("sqlite", open_metadata, SqlMetadataStore, options=MetadataOptions),
-        Provider("postgresql", open_metadata, PostgresqlMetadataStore, options=MetadataOptions),
+        Provider("sqlite", open_metadata, SqlMetadataStore, options=for_sqlite(MetadataOptions)),
+        Provider("postgresql", open_metadata, PostgresqlMetadataStore, options=for_postgresql(MetadataOptions)),
     ]
 
 
 @hookimpl
 def txnframework_ledger_stores() -> list[Provider[StoreContext, ILedgerStore]]:
     """Provide ``sqlite`` and ``postgresql``."""
-    return [Provider(name, open_ledgers, SqlLedgerStore, options=LedgerOptions) for name in ("sqlite", "postgresql")]
+    return [
+        Provider("sqlite", open_ledgers, SqlLedgerStore, options=for_sqlite(LedgerOptions)),
+        Provider("postgresql", open_ledgers, SqlLedgerStore, options=for_postgresql(LedgerOptions)),
+    ]

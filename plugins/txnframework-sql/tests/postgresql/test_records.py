@@ -301,3 +301,27 @@ def test_reads_that_are_shared(stores: Stores) -> None:
             assert [record and record.key for record in found] == [*keys, None] * 4
 
     stores.run(test)
+
+
+@pytest.mark.parametrize("kind", ["put", "delete"])
+def test_steps_of_a_batch_wait(stores: Stores, kind: str) -> None:
+    """A put or a removal of a record that somebody is changing waits, and is refused: its version is another one."""
+
+    async def test() -> None:
+        async with stores.metadata() as opened, connected(stores) as raw:
+            store = atomic(opened)
+            version = await store.put(Put(KEY, b"1", Expect.ABSENT))
+            changes: dict[str, Batch] = {
+                "put": Batch((), (Put(KEY, b"2", version), Put(Key("/b", "t"), b"", Expect.ANY))),
+                "delete": Batch((), (Put(Key("/b", "t"), b"", Expect.ANY),), (Delete(KEY, version),)),
+            }
+            async with raw.transaction():
+                await raw.execute("UPDATE records SET version = nextval('txnframework_numbers'), value = 'theirs'")
+                batch = asyncio.create_task(store.apply(changes[kind]))
+                await waiting_for_lock(raw)
+            with pytest.raises(VersionMismatch):
+                await batch
+            (record,) = (await store.scan(KeyRange("/", "0"), 9)).records
+            assert record.value == b"theirs"
+
+    stores.run(test)

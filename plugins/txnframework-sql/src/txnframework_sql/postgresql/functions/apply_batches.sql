@@ -1,4 +1,4 @@
--- Apply batches of steps on records, each wholly or not at all, and independently of each other; see _writing.py.
+-- Apply batches of steps on records, each wholly or not at all, and independently of each other; see _batches.py.
 --
 -- A function, and not one statement with several parts: at READ COMMITTED each statement in here sees what is committed
 -- when it begins. All parts of one statement see what was committed when the whole of it began, so whoever had to wait
