@@ -36,8 +36,9 @@ class WriteRules(BufferRules):
         async with self.data.open() as survivor:
             turns, finished = 0, False
             while not finished:
-                # One by one where a turn is a step of the plugin; by an eighth more where most are spent waiting.
-                turns += 1 + max(0, turns - 32) // 8
+                # One by one where a turn is a step of the plugin; by half more where most are spent waiting for a
+                # server: killed at every step that it takes there, it is in ``test_killed_while_sending``.
+                turns += 1 + max(0, turns - 32) // 2
                 txn = await begin(survivor)
                 async with self.data.open() as world:
                     task = asyncio.ensure_future(send(world, "inside", txn))
