@@ -1,14 +1,17 @@
-"""Leases between processes one of which stands still in the middle of taking one."""
+"""Leases between processes that stand still, and while everything else does."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
+import asyncpg
+
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import LeaseHeld
 from txnframework.interfaces import ILease, IMetadataStore
-from txnframework_sql import MetadataOptions
+from txnframework.model import Append
+from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
 from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._statements import _answer
@@ -71,5 +74,40 @@ def test_fencing_grows_over_a_pause(stores: Stores) -> None:
                 later, earlier = await perform(connections, connection, other)
             assert later > earlier
         await connections.close()
+
+    stores.run(test)
+
+
+async def renewed(raw: asyncpg.Connection[asyncpg.Record], times: int) -> None:
+    """Return when the one session has been extended so often."""
+    expiries: set[int] = set()
+    while len(expiries) <= times:
+        expiries.add(await raw.fetchval("SELECT max(expires_ms) FROM sessions"))
+
+
+def test_kept_while_every_append_waits(stores: Stores) -> None:
+    """Appends that wait for the locks of more ledgers than there are connections starve no heartbeat."""
+
+    async def test() -> None:
+        environment, shared = SystemEnvironment(), {"session_ttl_ms": 2_000, "connections_max": 4}
+        metadata = await open_metadata_store(stores.url, environment, MetadataOptions(**shared))  # type: ignore[arg-type]
+        store = await open_ledger_store(stores.url, environment, LedgerOptions(connections_max=4), None)
+        ledgers = [await store.create(f"ledger-{number}") for number in range(5)]
+        lease = await metadata.acquire_lease("name", "one")
+        raw, other = await asyncpg.connect(stores.url), await asyncpg.connect(stores.url)
+        async with raw.transaction():
+            await raw.execute("SELECT FROM managed_ledgers FOR UPDATE")
+            appends = [asyncio.create_task(ledger.append((Append(b"a"),), None)) for ledger in ledgers]
+            lost = asyncio.create_task(lease.lost())
+            held = asyncio.create_task(renewed(other, 4))
+            await asyncio.wait((lost, held), return_when=asyncio.FIRST_COMPLETED)
+            assert not lost.done()
+            assert not any(append.done() for append in appends)
+        await asyncio.gather(*appends)
+        lost.cancel()
+        await other.close()
+        await raw.close()
+        await store.close()
+        await metadata.close()
 
     stores.run(test)

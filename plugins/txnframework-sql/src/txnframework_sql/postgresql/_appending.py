@@ -97,7 +97,8 @@ class Appends:
         """Send what waits until nothing does."""
         try:
             while line.waiting:
-                await self._send_next(line)
+                async with self._connections.crowd:
+                    await self._send_next(line)
         finally:
             # Nobody came in between: nothing is awaited from the look at the line to here.
             del self._lines[line.managed.id]

@@ -45,6 +45,11 @@ class Connections:
         self.listener = Listener(self.connect, server.shown_url, environment, options)
         """Hears of what others commit; closed with these."""
         self._room = asyncio.Semaphore(options.connections_max)
+        self.crowd = asyncio.Semaphore(max(1, options.connections_max - 1))
+        """
+        Held by appends while they use a connection: waiting for the locks of as many ledgers, they leave one of several
+        to the heartbeats without which every lease here would be lost.
+        """
         self._idle: list[Connection] = []
         self._settling: set[asyncio.Task[None]] = set()
         # Those among them that were at a write.
