@@ -72,7 +72,8 @@ def translated(error: BaseException, shown_url: str, what: str) -> TxnFrameworkE
         return refused(shown_url)
     if isinstance(error, kazoo_errors.NoAuthError):
         return InvalidInput(
-            f"{shown_url} does not let this login {what}; log in as its maker, or change its access control list"
+            f"{shown_url} does not let this login {what}; correct the user or the password, or change its access"
+            " control list"
         )
     if isinstance(error, kazoo_errors.InvalidACLError):
         return InvalidInput(f"{shown_url} does not take the access control list: nobody is logged in")
