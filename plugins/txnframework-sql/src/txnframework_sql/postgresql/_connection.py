@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -82,12 +82,6 @@ class Connection:
             await statement.fetch(*arguments)
         # Such as "UPDATE 3".
         return int((statement.get_statusmsg() or "").rpartition(" ")[2])
-
-    async def write_many(self, text: str, rows: Sequence[Sequence[object]]) -> None:
-        """Execute one writing statement once for each of the rows, all or none, in one round trip."""
-        statement = await self._prepare(text)
-        with self._told(text, may_be_done=not self._is_in_transaction):
-            await statement.executemany(rows)
 
     async def script(self, text: str) -> None:
         """Execute statements without arguments, separated by semicolons; outside a transaction all or none of them."""

@@ -19,7 +19,7 @@ from txnframework_sql.postgresql._entries import PostgresqlEntries
 from txnframework_sql.postgresql._functions import ensure_functions
 from txnframework_sql.postgresql._listener import Listening
 from txnframework_sql.postgresql._opened import open_connections
-from txnframework_sql.postgresql._payloads import payloads
+from txnframework_sql.postgresql._payloads import CHANNEL, payloads
 from txnframework_sql.postgresql._records import PostgresqlRecords
 from txnframework_sql.postgresql._statements import perform
 from txnframework_sql.postgresql._upgrade import ensure_current
@@ -31,7 +31,7 @@ from txnframework_sql.steps.leases import Clock
 T = TypeVar("T")
 
 _NOW = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
-_NOTIFY = "SELECT pg_notify('txnframework', payload) FROM unnest($1::text[]) payload"
+_NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
 
 
 class PostgresqlExecutor:
@@ -95,7 +95,7 @@ class PostgresqlExecutor:
             async with connection.transaction():
                 result = await perform(connection, work(), changes)
                 if told := payloads(changes):
-                    await connection.read(_NOTIFY, told)
+                    await connection.read(_NOTIFY, CHANNEL, told)
                 return result
 
         try:

@@ -32,12 +32,7 @@ _Pairs = list[tuple[str, str]]
 
 
 def payloads(changes: Iterable[Change]) -> list[str]:
-    """
-    Return what to notify of changes, in the transaction that makes them.
-
-    The statement that makes them has them as one argument: ``SELECT pg_notify('txnframework', payload) FROM
-    unnest($1::text[]) payload``.
-    """
+    """Return what to notify of changes on CHANNEL, in the transaction that makes them."""
     texts = [_text(change) for change in dict.fromkeys(changes)]
     found = list(_joined(texts)) if all(len(text.encode()) <= BYTES_MAX - 2 for text in texts) else [EVERYBODY]
     return found if len(found) <= PAYLOADS_MAX else [EVERYBODY]

@@ -45,15 +45,11 @@ async def insert(connection: Connection) -> None:
     await connection.write(INSERT, 2)
 
 
-async def insert_many(connection: Connection) -> None:
-    await connection.write_many(INSERT, [(2,)])
-
-
 async def script(connection: Connection) -> None:
     await connection.script("INSERT INTO kept VALUES (2); SELECT 1")
 
 
-WRITES = pytest.mark.parametrize("write", [insert, insert_many, script])
+WRITES = pytest.mark.parametrize("write", [insert, script])
 
 
 @WRITES
