@@ -383,16 +383,11 @@ async def test_whatever_stands_is_looked_at_before_it_is_replaced_or_removed(ope
 
 @in_a_loop
 async def test_what_does_not_fit_is_refused(opened: Open) -> None:
-    """A value, or a batch, larger than a server takes is refused in a sentence that names the limit."""
+    """More records at once than a request takes are refused in a sentence that names the limit."""
     async with opened() as store:
-        await store.put(Put(Key("/large", "p"), b"x" * 1_000_000, Expect.ABSENT))
-        with pytest.raises(InvalidInput, match="1048575 bytes"):
-            await store.put(Put(Key("/larger", "p"), b"x" * 1_048_576, Expect.ABSENT))
-        with pytest.raises(InvalidInput, match="fewer at once"):
-            await store.apply(
-                Batch(puts=tuple(Put(Key(f"/{n}", "p"), b"x" * 100_000, Expect.ABSENT) for n in range(11)))
-            )
-        assert len(await everything(store, ALL, 10)) == 1
+        with pytest.raises(InvalidInput, match=r"1048575 bytes.*fewer at once"):
+            await store.apply(Batch(puts=tuple(Put(Key(f"/{n}", "p"), b"", Expect.ABSENT) for n in range(6_000))))
+        assert await everything(store, ALL, 10) == []
 
 
 @in_a_loop
@@ -425,8 +420,8 @@ async def test_a_later_format_is_refused(opened: Open) -> None:
     """A store, a record and a counter in a format that this release does not know are refused, by name."""
     async with opened() as store:
         await store.put(Put(Key("/a"), b"", Expect.ABSENT))
-        await store.zookeeper.multi([SetNode(node_of(Key("/a")), b'[2,null,[],"more"]\nvalue')])
-        with pytest.raises(UnknownFormat, match="record /a has format version 2"):
+        await store.zookeeper.multi([SetNode(node_of(Key("/a")), b'[3,null,[],"more"]\nvalue')])
+        with pytest.raises(UnknownFormat, match="record /a has format version 3"):
             await store.get(Key("/a"))
         await store.zookeeper.multi([SetNode("/numbers", b"[2,5]")])
         with pytest.raises(UnknownFormat, match="/numbers"):

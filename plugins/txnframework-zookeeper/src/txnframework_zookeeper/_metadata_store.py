@@ -30,6 +30,7 @@ from txnframework_zookeeper._known import Known
 from txnframework_zookeeper._lease_nodes import LeaseNodes
 from txnframework_zookeeper._leases import Leases
 from txnframework_zookeeper._options import MetadataOptions, locate
+from txnframework_zookeeper._reading import Reading
 from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper._root import open_root, take_identity
 from txnframework_zookeeper._scanning import Scanning
@@ -39,7 +40,6 @@ from txnframework_zookeeper._writing import Writing
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.tree._layout import node_of, partition_mark
 from txnframework_zookeeper.tree._places import place_of
-from txnframework_zookeeper.tree._records import decode_node
 
 _CLIENT_BITS = 48
 
@@ -69,21 +69,16 @@ class ZooKeeperMetadataStore:
         self._writing = Writing(
             zookeeper, self._known, self._reaping, options, f"{environment.random_bits(_CLIENT_BITS):x}"
         )
-        self._scanning = Scanning(zookeeper, self._known, self._reaping)
+        self._reading = Reading(zookeeper, self._known, options.attempts_max)
+        self._scanning = Scanning(zookeeper, self._known, self._reaping, self._reading, options.page_bytes_max)
         self._watches = Watches(zookeeper, options.watches_max)
         nodes = LeaseNodes(zookeeper, self._reaping, environment, options.attempts_max)
         self._leases = Leases(zookeeper, nodes, session, options.attempts_max)
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
-        node = node_of(key)
-        found = await self.zookeeper.get(node)
-        if found is None:
-            self._known.records.forget(node)
-            return None
-        record, standing = decode_node(key.path, partition_mark(key.path, key.partition), found)
-        self._known.records.note(node, standing)
-        return Record(key, record.value, record.version)
+        record = await self._reading.record(key.path, partition_mark(key.path, key.partition), node_of(key))
+        return None if record is None else Record(key, record.value, record.version)
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries; return its new version."""
@@ -130,6 +125,7 @@ class ZooKeeperMetadataStore:
         """End the session: its leases go, its watches raise Closed; may be repeated."""
         self._watches.close()
         await self._leases.close()
+        await self._writing.close()
         await self._reaping.close()
         await self.zookeeper.close()
 

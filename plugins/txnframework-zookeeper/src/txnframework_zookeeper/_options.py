@@ -18,6 +18,9 @@ from txnframework.errors import ConfigurationError
 PASSWORD_VARIABLE = "TXN_ZOOKEEPER_PASSWORD"  # noqa: S105
 """The environment variable with the password of a user whom the URL names without one."""
 
+VALUES_TOGETHER_BYTES_MAX = 786_432
+"""How large values are in one request; the rest of it is for paths and index entries."""
+
 _DEFAULT_PORT = 2181
 _SHAPE = "write zookeeper://host:port,host:port/chroot"
 
@@ -75,6 +78,26 @@ class MetadataOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         int,
         Meta(ge=1, description="How often a write that lost a race is planned anew before Unavailable is raised."),
     ] = 100
+    value_in_record_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=VALUES_TOGETHER_BYTES_MAX,
+            description="Larger values are written in chunks, in requests of their own, before the record that names"
+            " them.",
+        ),
+    ] = 262_144
+    value_bytes_max: Annotated[
+        int, Meta(ge=1, description="The largest value that is taken; a server holds all of them in memory.")
+    ] = 67_108_864
+    page_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="A page of a scan ends with the record whose value makes it larger than this, however few they"
+            " are.",
+        ),
+    ] = 16_777_216
     empty_nodes_delay_ms: Annotated[
         int, Meta(ge=0, description="How long a node that lost its last child stays, in case another one comes.")
     ] = 30_000

@@ -11,6 +11,7 @@ from txnframework_zookeeper._numbers import FIRST, NUMBERS
 from txnframework_zookeeper.connection._errors import MultiFailed
 from txnframework_zookeeper.connection._requests import CreateNode, Node, SetNode
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.tree._chunks import CHUNKS
 from txnframework_zookeeper.tree._index import INDEXES
 from txnframework_zookeeper.tree._layout import RECORDS
 from txnframework_zookeeper.tree._lives import LIVES
@@ -39,7 +40,7 @@ async def open_root(zookeeper: ZooKeeper, new_identity: str) -> str:
         made = CreateNode(STORE, msgspec.json.encode(_Store(FORMAT, new_identity)))
         # Of two that make it at the same time the first one's identity stands.
         with contextlib.suppress(MultiFailed):
-            roots = map(CreateNode, (RECORDS, INDEXES, LIVES))
+            roots = map(CreateNode, (RECORDS, INDEXES, LIVES, CHUNKS))
             await zookeeper.multi([made, *roots, CreateNode(NUMBERS, FIRST)])
         found = await zookeeper.get(STORE)
     return _decode(found).identity

@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from txnframework.model import IndexEntry, IndexRange, KeyRange, Record, RecordPage
 from txnframework_zookeeper._known import Known
+from txnframework_zookeeper._reading import Reading
 from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.tree._index import EntryBelow, entry_below, start_of_index
@@ -22,9 +23,10 @@ from txnframework_zookeeper.tree._layout import (
     partition_of,
     start_of,
 )
-from txnframework_zookeeper.tree._records import decode_node
 
 _LISTED_TOGETHER_FIRST, _LISTED_TOGETHER_MAX = 2, 16
+# Each of them may hold as much as is not written in chunks.
+_READ_TOGETHER_MAX = 256
 
 
 class _Place(Protocol):
@@ -104,12 +106,21 @@ class _Walk(Generic[P]):
 
 
 class Scanning:
-    """Reads ranges for one client."""
+    """
+    Reads ranges for one client.
 
-    def __init__(self, zookeeper: ZooKeeper, known: Known, reaping: Reaping) -> None:
+    The nodes of some records are read together, then the chunks of those that have any one after the other, until a
+    page has ``page_bytes_max``.
+    """
+
+    def __init__(
+        self, zookeeper: ZooKeeper, known: Known, reaping: Reaping, reading: Reading, page_bytes_max: int
+    ) -> None:
         self._zookeeper = zookeeper
         self._known = known
         self._reaping = reaping
+        self._reading = reading
+        self._page_bytes_max = page_bytes_max
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return the first records of a range of keys, and what is left of it."""
@@ -121,21 +132,31 @@ class Scanning:
             return keys.start <= place.text < keys.stop and _may_be_in(place, keys.partition)
 
         walk = _Walk(self, start_of(keys), below, lambda place: (place.text, place.mark or ""), admits)
-        found: list[Record] = []
-        while len(found) < items_max or _is_same_path(walk.next_leaf(), found):
-            places = await walk.leaves(max(1, items_max - len(found)))
+        page = _Page(self._page_bytes_max)
+        while not page.is_cut and (len(page.records) < items_max or page.ends_at(walk.next_leaf())):
+            places = await walk.leaves(min(max(1, items_max - len(page.records)), _READ_TOGETHER_MAX))
             if not places:
                 break
             # One after the other by partition, where a path stands in several.
-            read = await asyncio.gather(*(self._read(place.text, place.mark or "", place.node) for place in places))
-            found += [
-                record
-                for record, _ in filter(None, read)
-                if keys.partition is None or (record.key.partition or record.key.path) == keys.partition
-            ]
+            marks = [place.mark or "" for place in places]
+            heads = await asyncio.gather(
+                *(
+                    self._reading.head(place.text, mark, place.node, is_current=False)
+                    for place, mark in zip(places, marks, strict=True)
+                )
+            )
+            for place, mark, head in zip(places, marks, heads, strict=True):
+                if page.is_full and not page.ends_at(place):
+                    page.is_cut = True
+                    break
+                read = None if head is None else await self._reading.completed(mark, place.node, head)
+                if read is not None and _is_of(read.record, keys.partition):
+                    page.add(read.record)
+        if not page.records or (walk.is_done and not page.is_cut):
+            return RecordPage(tuple(page.records))
         # A page ends between two paths: the first text behind a path is the path with the lowest character added.
-        resume = None if walk.is_done or not found else KeyRange(f"{found[-1].key.path}\0", keys.stop, keys.partition)
-        return RecordPage(tuple(found), resume)
+        resume = KeyRange(f"{page.records[-1].key.path}\0", keys.stop, keys.partition)
+        return RecordPage(tuple(page.records), resume)
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return the first records of a range of an index, once for each entry, and what is left of it."""
@@ -150,26 +171,35 @@ class Scanning:
             lambda place: (place.digits, place.path, place.mark or ""),
             lambda place: _is_in(place, start, stop, behind),
         )
-        found: list[Record] = []
+        page = _Page(self._page_bytes_max)
         last = b""
-        while len(found) < items_max:
-            places = await walk.leaves(items_max - len(found))
+        while not page.is_cut and len(page.records) < items_max:
+            places = await walk.leaves(min(items_max - len(page.records), _READ_TOGETHER_MAX))
             if not places:
                 break
             nodes = dict.fromkeys((place.path, place.mark or "") for place in places)
-            read = await asyncio.gather(*(self._read(path, mark, node_at(path, mark)) for path, mark in nodes))
-            records = dict(zip(nodes, read, strict=True))
+            read = await asyncio.gather(
+                *(self._reading.head(path, mark, node_at(path, mark), is_current=False) for path, mark in nodes)
+            )
+            heads = dict(zip(nodes, read, strict=True))
             for place in places:
-                record = records[place.path, place.mark or ""]
+                if page.is_full:
+                    page.is_cut = True
+                    break
+                named = place.path, place.mark or ""
+                head = heads[named]
+                if head is not None:
+                    head = heads[named] = await self._reading.completed(named[1], node_at(*named), head)
                 key = bytes.fromhex(place.digits)
                 # Between the listing and the reading the record may have changed, and its entries with it.
-                if record is None or IndexEntry(entries.index, key) not in record[1]:
+                if head is None or IndexEntry(entries.index, key) not in dict(head.standing.entries):
                     continue
-                found.append(record[0])
+                page.add(head.record)
                 last = key
-        if walk.is_done or not found:
-            return RecordPage(tuple(found))
-        return RecordPage(tuple(found), IndexRange(entries.index, last, entries.stop, found[-1].key))
+        found = tuple(page.records)
+        if not found or (walk.is_done and not page.is_cut):
+            return RecordPage(found)
+        return RecordPage(found, IndexRange(entries.index, last, entries.stop, found[-1].key))
 
     async def list(self, node: str, is_current: bool) -> list[str]:
         """Return the names below a node, none if it is not there, and remember what that says."""
@@ -185,14 +215,32 @@ class Scanning:
             self._reaping.note(node)
         return names
 
-    async def _read(self, path: str, mark: str, node: str) -> tuple[Record, frozenset[IndexEntry]] | None:
-        found = await self._zookeeper.get(node, is_current=False)
-        if found is None:
-            self._known.records.forget(node)
-            return None
-        record, standing = decode_node(path, mark, found)
-        self._known.records.note(node, standing)
-        return record, frozenset(entry for entry, _ in standing.entries)
+
+class _Page:
+    """The records of a page in the making; it ends early, with ``is_cut``, where their values are large."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.records: list[Record] = []
+        self.is_cut = False
+        self._bytes_left = bytes_max
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the values are as large as those of a page may be."""
+        return self._bytes_left <= 0
+
+    def add(self, record: Record) -> None:
+        """Add a record at the end."""
+        self.records.append(record)
+        self._bytes_left -= len(record.value)
+
+    def ends_at(self, place: Below | None) -> bool:
+        """Whether a place has the path of the last record, in another partition."""
+        return bool(place is not None and self.records and place.text == self.records[-1].key.path)
+
+
+def _is_of(record: Record, partition: str | None) -> bool:
+    return partition is None or (record.key.partition or record.key.path) == partition
 
 
 def _may_be_in(place: Below, partition: str | None) -> bool:
@@ -200,10 +248,6 @@ def _may_be_in(place: Below, partition: str | None) -> bool:
     if partition is None or place.mark is None or names_itself(place.mark):
         return True
     return (partition_of(place.text, place.mark, None) or place.text) == partition
-
-
-def _is_same_path(place: Below | None, found: list[Record]) -> bool:
-    return bool(place is not None and found and place.text == found[-1].key.path)
 
 
 def _is_in(place: EntryBelow, start: str, stop: str, behind: tuple[str, str] | None) -> bool:

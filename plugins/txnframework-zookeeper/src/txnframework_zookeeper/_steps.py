@@ -10,6 +10,7 @@ from txnframework.model import Batch, Check, Delete, Expect, Expected, IndexEntr
 from txnframework_zookeeper._known import Known
 from txnframework_zookeeper.connection._errors import AlreadyThere, MultiFailed
 from txnframework_zookeeper.connection._requests import CheckNode, CreateNode, DeleteNode, Op, SetNode
+from txnframework_zookeeper.tree._chunks import Chunks, ended, named
 from txnframework_zookeeper.tree._index import EntryNode, entry_node
 from txnframework_zookeeper.tree._layout import is_private, names_itself, node_of, partition_mark
 from txnframework_zookeeper.tree._lives import is_lease, life_node
@@ -21,7 +22,11 @@ Standings = Mapping[str, Standing | None]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a batch at its node; without ``put`` and ``removes`` it is a check."""
+    """
+    One step of a batch at its node; without ``put`` and ``removes`` it is a check.
+
+    ``chunks``: those that were staged of what is put.
+    """
 
     key: Key
     node: str
@@ -29,6 +34,7 @@ class Step:
     put: Put | None = None
     removes: bool = False
     is_sequential: bool = False
+    chunks: Chunks | None = None
 
     @property
     def needs_standing(self) -> bool:
@@ -41,17 +47,17 @@ class Step:
         return self.removes or self.put is not None
 
 
-def step_of(step: Check | Put | Delete) -> Step:
+def step_of(step: Check | Put | Delete, chunks: Chunks | None = None) -> Step:
     """Return a step with its node; InvalidInput for a key that has none."""
     put = step if isinstance(step, Put) else None
-    return Step(step.key, node_of(step.key), step.expected, put, isinstance(step, Delete))
+    return Step(step.key, node_of(step.key), step.expected, put, isinstance(step, Delete), chunks=chunks)
 
 
-def sequential_step(write: PutSequential, number: str) -> Step:
+def sequential_step(write: PutSequential, number: str, chunks: Chunks | None = None) -> Step:
     """Return the step that writes under this number."""
     key = Key(f"{write.prefix.path}/{number}", write.prefix.partition or write.prefix.path)
     put = Put(key, write.value, Expect.ABSENT, write.indexes)
-    return Step(key, node_of(key), Expect.ABSENT, put, is_sequential=True)
+    return Step(key, node_of(key), Expect.ABSENT, put, is_sequential=True, chunks=chunks)
 
 
 def check_batch(batch: Batch) -> None:
@@ -82,7 +88,8 @@ class Plan:
     One multi, in the making, and what is known once it was applied.
 
     ``parents``: what must stand before it. ``made`` and ``removed``: leaves by the node they stand below. ``before``:
-    what stands at the nodes that it writes; what it writes there holds ``token``.
+    what stands at the nodes that it writes; what it writes there holds ``token``. ``ended``: chunks that no record
+    names after it.
     """
 
     token: str = ""
@@ -95,6 +102,7 @@ class Plan:
     removed: list[EntryNode] = field(default_factory=list)
     private: list[str] = field(default_factory=list)
     astray: set[str] = field(default_factory=set)
+    ended: list[Chunks] = field(default_factory=list)
 
     def ops(self, missing: Sequence[str]) -> list[Op]:
         """Return the multi, given which of the parents are missing, the highest first."""
@@ -169,14 +177,18 @@ class Planner:
                 plan.changes.append(DeleteNode(place.path))
                 plan.removed.append(place)
         entries = tuple((entry, self._add(plan, entry, path, mark) if depth < 0 else depth) for entry, depth in entries)
-        data = encode_node(put.value, put.key.partition if names_itself(mark) else None, entries, plan.token)
+        partition = put.key.partition if names_itself(mark) else None
+        data = encode_node(put.value, partition, entries, plan.token, step.chunks)
+        if step.chunks is not None:
+            plan.changes += named(step.chunks)
+        self._end_chunks(plan, standing)
         if standing is None:
             plan.parents[_parent(step.node)] = None
             plan.changes.append(CreateNode(step.node, data))
-            plan.records[step.node] = Standing(0, 0, entries, plan.token)
+            plan.records[step.node] = Standing(0, 0, entries, plan.token, step.chunks)
         else:
             plan.changes.append(SetNode(step.node, data, standing.node_version))
-            plan.records[step.node] = Standing(0, standing.node_version + 1, entries, plan.token)
+            plan.records[step.node] = Standing(0, standing.node_version + 1, entries, plan.token, step.chunks)
         plan.before[step.node] = standing
 
     def _add(self, plan: Plan, entry: IndexEntry, path: str, mark: str) -> int:
@@ -199,9 +211,15 @@ class Planner:
             place = _standing_entry(entry, path, mark, depth)
             plan.changes.append(DeleteNode(place.path))
             plan.removed.append(place)
+        self._end_chunks(plan, standing)
         plan.changes.append(DeleteNode(step.node, standing.node_version))
         plan.records[step.node] = None
         plan.before[step.node] = standing
+
+    def _end_chunks(self, plan: Plan, standing: Standing | None) -> None:
+        if standing is not None and standing.chunks is not None:
+            plan.changes.append(ended(standing.chunks))
+            plan.ended.append(standing.chunks)
 
     def _end_private(self, plan: Plan) -> None:
         """Remove a transaction's own node with the last of its operations, as far as is known which is the last."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable, VersionMismatch
-from txnframework.model import Batch, PutSequential, Record
+from txnframework.model import Batch, Key, Put, PutSequential, Record
 from txnframework_zookeeper._known import Known, ancestors
 from txnframework_zookeeper._numbers import Numbers
-from txnframework_zookeeper._options import MetadataOptions
+from txnframework_zookeeper._options import VALUES_TOGETHER_BYTES_MAX, MetadataOptions
 from txnframework_zookeeper._outcomes import settled
 from txnframework_zookeeper._reaping import Reaping
+from txnframework_zookeeper._staging import Staging
 from txnframework_zookeeper._steps import (
     Plan,
     Planner,
@@ -26,6 +27,7 @@ from txnframework_zookeeper._steps import (
 from txnframework_zookeeper.connection._errors import MultiFailed
 from txnframework_zookeeper.connection._requests import CreateNode, Op, SetNode
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.tree._chunks import Chunks, home_of, to_stage
 from txnframework_zookeeper.tree._layout import is_private, partition_mark
 from txnframework_zookeeper.tree._records import Standing, decode_node
 
@@ -48,6 +50,8 @@ class Writing:
     def __init__(
         self, zookeeper: ZooKeeper, known: Known, reaping: Reaping, options: MetadataOptions, client: str
     ) -> None:
+        self._staging = Staging(zookeeper, known, reaping, client, options.attempts_max, options.empty_nodes_max)
+        self._options = options
         self._zookeeper = zookeeper
         self._client, self._tokens = client, 0
         self._known = known
@@ -61,25 +65,60 @@ class Writing:
         Apply every step, or none; return what the puts wrote.
 
         :raises VersionMismatch: a record was not as expected.
-        :raises InvalidInput: it does not fit one request.
+        :raises InvalidInput: a value is too large, or what is not in chunks does not fit one request.
         :raises Unavailable: others changed what it is about again and again.
         """
-        prefixes = [put.prefix.path for put in batch.puts if isinstance(put, PutSequential)]
         self._reaping.go_on()
+        self._staging.go_on()
+        staged: dict[int, Chunks] = {}
+        try:
+            for number in self._to_stage(batch):
+                staged[number] = await self._stage(batch.puts[number])
+            written = await self._apply(batch, staged)
+        except BaseException:
+            # If the multi was applied after all, they were named, and stay.
+            for chunks in staged.values():
+                self._staging.discard(chunks)
+            raise
+        return written
+
+    async def close(self) -> None:
+        """Stop removing what is left over."""
+        await self._staging.close()
+
+    async def _apply(self, batch: Batch, staged: dict[int, Chunks]) -> tuple[Record, ...]:
+        prefixes = [put.prefix.path for put in batch.puts if isinstance(put, PutSequential)]
         astray: set[str] = set()
         for attempt in range(self._attempts_max):
             tried = _Attempt(attempt == 0, astray)
             if prefixes:
                 async with self._numbers.give(prefixes) as given:
-                    written = await self._attempt(_steps(batch, given.numbers), given.op, tried)
+                    written = await self._attempt(_steps(batch, given.numbers, staged), given.op, tried)
                     given.is_applied = written is not None
             else:
-                written = await self._attempt(_steps(batch, ()), None, tried)
+                written = await self._attempt(_steps(batch, (), staged), None, tried)
             if written is not None:
                 return written
+            for number, chunks in staged.items():
+                if not await self._staging.is_staged(chunks):
+                    staged[number] = await self._stage(batch.puts[number])
         raise Unavailable(
             f"{self._zookeeper.shown_url}: others changed what a write is about {self._attempts_max} times; try again"
         )
+
+    def _to_stage(self, batch: Batch) -> set[int]:
+        """Return which of the puts are written in chunks."""
+        sizes = [len(put.value) for put in batch.puts]
+        for size, put in zip(sizes, batch.puts, strict=True):
+            if size > self._options.value_bytes_max:
+                raise InvalidInput(
+                    f"a value of {size} bytes for {_place_of(put).path} is larger than"
+                    f" metadata.options.value_bytes_max ({self._options.value_bytes_max}); write smaller records"
+                )
+        return to_stage(sizes, self._options.value_in_record_bytes_max, VALUES_TOGETHER_BYTES_MAX)
+
+    async def _stage(self, put: Put | PutSequential) -> Chunks:
+        return await self._staging.stage(home_of(_place_of(put)), bytes(put.value))
 
     async def _attempt(self, steps: Sequence[Step], reserve: Op | None, tried: _Attempt) -> tuple[Record, ...] | None:
         """Return what was written, None if something was not as remembered."""
@@ -155,14 +194,18 @@ class Writing:
             return None
         except OutcomeUnknown as lost:
             self._known.forget_nodes(plan.nodes())
+            # What the multi ended if it was applied is looked at, as what it named is if nobody can tell.
+            self._staging.clear(plan.ended)
             zxid = await settled(self._zookeeper, plan, steps, seen_zxid, lost)
             if zxid is None:
                 return None
         except BaseException:
             # It may have been applied, or may be still.
             self._known.forget_nodes(plan.nodes())
+            self._staging.clear(plan.ended)
             raise
         note_applied(self._known, plan, missing, zxid, self._reaping.note)
+        self._staging.clear(plan.ended)
         return zxid
 
     async def _missing(self, plan: Plan, is_first: bool) -> list[str]:
@@ -188,11 +231,20 @@ class Writing:
         return sorted(unknown.keys() - there, key=len)
 
 
-def _steps(batch: Batch, numbers: Sequence[str]) -> list[Step]:
+def _steps(batch: Batch, numbers: Sequence[str], staged: Mapping[int, Chunks]) -> list[Step]:
     """Return the steps in the order in which they are looked at."""
     left = iter(numbers)
-    puts = (sequential_step(put, next(left)) if isinstance(put, PutSequential) else step_of(put) for put in batch.puts)
+    puts = (
+        sequential_step(put, next(left), staged.get(number))
+        if isinstance(put, PutSequential)
+        else step_of(put, staged.get(number))
+        for number, put in enumerate(batch.puts)
+    )
     return [*map(step_of, batch.checks), *puts, *map(step_of, batch.deletes)]
+
+
+def _place_of(put: Put | PutSequential) -> Key:
+    return put.prefix if isinstance(put, PutSequential) else put.key
 
 
 def _require_small(ops: Sequence[Op], root_bytes: int) -> None:
@@ -201,5 +253,5 @@ def _require_small(ops: Sequence[Op], root_bytes: int) -> None:
     if size > REQUEST_BYTES_MAX:
         raise InvalidInput(
             f"a write of {size} bytes to {ops[-1].path} does not fit ZooKeeper's limit of {REQUEST_BYTES_MAX} bytes for"
-            " a request (jute.maxbuffer); write smaller records, or fewer at once"
+            " a request (jute.maxbuffer); write fewer at once, or with fewer index entries"
         )

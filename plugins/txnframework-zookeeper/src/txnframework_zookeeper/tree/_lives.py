@@ -1,5 +1,5 @@
 """
-What tells one holder of a lease from the next.
+Nodes that live as long as a session: what tells one holder of a lease from the next, and who stages chunks.
 
 ZooKeeper compares the version of a node, which starts over when the node is made again, and the record of a lease is
 never written twice. Beside it stands a node that nobody will have again, made and removed with it; a check of a lease
@@ -11,7 +11,7 @@ from __future__ import annotations
 from txnframework.model.paths import leases_range
 
 LIVES = "/lives"
-"""The node that one node for each lease stands below."""
+"""The node that one node stands below for each lease, and for each value that is being written in chunks."""
 
 _LEASES = leases_range("").start
 
@@ -22,5 +22,5 @@ def is_lease(path: str) -> bool:
 
 
 def life_node(token: str) -> str:
-    """Return the node that stands as long as the holder of a lease has it."""
+    """Return the node that stands as long as the holder of a lease has it, or chunks are being written by who lives."""
     return f"{LIVES}/{token}"

@@ -1,9 +1,10 @@
-"""What the node of a record holds: a head of one line, then the value as it was put.
+"""What the node of a record holds: a head of one line, then the value as it was put, or nothing if it is in chunks.
 
 The head is a JSON list: the format, the partition if the node's name does not tell it, the record's index entries as
 index, key in hexadecimal digits, and depth (see ``_index``), and a token that no other write has, by which a write
 whose reply was lost is found again.
-``[1,null,[["txn-by-deadline","3006019a…",0]],"5d0c1be7a9f2.1c"]``.
+``[1,null,[["txn-by-deadline","3006019a…",0]],"5d0c1be7a9f2.1c"]``. A value in chunks (see ``_chunks``) makes it
+format 2, with their node, how many there are and their bytes at its end.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import msgspec
 from txnframework.errors import CorruptRecord, UnknownFormat
 from txnframework.model import IndexEntry, Key, Record
 from txnframework_zookeeper.connection._requests import Node
+from txnframework_zookeeper.tree._chunks import Chunks
 from txnframework_zookeeper.tree._layout import partition_of
 
 FORMAT = 1
+FORMAT_WITH_CHUNKS = 2
 _END = b"\n"
 
 Entries = tuple[tuple[IndexEntry, int], ...]
@@ -29,6 +32,7 @@ class _Head(msgspec.Struct, array_like=True):
     partition: str | None
     entries: list[tuple[str, str, int]]
     token: str
+    chunks: Chunks | None = None
 
 
 _HEAD = msgspec.json.Decoder(_Head)
@@ -40,18 +44,24 @@ class Standing(NamedTuple):
 
     ``version`` is what callers see: the number of the transaction that wrote it last, so that it does not come back
     when the record is made again. ``node_version`` is what ZooKeeper compares. ``token``: that of the last write.
+    ``chunks``: those of its value, if it is not in the node.
     """
 
     version: int
     node_version: int
     entries: Entries
     token: str = ""
+    chunks: Chunks | None = None
 
 
-def encode_node(value: bytes, partition: str | None, entries: Entries, token: str) -> bytes:
-    """Return what a node is to hold."""
-    head = _Head(FORMAT, partition, [(entry.index, entry.key.hex(), depth) for entry, depth in entries], token)
-    return msgspec.json.encode(head) + _END + value
+def encode_node(
+    value: bytes, partition: str | None, entries: Entries, token: str, chunks: Chunks | None = None
+) -> bytes:
+    """Return what a node is to hold; the value only if it is not in chunks."""
+    written = [(entry.index, entry.key.hex(), depth) for entry, depth in entries]
+    if chunks is None:
+        return msgspec.json.encode((FORMAT, partition, written, token)) + _END + value
+    return msgspec.json.encode((FORMAT_WITH_CHUNKS, partition, written, token, chunks)) + _END
 
 
 def token_of(node: Node) -> str | None:
@@ -64,7 +74,7 @@ def token_of(node: Node) -> str | None:
 
 def decode_node(path: str, mark: str, node: Node) -> tuple[Record, Standing]:
     """
-    Return the record at ``path`` that a node holds, and what is known of it.
+    Return the record at ``path`` that a node holds, and what is known of it; the value is empty if it is in chunks.
 
     :raises CorruptRecord: the head cannot be read.
     :raises UnknownFormat: a later release wrote it.
@@ -73,7 +83,7 @@ def decode_node(path: str, mark: str, node: Node) -> tuple[Record, Standing]:
     head = _decode_head(path, line)
     key = Key(path, partition_of(path, mark, head.partition))
     entries = _entries(path, head) if head.entries else ()
-    standing = Standing(node.stat.mzxid, node.stat.version, entries, head.token)
+    standing = Standing(node.stat.mzxid, node.stat.version, entries, head.token, head.chunks)
     return Record(key, value, standing.version), standing
 
 
@@ -82,10 +92,10 @@ def _decode_head(path: str, line: bytes) -> _Head:
         head = _HEAD.decode(line)
     except msgspec.DecodeError as error:
         version = _format_of(line)
-        if version is not None and version != FORMAT:
+        if version is not None and version not in (FORMAT, FORMAT_WITH_CHUNKS):
             raise UnknownFormat(f"record {path}", version) from error
         raise CorruptRecord(path, "its head", str(error)) from error
-    if head.format != FORMAT:
+    if head.format != (FORMAT if head.chunks is None else FORMAT_WITH_CHUNKS):
         raise UnknownFormat(f"record {path}", head.format)
     return head
 
