@@ -1,8 +1,9 @@
 """
 No listing grows with the number of transactions.
 
-In the ordinary run with few transactions. ``TXN_LARGE_TREE=200000`` adds as many open ones and five times as many
-finished ones, which take a server with 6 GB of memory and some minutes; ``pytest -s`` then shows what was measured.
+In the ordinary run with few transactions. ``pytest -s -m slow`` builds a tree with 200,000 open ones
+(``TXN_LARGE_TREE`` is another number) and five times as many finished ones, which takes a server with 6 GB of memory
+and up to half an hour, and shows what was measured.
 """
 
 from __future__ import annotations
@@ -58,9 +59,13 @@ class Size:
     listing_names_max: int = 6_500
 
 
-SIZES = {"few": Size(200, 1_000)}
-if LARGE := int(os.environ.get("TXN_LARGE_TREE", "0")):
-    SIZES["as asked for"] = Size(LARGE, 5 * LARGE, ("-Xmx6g", "-XX:TieredStopAtLevel=4"))
+LARGE = int(os.environ.get("TXN_LARGE_TREE", "200000"))
+SIZES = [
+    pytest.param(Size(200, 1_000), id="few"),
+    pytest.param(
+        Size(LARGE, 5 * LARGE, ("-Xmx6g", "-XX:TieredStopAtLevel=4")), id="as asked for", marks=pytest.mark.slow
+    ),
+]
 
 
 def segment(number: int) -> str:
@@ -96,7 +101,7 @@ def nodes(size: Size) -> Iterator[Op]:
     known = Known(10 * (size.open + size.finished))
     planner = Planner(known, options.index_entries_together_max)
     for steps in transactions(size):
-        plan = planner.plan(steps, {}, "0.0")
+        plan = planner.plan(steps, {}, "0.0", set())
         for parent in plan.parents:
             if not known.has_parent(parent):
                 for node in (*ancestors(parent), parent):
@@ -192,10 +197,9 @@ async def page_of(store: IMetadataStore, target: KeyRange | IndexRange) -> int:
     return len(page.records)
 
 
-@pytest.mark.parametrize("name", SIZES)
-def test_no_listing_grows(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", SIZES)
+def test_no_listing_grows(size: Size, tmp_path: Path) -> None:
     """With many transactions open and finished every node has few children, and pages are read as with few."""
-    size = SIZES[name]
     # What is loaded need not outlive the test.
     with Ensemble(tmp_path, setup=Setup({"forceSync": "no"}, size.java_options)) as ensemble:
         asyncio.run(check(ensemble.hosts, size))

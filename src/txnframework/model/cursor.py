@@ -8,7 +8,8 @@ and idempotent, so that any process may do it, in any order, as often as it like
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from txnframework.model.acks import Ack, AckState
@@ -42,11 +43,21 @@ def beginning_after(incarnation: int, position: Position) -> Cursor:
 def state_of(cursor: Cursor, position: Position) -> AckState:
     """Return DELETED or PENDING for an entry, or for the message of it that ``batch_index`` names."""
     entry = position.entry
-    if entry <= cursor.mark_delete or any(first <= entry <= last for first, last in cursor.deleted):
+    if entry <= cursor.mark_delete or _is_in(cursor.deleted, entry):
         return AckState.DELETED
     if position.batch_index >= 0 and position.batch_index in cursor.partial.get(entry, frozenset()):
         return AckState.DELETED
     return AckState.PENDING
+
+
+def _is_in(ranges: Sequence[tuple[Position, Position]], entry: Position) -> bool:
+    """Whether an entry is in one of many ranges, found by halving them: a whole backlog is asked one by one."""
+    at = bisect_right(ranges, entry, key=_first_of)
+    return at > 0 and entry <= ranges[at - 1][1]
+
+
+def _first_of(entries: tuple[Position, Position]) -> Position:
+    return entries[0]
 
 
 def unite(cursor: Cursor, acks: Iterable[Ack]) -> Cursor:
