@@ -26,6 +26,16 @@ def test_the_mark_swallows_what_becomes_contiguous() -> None:
     assert (cursor.mark_delete, cursor.deleted) == (at(3), ())
 
 
+def test_what_is_done_is_found_among_many_ranges() -> None:
+    """Each entry of a long backlog with gaps of every size, at both ends and across ledgers."""
+    source = random.Random(7)
+    done = {at(entry, ledger) for ledger in (1, 2) for entry in range(1, 300) if source.random() < 0.6}
+    cursor = unite(START, [Ack(position) for position in done])
+    assert len(cursor.deleted) > 50
+    for position in (at(entry, ledger) for ledger in (1, 2, 3) for entry in range(301)):
+        assert (state_of(cursor, position) is AckState.DELETED) is (position in done)
+
+
 def test_ranges_do_not_join_across_ledgers() -> None:
     """How long a ledger is cannot be told from positions: something may stand between."""
     cursor = unite(START, [Ack(at(5)), Ack(at(0, ledger=2))])

@@ -3,7 +3,8 @@ Writing and removing the chunks of large values; see ``_chunks`` for who may do 
 
 The crash windows: a writer that dies before the multi that names what it staged leaves it behind, and with its session
 goes the node that says it lives; one that dies after a multi that replaced or removed a record leaves chunks that are
-``over``. Both are removed by the next one who stages a value for the same record, and by whoever opens the store next.
+``over``. Both are removed by the next one who stages a value for the same record, and beside the first write of whoever
+opens the store.
 """
 
 from __future__ import annotations

@@ -101,6 +101,7 @@ class Writing:
                 return written
             for number, chunks in staged.items():
                 if not await self._staging.is_staged(chunks):
+                    self._staging.discard(chunks)
                     staged[number] = await self._stage(batch.puts[number])
         raise Unavailable(
             f"{self._zookeeper.shown_url}: others changed what a write is about {self._attempts_max} times; try again"
