@@ -24,6 +24,12 @@ _APPLICATION = "txnframework"
 _NEXT_HOST = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched)
 """After these the next host may serve; the others say what all hosts would say."""
 
+FOLLOW_THE_INDEX = "SET enable_seqscan = off;SET enable_bitmapscan = off;"
+"""
+A plan is kept as long as the connection. While a table is small, or has no statistics, it looks cheaper to read all of
+it, or all of a range to sort it, than to follow the index, which every statement has.
+"""
+
 
 class _Standby(Unavailable):
     """What was confirmed may be shown later here, or never."""
@@ -104,10 +110,7 @@ async def _set_up(driver: Driver, server: Server, options: PostgresqlOptions) ->
         "SET default_transaction_isolation = 'read committed';"
         "SET default_transaction_deferrable = off;"
         "SET jit = off;"
-        # A plan is kept as long as the connection. While a table is small, or has no statistics, it looks cheaper to
-        # read all of it, or all of a range to sort it, than to follow the index, which every statement has.
-        "SET enable_seqscan = off;"
-        "SET enable_bitmapscan = off;"
+        f"{FOLLOW_THE_INDEX}"
         # What is confirmed is on disk; a stronger setting, which waits for standbys too, is left as it is.
         "SELECT set_config('synchronous_commit', 'on', false)"
         " WHERE current_setting('synchronous_commit') = 'off'"

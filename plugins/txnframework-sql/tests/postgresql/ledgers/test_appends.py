@@ -11,6 +11,7 @@ import pytest
 from txnframework.errors import InvalidInput, LedgerClosed, LedgerNotFound, LedgerSealed, OutcomeUnknown
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import EARLIEST, Append, Appended, EntryRange, LedgerEntry, Limit, ProducerSequence
+from txnframework_sql.postgresql._connecting import FOLLOW_THE_INDEX
 from txnframework_sql.postgresql._functions import READ_ENTRIES
 
 if TYPE_CHECKING:
@@ -267,6 +268,7 @@ def test_read_fetches_no_more_than_it_returns(ledgers: Ledgers) -> None:
     async def test() -> None:
         async with ledgers.opened() as store, ledgers.session() as session:
             await session.execute("ALTER TABLE entries SET (autovacuum_enabled = off)")
+            await session.execute(FOLLOW_THE_INDEX)
             ledger = await store.create("a")
             await ledger.append(tuple(Append(b"x" * 1_000) for _ in range(5_000)), None)
             async with session.transaction():
