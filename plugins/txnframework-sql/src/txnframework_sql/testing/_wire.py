@@ -95,6 +95,7 @@ class Wire(Tap):
         self._is_done = False
         self._is_read_only = False
         self._is_drivers_own = False
+        self._drivers_statements: set[bytes] = set()
         self._listens_to: list[str] = []
 
     def passes(self, sender: Side, data: bytes) -> bytes:
@@ -147,13 +148,20 @@ class Wire(Tap):
         if kind in b"QS":
             self.unanswered += 1
             self._wires.asked += 1
+        if kind == b"B":
+            # Bind names the portal, then the statement that an earlier Parse has named.
+            self._is_drivers_own |= body.split(b"\0", 2)[1] in self._drivers_statements
         if kind in b"QP":
             # Parse names the statement first.
-            text = body if kind == b"Q" else body.partition(b"\0")[2]
+            name, _, text = (b"", b"", body) if kind == b"Q" else body.partition(b"\0")
             if found := _LISTENS.match(text):
                 self._listens_to.append(found[1].decode())
             self._is_read_only |= _BEGINS_READ_ONLY.match(text) is not None
-            self._is_drivers_own |= _LOOKS_UP_TYPES.match(text) is not None
+            if _LOOKS_UP_TYPES.match(text) is not None:
+                self._is_drivers_own = True
+                self._drivers_statements.add(name)
+            else:
+                self._drivers_statements.discard(name)
         if kind == b"X":
             self.unanswered = 0
 
