@@ -14,7 +14,7 @@ from txnframework.testing.servers.zookeeper import shared_hosts
 
 @pytest.fixture
 def url() -> str:
-    """A place that is not there yet, with no node above it that could be one login's own, on a server that others use."""
+    """A place that is not there yet, with no node above it that one login may own, on a server that others use."""
     return f"zookeeper://{shared_hosts()}/tests-{secrets.token_hex(8)}"
 
 
