@@ -46,7 +46,8 @@ def test_who_waits_behind_an_open_transaction_reads_nothing_until_it_ends() -> N
         await run_ready(500)
         assert len(reader.wire.steps) == steps
         await process.commit(txn)
-        assert await waits == Position(1, 10)
+        assert await waits == Position(1, 0)
+        assert await buffer.advanced(Position(1, 0)) == Position(1, 10)
         await buffer.close()
 
     asyncio.run(main())

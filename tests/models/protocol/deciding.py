@@ -7,8 +7,11 @@ append more to the ledger that is still open, after t was aborted; somebody who 
 t; a *settler*, who writes the abort record, deletes the intent and at last the header; a *trimmer*, who removes the
 ledger and, a while after, its abort record; and one *reader* with two activities that run beside each other. The
 *reading* takes the ledger's end, then the intents, then their headers, announces how far may be read, and keeps what it
-found aborted until the next reading. The *fetch* reads entries, and finds out how t ended: what is remembered for good,
-which may be forgotten any time as its place is bounded; else what the last reading found; else the abort record.
+found aborted until the next reading. A reading that t holds back may go on from what it found, the end and the intent:
+it looks at the header again. Entries may be *read ahead* of the announcement, and how t ended may be learnt from its
+header at any time, once it has. The *fetch* reads entries or takes those read ahead, and finds out how t ended: what is
+remembered for good, which may be forgotten any time as its place is bounded; else what the last reading found; else the
+abort record.
 
 The rule: everything announced has ended, so what neither the last reading nor an abort record calls aborted counts.
 """
@@ -83,7 +86,8 @@ class Fetch(NamedTuple):
 class State(NamedTuple):
     """
     ``entries``: "t", or "p" for a plain one. ``seen_aborted``: what the last reading found. ``known_aborted``: what is
-    remembered. ``looked_up_early``: whether an abort record stood when a reading began, if it is looked up then.
+    remembered. ``ahead``: how many entries were read ahead, and ``ahead_long``, whether that is as long ago as abort
+    records are kept. ``looked_up_early``: whether an abort record stood when a reading began, if it is looked up then.
     """
 
     header: Header = Header.OPEN
@@ -97,6 +101,8 @@ class State(NamedTuple):
     announced: int = 0
     seen_aborted: bool = False
     known_aborted: bool | None = None
+    ahead: int = 0
+    ahead_long: bool = False
     looked_up_early: bool | None = None
     fetch: Fetch | None = None
     harm: str | None = None
@@ -145,7 +151,9 @@ class Model:
         if state.ledger is Ledger.TRIMMED and not state.intent:
             # Its time has passed: a fetch that is under way and has entries of the ledger took at least as long.
             fetch = None if state.fetch is None else state.fetch._replace(long=True)
-            collected = state._replace(ledger=Ledger.COLLECTED, abort_record=False, fetch=fetch)
+            collected = state._replace(
+                ledger=Ledger.COLLECTED, abort_record=False, fetch=fetch, ahead_long=state.ahead > 0
+            )
             yield "a while later the abort record is collected", collected
 
     def _reading(self, state: State) -> Iterator[tuple[str, State]]:
@@ -171,16 +179,27 @@ class Model:
             found = f"finds t {state.header}, and " if reading.intent else ""
             yield (
                 f"the reading {found}announces {announced}",
-                state._replace(reading=None, announced=announced, seen_aborted=aborted, known_aborted=known),
+                state._replace(
+                    reading=reading if pinned else None, announced=announced, seen_aborted=aborted, known_aborted=known
+                ),
             )
+            if pinned:
+                yield "the reading is dropped for a new one", state._replace(reading=None)
 
     def _fetching(self, state: State) -> Iterator[tuple[str, State]]:
         if state.known_aborted is not None:
             yield "what is remembered of t is forgotten", state._replace(known_aborted=None)
+        if state.header in (Header.COMMITTED, Header.ABORTED):
+            known = state.header is Header.ABORTED
+            yield f"the reader learns that t {state.header}", state._replace(known_aborted=known)
+        if state.ledger is Ledger.OPEN and state.ahead < len(state.entries):
+            yield "entries are read ahead", state._replace(ahead=len(state.entries), ahead_long=False)
         fetch = state.fetch
         if fetch is None:
             if state.ledger is Ledger.OPEN:
-                yield from self._begin(state)
+                yield from self._begin(state, len(state.entries), long=False)
+            elif state.ahead:
+                yield from self._begin(state, state.ahead, long=state.ahead_long)
         elif fetch.aborted_by_record is None:
             text = "an" if state.abort_record else "no"
             looked_up = fetch._replace(aborted_by_record=state.abort_record)
@@ -194,8 +213,9 @@ class Model:
             judged = state._replace(fetch=None, known_aborted=aborted, harm=_harm(state, fetch.upto, aborted))
             yield f"the fetch takes t for {text}", judged
 
-    def _begin(self, state: State) -> Iterator[tuple[str, State]]:
-        upto = len(state.entries) if self._without is Rule.ONLY_WHAT_IS_ANNOUNCED else state.announced
+    def _begin(self, state: State, there: int, *, long: bool) -> Iterator[tuple[str, State]]:
+        """Begin a fetch of the first entries that are ``there``, in the ledger or because they were read ahead."""
+        upto = there if self._without is Rule.ONLY_WHAT_IS_ANNOUNCED else min(state.announced, there)
         if "t" not in state.entries[:upto]:
             return
         if state.known_aborted is not None:
@@ -204,9 +224,9 @@ class Model:
             harm = _harm(state, state.announced, state.known_aborted)
             yield f"a fetch of what is announced remembers t as {text}", state._replace(harm=harm)
             return
-        fetch = Fetch(state.announced, aborted_by_reading=state.seen_aborted)
+        fetch = Fetch(min(state.announced, there), aborted_by_reading=state.seen_aborted, long=long)
         if self._without is Rule.LAST_READING_FIRST:
-            fetch = Fetch(state.announced)
+            fetch = Fetch(min(state.announced, there), long=long)
         elif self._without is Rule.LOOKED_UP_AFTER_THE_READING:
             fetch = fetch._replace(aborted_by_record=state.looked_up_early)
         yield f"a fetch reads entries up to {upto}", state._replace(fetch=fetch)

@@ -25,8 +25,9 @@ class Announcements:
     Wakes those who wait for a position of one segment; one task follows the segment for all of them.
 
     How far may be read moves only in two ways: while an open transaction is in the way, by its end, so its header is
-    watched and nothing else; otherwise by the growth of the ledger. New intents only ever hold it back, and every
-    reading finds those that matter.
+    watched and nothing else, and looked at again when the watch tells; otherwise by the growth of the ledger. New
+    intents only ever hold it back, and every reading finds those that matter. What the ledger's watch told meanwhile it
+    tells once nothing is in the way.
     """
 
     def __init__(self, view: SegmentView, ledger: IManagedLedger, store: IMetadataStore) -> None:
@@ -98,7 +99,7 @@ class Announcements:
         while True:
             await self._wanted.wait()
             self._kicked.clear()
-            reading = await self._view.refresh()
+            reading = await (self._view.refresh(awaited=True) if pin is None else self._view.look_again())
             if not self._waiters:
                 self._wanted.clear()
                 continue

@@ -21,6 +21,7 @@ from txnframework.model.reading import (
 )
 from txnframework.model.transactions import Swept, Transaction
 from txnframework.plugin import SegmentContext, options_as
+from txnframework_metadata._ahead import Ahead
 from txnframework_metadata._announcements import Announcements
 from txnframework_metadata._appending import Appending
 from txnframework_metadata._fetching import Fetching
@@ -50,10 +51,16 @@ class MetadataBuffer:
         self._store = context.store
         self._environment = context.environment
         self._options = options
-        self._view = SegmentView(context.segment, context.ledger, context.ledgers, context.store, options)
+        self._retention = AbortRetention(context.environment, context.transactions.abort_retention_ms)
+        self._ahead = Ahead(
+            context.segment,
+            context.ledger,
+            self._retention,
+            Limit(options.ahead_entries_max, options.ahead_bytes_max),
+        )
+        self._view = SegmentView(context.segment, context.ledger, context.ledgers, context.store, options, self._ahead)
         self._announcements = Announcements(self._view, context.ledger, context.store)
         self._intents = Intents(context.segment, context.ledger, context.store, options)
-        self._retention = AbortRetention(context.environment, context.transactions.abort_retention_ms)
         self._appending = Appending(
             context.ledger, self._intents, self._resolve_at, self._retention, options.attempts_max
         )
@@ -68,6 +75,7 @@ class MetadataBuffer:
         self._fetching = Fetching(
             context.segment,
             context.ledger,
+            self._ahead,
             context.store,
             self._view.outcomes,
             self._retention,
@@ -171,6 +179,7 @@ class MetadataBuffer:
         oldest = await self._ledger.ledgers(-1, 1)
         first_left = oldest[0].ledger_id if oldest else below
         aborted = await self._fetching.aborted_between(first_left, below - 1) if first_left < below else frozenset()
+        self._ahead.drop()
         return await self._trimming.trim(below, aborted)
 
     async def close(self) -> None:

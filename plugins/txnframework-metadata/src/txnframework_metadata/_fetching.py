@@ -7,11 +7,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from txnframework.interfaces import IManagedLedger, IMetadataStore
-from txnframework.model.entries import EntryView
 from txnframework.model.ids import Branch
-from txnframework.model.ledger import LedgerEntry
 from txnframework.model.positions import EntryRange, Limit, Position
 from txnframework_metadata._aborted import KnownOutcomes
+from txnframework_metadata._ahead import Ahead, BranchedEntry, HeldEntries, branched
 from txnframework_metadata._outcomes import AbortRetention, aborted_branches, all_aborted_branches
 
 
@@ -23,7 +22,7 @@ class Fetched:
     ``aborted``: the branches that do not count, of those with announced entries among them. ``upto``: where it ends.
     """
 
-    entries: tuple[tuple[LedgerEntry, Branch | None], ...]
+    entries: tuple[BranchedEntry, ...]
     aborted: frozenset[Branch]
     upto: Position
 
@@ -41,6 +40,7 @@ class Fetching:
         self,
         segment: str,
         ledger: IManagedLedger,
+        ahead: Ahead,
         store: IMetadataStore,
         outcomes: KnownOutcomes,
         retention: AbortRetention,
@@ -48,6 +48,7 @@ class Fetching:
     ) -> None:
         self._segment = segment
         self._ledger = ledger
+        self._ahead = ahead
         self._store = store
         self._outcomes = outcomes
         self._retention = retention
@@ -59,16 +60,19 @@ class Fetching:
 
         :raises EntryTrimmed: entries of the range were there and are gone.
         """
-        begun_ms = self._retention.now_ms()
-        found = await self._ledger.read(entries, limit)
-        branches = [EntryView(entry.data, entry.position, self._segment).branch for entry in found]
+        held = self._ahead.page(entries, limit) or await self._read(entries, limit)
         written: dict[int, set[Branch]] = {}
-        for entry, branch in zip(found, branches, strict=True):
+        for entry, branch in held.entries:
             if branch is not None and entry.position <= announced:
                 written.setdefault(entry.position.ledger_id, set()).add(branch)
-        aborted = await self._judge(written, entries, begun_ms)
-        upto = found[-1].position if found else entries.upto
-        return Fetched(tuple(zip(found, branches, strict=True)), aborted, upto)
+        aborted = await self._judge(written, entries, held.begun_ms)
+        return Fetched(held.entries, aborted, held.entries[-1][0].position if held.entries else entries.upto)
+
+    async def _read(self, entries: EntryRange, limit: Limit) -> HeldEntries:
+        """Read the first entries of a range."""
+        begun_ms = self._retention.now_ms()
+        found = await self._ledger.read(entries, limit)
+        return HeldEntries(entries.after, branched(found, self._segment), begun_ms)
 
     async def aborted_between(self, first: int, last: int) -> frozenset[Branch]:
         """Return the branches that are aborted in the ledgers from ``first`` to ``last``, read whole."""

@@ -75,6 +75,17 @@ class BufferOptions(Options, frozen=True, kw_only=True):
     headers_together_max: Annotated[
         int, Meta(ge=1, description="How many transactions are looked up at the same time.")
     ] = 16
+    ahead_entries_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How many entries a process holds for those who wait, read while it finds out whether they may"
+            " be.",
+        ),
+    ] = 100
+    ahead_bytes_max: Annotated[
+        int, Meta(ge=1, description="The same in bytes; a single larger entry is held all the same.")
+    ] = 256 * 1024
 
 
 class PendingAckOptions(Options, frozen=True, kw_only=True):

@@ -14,8 +14,9 @@ from txnframework.model.indexes import WRITES_BY_SEGMENT
 from txnframework.model.ledger import Tail
 from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.records import WriteOperation
-from txnframework.model.transactions import Transaction
+from txnframework.model.transactions import State, Transaction
 from txnframework_metadata._aborted import KnownOutcomes
+from txnframework_metadata._ahead import Ahead
 from txnframework_metadata._operations import read_header, scan_index_all
 from txnframework_metadata._options import BufferOptions
 from txnframework_metadata._outcomes import highest_abort_bound
@@ -25,9 +26,14 @@ from txnframework_metadata._visibility import Intent, Seen, seen, undecided
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One reading of the segment: its end, and how far may be read by what was open then."""
+    """
+    One reading of the segment: its end, the intents that stood then, their headers as far as they mattered, and how
+    far may be read by what was open.
+    """
 
     tail: Tail
+    intents: list[Intent]
+    headers: dict[TxnID, Transaction | None]
     seen: Seen
 
 
@@ -40,6 +46,11 @@ class SegmentView:
     entry up to it; and it goes only after its abort record stands, so whoever reads those last finds one or the other.
     So a reading costs what is open now, however much was aborted before.
 
+    Two things shorten the way of an entry to those who wait for it. Entries are read beside the end, and their headers
+    beside the intents: a state that was final then is final for ever, and one that was open then holds back at most too
+    much, until the header is looked at again. And looking at headers again, of the same end and the same intents, is
+    a reading that took its time before its third step, so a transaction that was in the way costs one look at its end.
+
     ``announced`` never moves back: a late intent may name a place before it, but has no entries there.
     """
 
@@ -50,6 +61,7 @@ class SegmentView:
         ledgers: ILedgerStore,
         store: IMetadataStore,
         options: BufferOptions,
+        ahead: Ahead,
     ) -> None:
         self.segment = segment
         self.announced: Position | None = None
@@ -59,6 +71,7 @@ class SegmentView:
         self._ledgers = ledgers
         self._store = store
         self._options = options
+        self._ahead = ahead
         self._lock = asyncio.Lock()
         self._begun = 0
         self._finished = 0
@@ -88,34 +101,74 @@ class SegmentView:
                 f" {self._ledgers.identity} it ends at {end}; one of them was restored from a backup"
             )
 
-    async def refresh(self) -> Reading:
-        """Return a reading that began after this was called; callers that wait at the same time share one."""
+    async def refresh(self, *, awaited: bool = False) -> Reading:
+        """
+        Return a reading that began after this was called; callers that wait at the same time share one.
+
+        ``awaited``: somebody waits for the entries, so they are read ahead.
+        """
         ticket = self._begun
         async with self._lock:
             if self.latest is None or self._finished <= ticket:
                 self._begun += 1
                 number = self._begun
-                self.latest = await self._read()
+                self.latest = await self._read(awaited)
                 self._finished = number
             reading = self.latest
-        for listener in self._listeners:
-            listener()
+        self._tell()
         return reading
 
-    async def _read(self) -> Reading:
+    async def look_again(self) -> Reading:
+        """Return the last reading with the headers as they are now, of those that were open in it."""
+        async with self._lock:
+            latest = self.latest
+            if latest is None:
+                latest = await self._read(awaited=False)
+            ended = {txn_id: header for txn_id, header in latest.headers.items() if not _is_open(header)}
+            self.latest = reading = await self._decided(latest.tail, latest.intents, ended)
+        self._tell()
+        return reading
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    async def _read(self, awaited: bool) -> Reading:
         """Read in the order that is the rule, take in what was found, and announce."""
-        tail = await self._ledger.tail()
-        intents = await self._intents()
-        headers: dict[TxnID, Transaction | None] = {}
+        if not awaited or self.announced is None:
+            return await self._decided(await self._ledger.tail(), await self._intents(), {})
+        tail, _ = await asyncio.gather(self._ledger.tail(), self._ahead.read_on(self.announced))
+        intents, headers = await asyncio.gather(self._intents(), self._headers_ahead())
+        return await self._decided(tail, intents, headers)
+
+    async def _decided(self, tail: Tail, intents: list[Intent], headers: dict[TxnID, Transaction | None]) -> Reading:
+        """Read the headers of intents that are not in ``headers``, as far as they matter, and announce."""
         while wanted := undecided(intents, headers, self.announced, self._options.headers_together_max):
-            found = await asyncio.gather(*(read_header(self._store, txn_id) for txn_id in wanted))
-            for txn_id, header in zip(wanted, found, strict=True):
-                headers[txn_id] = None if header is None else header.transaction
+            headers.update(await self._headers(wanted))
         result = seen(tail.last_confirmed, intents, headers)
         # Together with the announcement: whoever sees the one sees the other.
         self.outcomes.observe(result.aborted, result.counted)
         self.announced = result.max_read if self.announced is None else max(self.announced, result.max_read)
-        return Reading(tail, result)
+        return Reading(tail, intents, headers, result)
+
+    async def _headers_ahead(self) -> dict[TxnID, Transaction | None]:
+        """Return the headers of those who wrote what was read ahead, as far as they are there."""
+        branches = self._ahead.branches()
+        wanted = list(dict.fromkeys(branch.txn_id for branch in branches))[: self._options.headers_together_max]
+        # One that is not there tells nothing yet: its intent may have gone before it, or may come with it.
+        headers = {txn_id: header for txn_id, header in (await self._headers(wanted)).items() if header is not None}
+        for branch in branches:
+            header = headers.get(branch.txn_id)
+            if header is not None and not _is_open(header):
+                self.outcomes.note([branch], aborted=not header.counts(branch.number))
+        return {**headers}
+
+    async def _headers(self, wanted: list[TxnID]) -> dict[TxnID, Transaction | None]:
+        """Return the headers of some transactions as they are now."""
+        found = await asyncio.gather(*(read_header(self._store, txn_id) for txn_id in wanted))
+        return {
+            txn_id: None if header is None else header.transaction for txn_id, header in zip(wanted, found, strict=True)
+        }
 
     async def _intents(self) -> list[Intent]:
         """Return the write operations on this segment, by what they stand after."""
@@ -127,6 +180,11 @@ class SegmentView:
             if isinstance(document, WriteOperation) and document.segment == self.segment:
                 found.append(Intent(operation.branch, document.ledger, Position.parse(document.after)))
         return sorted(found, key=lambda intent: intent.after)
+
+
+def _is_open(header: Transaction | None) -> bool:
+    """Return whether a transaction may still end one way or the other."""
+    return header is not None and header.state is State.OPEN
 
 
 def _end(tail: Tail) -> Position:

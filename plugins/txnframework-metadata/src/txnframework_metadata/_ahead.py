@@ -1,0 +1,99 @@
+"""Entries of one segment that are read while it is being found out whether they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from txnframework.errors import TxnFrameworkError
+from txnframework.interfaces import IManagedLedger
+from txnframework.model.entries import EntryView
+from txnframework.model.ids import Branch
+from txnframework.model.ledger import LedgerEntry
+from txnframework.model.positions import EntryRange, Limit, Position
+from txnframework_metadata._outcomes import AbortRetention
+
+BranchedEntry = tuple[LedgerEntry, Branch | None]
+
+_END_OF_EVERYTHING = Position((1 << 63) - 1, (1 << 63) - 1)
+
+
+def branched(entries: Iterable[LedgerEntry], segment: str) -> tuple[BranchedEntry, ...]:
+    """Return entries with who wrote them."""
+    return tuple((entry, EntryView(entry.data, entry.position, segment).branch) for entry in entries)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldEntries:
+    """All entries after ``after`` up to the last one held; ``begun_ms``: since when abort records tell of them."""
+
+    after: Position
+    entries: tuple[BranchedEntry, ...]
+    begun_ms: int
+
+    def behind(self, after: Position) -> HeldEntries | None:
+        """Return what of it stands behind a place; None if nothing does, or if there may be more before it."""
+        left = tuple(held for held in self.entries if held[0].position > after)
+        return HeldEntries(after, left, self.begun_ms) if left and self.after <= after else None
+
+    def page(self, entries: EntryRange, limit: Limit) -> HeldEntries | None:
+        """Return the first entries of a range; None if this does not begin with them."""
+        if entries.after < self.after:
+            return None
+        page: list[BranchedEntry] = []
+        size = 0
+        for held in self.entries:
+            if entries.after < held[0].position <= entries.upto:
+                size += len(held[0].data)
+                if page and (len(page) >= limit.items or size > limit.bytes):
+                    break
+                page.append(held)
+        return HeldEntries(entries.after, tuple(page), self.begun_ms) if page else None
+
+
+class Ahead:
+    """
+    Holds a bounded number of entries behind what is announced, for those who wait for them.
+
+    Nothing is decided about them here: they are judged when they are fetched, as if they were read then. A fetch that
+    is as old as they are may find their abort records gone, so they know when they were read.
+    """
+
+    def __init__(self, segment: str, ledger: IManagedLedger, retention: AbortRetention, limit: Limit) -> None:
+        self._segment = segment
+        self._ledger = ledger
+        self._retention = retention
+        self._limit = limit
+        self._held: HeldEntries | None = None
+
+    async def read_on(self, after: Position) -> None:
+        """Hold what stands after a place, as far as the bounds allow; what cannot be read is left to the fetch."""
+        held = None if self._held is None else self._held.behind(after)
+        if held is None:
+            held = HeldEntries(after, (), self._retention.now_ms())
+        self._held = held
+        items = self._limit.items - len(held.entries)
+        size = self._limit.bytes - sum(len(entry.data) for entry, _ in held.entries)
+        if items <= 0 or size <= 0:
+            return
+        last = held.entries[-1][0].position if held.entries else after
+        try:
+            found = await self._ledger.read(EntryRange(last, _END_OF_EVERYTHING), Limit(items, size))
+            more = branched(found, self._segment)
+        except TxnFrameworkError:
+            return
+        if self._held is held:
+            self._held = HeldEntries(held.after, held.entries + more, held.begun_ms)
+
+    def page(self, entries: EntryRange, limit: Limit) -> HeldEntries | None:
+        """Return the first entries of a range, if they are held."""
+        return None if self._held is None else self._held.page(entries, limit)
+
+    def branches(self) -> list[Branch]:
+        """Return who wrote what is held, each once, in the order of the entries."""
+        held = () if self._held is None else self._held.entries
+        return list(dict.fromkeys(branch for _, branch in held if branch is not None))
+
+    def drop(self) -> None:
+        """Hold nothing: what is asked for next is read anew."""
+        self._held = None

@@ -1,0 +1,154 @@
+"""How many requests stand one behind the other on the way of an entry to who waits for it in another process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from metadata_world import Process, World, branch_of, value_of, waiting
+
+from txnframework.model import EARLIEST, Limit, Position, ReadRequest
+from txnframework.testing.clock import run_ready
+
+
+class Rounds:
+    """Holds up every request of a process until none can be made without an answer: those together are one round."""
+
+    def __init__(self, process: Process, ledger: Any) -> None:
+        self._held: list[asyncio.Future[None]] = []
+        wire: Any = process.wire
+        wire._step = self._delayed(wire._step)
+        ledger.tail = self._delayed(ledger.tail)
+        ledger.read = self._delayed(ledger.read)
+
+    async def until(self, answer: asyncio.Future[Any]) -> int:
+        """Return after how many rounds there is an answer."""
+        rounds = 0
+        await run_ready(200)
+        while not answer.done():
+            assert self._held, "nothing is under way"
+            await self._next()
+            rounds += 1
+        return rounds
+
+    async def until_quiet(self) -> None:
+        """Return when nothing is asked any more."""
+        await run_ready(200)
+        while self._held:
+            await self._next()
+
+    async def _next(self) -> None:
+        held, self._held = self._held, []
+        for one in held:
+            one.set_result(None)
+        await run_ready(200)
+
+    def _delayed(self, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def delayed(*arguments: Any) -> Any:
+            self._held.append(asyncio.get_running_loop().create_future())
+            await self._held[-1]
+            return await call(*arguments)
+
+        return delayed
+
+
+async def _received(process: Process, after: Position) -> str:
+    """Wait for what comes after a position, and return it."""
+    buffer = await process.buffer()
+    while True:
+        page = await buffer.read(ReadRequest(after, Limit(10)))
+        if page.entries:
+            return value_of(page.entries[0].data)
+        after = max(after, page.upto)
+        await buffer.advanced(after)
+
+
+async def _who_waits(world: World) -> tuple[Process, asyncio.Future[str], Rounds]:
+    """Start a process in which somebody waits at the end, and hold up what it asks from now on."""
+    reader = await world.process()
+    await (await reader.buffer()).recover()
+    waits = await waiting(_received(reader, Position(1, -1)))
+    return reader, waits, Rounds(reader, await reader.ledger())
+
+
+def test_what_was_committed_at_once_takes_two_rounds() -> None:
+    """The end and the entries behind it; then the intents and the headers of who wrote those."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        reader, waits, rounds = await _who_waits(world)
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        await process.commit(txn)
+        assert await rounds.until(waits) == 2
+        assert await waits == "a"
+        await (await reader.buffer()).close()
+
+    asyncio.run(main())
+
+
+def test_the_end_of_a_transaction_in_the_way_takes_one_round() -> None:
+    """Its header is looked at again, and the entries are there already."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        reader, waits, rounds = await _who_waits(world)
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        await rounds.until_quiet()
+        assert not waits.done()
+        await process.commit(txn)
+        assert await rounds.until(waits) == 1
+        assert await waits == "a"
+        await (await reader.buffer()).close()
+
+    asyncio.run(main())
+
+
+def test_what_was_read_ahead_is_judged_when_it_is_handed_out() -> None:
+    """Read while its transaction was open, and then aborted, settled and collected: it does not show."""
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        buffer = await reader.buffer()
+        await buffer.recover()
+        waits = await waiting(_received(reader, Position(1, -1)))
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        await run_ready(500)
+        ended = await process.abort(txn)
+        await (await process.buffer()).settle(ended)
+        await process.send("b")
+        assert await waits == "b"
+        assert await reader.values() == ["b"]
+        await buffer.close()
+
+    asyncio.run(main())
+
+
+def test_what_is_read_ahead_is_bounded() -> None:
+    """So many entries at most are held; what is beyond is read when it is fetched."""
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        buffer = await reader.buffer()
+        waits = await waiting(buffer.advanced(EARLIEST))
+        assert await waits == Position(1, -1)
+        waits = await waiting(buffer.advanced(Position(1, -1)))
+        txn = await process.begin()
+        for at in range(250):
+            await process.send(f"{at}", branch_of(txn))
+        await run_ready(500)
+        await process.commit(txn)
+        await waits
+        page = await buffer.read(ReadRequest(Position(1, -1), Limit(1000)))
+        assert len(page.entries) <= 100
+        assert await reader.values() == [f"{at}" for at in range(250)]
+        await buffer.close()
+
+    asyncio.run(main())
