@@ -136,7 +136,7 @@ class ReadsTheTailLast(MetadataBuffer):
         super().__init__(context)
         view, read, intents = self._view, self._view._read, self._view._intents
 
-        async def read_in_this_order() -> Any:
+        async def read_in_this_order(awaited: bool) -> Any:
             found = await intents()
 
             async def known() -> Any:
@@ -144,7 +144,7 @@ class ReadsTheTailLast(MetadataBuffer):
 
             view.__dict__["_intents"] = known
             try:
-                return await read()
+                return await read(awaited)
             finally:
                 view.__dict__["_intents"] = intents
 
