@@ -138,8 +138,8 @@ class ThreadHandler(SequentialThreadingHandler):  # type: ignore[misc]
             self.last_error = error
             raise
 
-    def _connected(self, address: tuple[str, int], hostname: str, timeout: float) -> socket.socket:
-        connected = socket.create_connection(address, timeout)
+    def _connected(self, address: tuple[str, int], hostname: str, timeout_s: float) -> socket.socket:
+        connected = socket.create_connection(address, timeout_s)
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return self._tls.wrap_socket(connected, server_hostname=hostname) if self._tls else connected
@@ -156,7 +156,7 @@ class ThreadHandler(SequentialThreadingHandler):  # type: ignore[misc]
             return ready, [], []
         return self._poll(read, timeout), [], []
 
-    def _poll(self, read: list[Any], timeout: float | None) -> list[Any]:
+    def _poll(self, read: list[Any], timeout_s: float | None) -> list[Any]:
         wire = read[0]
         assert isinstance(wire, Wire)
         poll = select.poll()
@@ -165,7 +165,7 @@ class ThreadHandler(SequentialThreadingHandler):  # type: ignore[misc]
             poll.register(number, select.POLLIN)
         wire.flush()
         patience_s = wire.patience_s()
-        wait_s = patience_s if timeout is None else min(timeout, patience_s)
+        wait_s = patience_s if timeout_s is None else min(timeout_s, patience_s)
         return [ends[number] for number, _ in poll.poll(wait_s * 1000)]
 
 
