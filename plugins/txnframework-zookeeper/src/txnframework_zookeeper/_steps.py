@@ -167,7 +167,6 @@ class Planner:
         path, mark = put.key.path, partition_mark(put.key.path, put.key.partition)
         before = dict(standing.entries) if standing else {}
         wanted = dict.fromkeys(put.indexes)
-        entries = tuple((entry, before.get(entry, -1)) for entry in wanted)
         for entry, depth in before.items():
             place = _standing_entry(entry, path, mark, depth)
             if entry in wanted:
@@ -176,7 +175,9 @@ class Planner:
             else:
                 plan.changes.append(DeleteNode(place.path))
                 plan.removed.append(place)
-        entries = tuple((entry, self._add(plan, entry, path, mark) if depth < 0 else depth) for entry, depth in entries)
+        entries = tuple(
+            [(entry, before[entry] if entry in before else self._add(plan, entry, path, mark)) for entry in wanted]
+        )
         partition = put.key.partition if names_itself(mark) else None
         data = encode_node(put.value, partition, entries, plan.token, step.chunks)
         if step.chunks is not None:

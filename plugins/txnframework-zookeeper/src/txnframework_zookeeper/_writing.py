@@ -24,7 +24,7 @@ from txnframework_zookeeper._steps import (
     sequential_step,
     step_of,
 )
-from txnframework_zookeeper.connection._errors import MultiFailed
+from txnframework_zookeeper.connection._errors import AlreadyThere, MultiFailed
 from txnframework_zookeeper.connection._requests import CreateNode, Op, SetNode
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.tree._chunks import Chunks, home_of, to_stage
@@ -190,7 +190,11 @@ class Writing:
         try:
             zxid = (await self._zookeeper.multi(ops)).zxid
         except MultiFailed as refusal:
-            self._known.forget_nodes(plan.nodes())
+            if isinstance(refusal.cause, AlreadyThere) and refusal.op.path in missing:
+                # Somebody made it since it was looked for. What else is remembered is as true as before.
+                self._known.parents.note(refusal.op.path, True)
+            else:
+                self._known.forget_nodes(plan.nodes())
             plan.note_refused(refusal)
             return None
         except OutcomeUnknown as lost:

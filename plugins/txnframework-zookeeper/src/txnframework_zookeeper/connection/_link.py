@@ -83,6 +83,7 @@ class Link:
         self._returns = Returns(self.loop)
         self._connected = asyncio.Event()
         self._listeners: list[Listener] = []
+        self._unsent: list[tuple[object, Any, int | None]] = []
         self._refusal: TxnFrameworkError | None = None
         self._is_closed = False
         # A request and the end of a session must not pass each other: kazoo would then drop the request unanswered, or
@@ -112,15 +113,26 @@ class Link:
         An error LOST is no answer: the request is done before anything that is handed over later, or never.
         With ``session_id`` it is sent in this session or never.
         """
-        flight = Flight(self._returns, landing.take)
-        with self._lock:
-            if self._client._state == KeeperState.CONNECTING:
-                # kazoo would keep it until there is a connection, for however long that takes.
-                flight.set_exception(NotSent())
-            elif session_id in (None, self._client._session_id):
-                self._client._call(request, flight)
-            else:
-                flight.set_exception(SessionExpiredError())
+        self._unsent.append((request, landing, session_id))
+        if not (self._client._pending or self._client._queue):
+            self.send()
+        elif len(self._unsent) == 1:
+            # With what else is handed over in this turn of the loop: kazoo's thread is woken once for all of it.
+            self.loop.call_soon(self.send)
+
+    def send(self) -> None:
+        """Send what was handed over now, and not at the end of this turn of the loop."""
+        unsent, self._unsent = self._unsent, []
+        with self._lock, self._client._connection.together():
+            for request, landing, session_id in unsent:
+                flight = Flight(self._returns, landing.take)
+                if self._client._state == KeeperState.CONNECTING:
+                    # kazoo would keep it until there is a connection, for however long that takes.
+                    flight.set_exception(NotSent())
+                elif session_id in (None, self._client._session_id):
+                    self._client._call(request, flight)
+                else:
+                    flight.set_exception(SessionExpiredError())
 
     async def until_connected(self) -> None:
         """
@@ -198,6 +210,8 @@ class Link:
         client = self._client
         if self._process != os.getpid() or client is None:
             return
+        # What was handed over before goes before the end of the session.
+        self.send()
         if not ends_session:
             client._stopped.set()
         if not was_connected or not ends_session:

@@ -15,6 +15,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ from txnframework_zookeeper.connection._roles import Role, role_of
 from txnframework_zookeeper.connection._wire import Bell, Wire
 
 _ASK_S = 1.0
+_TOGETHER_MAX = 64
 _READ_PART = 2 / 3
 """kazoo waits for an answer for this part of the session's timeout."""
 
@@ -185,6 +187,11 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         if wire is not None:
             wire.cut()
 
+    def together(self) -> AbstractContextManager[None]:
+        """Wake kazoo's thread once, at the end, for all that it is given meanwhile; in one thread at a time."""
+        bell = self._write_sock
+        return bell.held() if isinstance(bell, Bell) else nullcontext()
+
     def zk_loop(self) -> None:
         """Be connected until it is stopped."""
         error: BaseException | None = None
@@ -241,6 +248,32 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         except SessionClosedRequireSaslError as error:
             # So says a server that lets nobody in without a login; to kazoo it is unforeseen.
             raise AuthFailedError("the login was refused") from error
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        """Send all that kazoo was told of; it would look for an answer, and at the time, between any two."""
+        for _ in range(min(self._read_sock.pending(), _TOGETHER_MAX)):
+            super()._send_request(read_timeout, connect_timeout)
+        self._socket.flush()
+
+    def _read_socket(self, read_timeout: float) -> object:
+        """Take an answer, and with it all that came; what kazoo returns for the last one that ends a connection."""
+        response: object = super()._read_socket(read_timeout)
+        for _ in range(_TOGETHER_MAX):
+            if response is not None or not self._socket.has(1):
+                break
+            response = super()._read_socket(read_timeout)
+        return response
+
+    def _read(self, length: int, timeout: float) -> bytes:
+        """Return so many bytes; to ask whether they are there takes kazoo longer than to take them."""
+        wire = self._socket
+        found: bytes = wire.recv(length) if length and wire.has(length) else super()._read(length, timeout)
+        return found
+
+    def _write(self, msg: bytes, timeout: float) -> None:  # noqa: ARG002
+        """Send all of it; a wire takes it all, and waits by itself."""
+        with self._socket_error_handling():
+            self._socket.send(msg)
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         event, _ = WatchEvent.deserialize(buffer, offset)

@@ -13,6 +13,8 @@ import socket
 import ssl
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _PIECE = 1 << 16
@@ -50,6 +52,10 @@ class Wire:
         if self._received:
             return len(self._received)
         return self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
+
+    def has(self, size: int) -> bool:
+        """Whether so many bytes were received already."""
+        return len(self._received) >= size
 
     def recv(self, size: int) -> bytes:
         """Return at most so many bytes, empty at the end of the connection."""
@@ -124,6 +130,7 @@ class Bell:
         self._ear.setblocking(False)
         self._lock = threading.Lock()
         self._count = 0
+        self._is_held = self._is_rung = self._is_closed = False
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while the count is not 0."""
@@ -136,10 +143,24 @@ class Bell:
     def send(self, data: bytes) -> int:
         """Ring once for each byte."""
         with self._lock:
+            if self._is_closed:
+                raise OSError(errno.EBADF, "the bell was closed")
             self._count += len(data)
-            if self._count == len(data):
-                self._ring.send(b"\0")
+            if not self._is_held:
+                self._be_heard()
         return len(data)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Be heard at the end, once, of whoever rings meanwhile; in one thread at a time."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_held = False
+                if self._count and not self._is_closed:
+                    self._be_heard()
 
     def recv(self, size: int) -> bytes:
         """Hear at most so many; a blocking error when there is none."""
@@ -148,11 +169,19 @@ class Bell:
             if not heard:
                 raise BlockingIOError("nobody has rung")
             self._count -= heard
-            if not self._count:
+            if not self._count and self._is_rung:
+                self._is_rung = False
                 self._ear.recv(1)
         return bytes(heard)
 
     def close(self) -> None:
         """Close it; kazoo closes each of the two ends."""
-        self._ring.close()
-        self._ear.close()
+        with self._lock:
+            self._is_closed = True
+            self._ring.close()
+            self._ear.close()
+
+    def _be_heard(self) -> None:
+        if not self._is_rung:
+            self._is_rung = True
+            self._ring.send(b"\0")

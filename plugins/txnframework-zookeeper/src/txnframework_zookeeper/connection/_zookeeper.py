@@ -222,6 +222,7 @@ class ZooKeeper:
         for read in reads:
             read.sync, read.connection = sync, self.link.connections
             self.link.hand_over(read.request, read.landing)
+        self.link.send()
 
     def _barrier(self) -> object:
         """Return what makes the server answer with what is current; see ``_roles``."""

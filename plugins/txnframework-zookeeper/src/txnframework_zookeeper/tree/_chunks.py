@@ -77,6 +77,8 @@ def to_stage(sizes: Sequence[int], one_max: int, together_max: int) -> set[int]:
     """Return which values of a batch are written in chunks: those above a size, and the largest of too many others."""
     found = {number for number, size in enumerate(sizes) if size > one_max}
     together = sum(size for number, size in enumerate(sizes) if number not in found)
+    if together <= together_max:
+        return found
     for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
         if together <= together_max:
             break

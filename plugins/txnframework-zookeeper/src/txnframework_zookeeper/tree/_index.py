@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from txnframework.model import IndexEntry, IndexRange
-from txnframework_zookeeper.tree._layout import GOES_ON, RECORD, SLASH, common_start, cut_path
+from txnframework_zookeeper.tree._layout import GOES_ON, RECORD, SLASH, PathCut, common_start, cut_path
 from txnframework_zookeeper.tree._names import escape, is_id, unescape
 from txnframework_zookeeper.tree._names import names as names_of_component
 
@@ -65,13 +65,14 @@ def entry_node(entry: IndexEntry, path: str, mark: str, depth: int) -> EntryNode
 
     None: it has not so many pieces.
     """
-    names, inner = _names_of(entry.key, path)
-    inner += depth
+    key, below = _cut(entry.key), cut_path(path)
+    names = key.names + below.names
+    inner = depth + _inner(key, below)
     if inner >= len(names):
         return None
     leaf = _joined(names[inner:])
-    text = _last_text(entry.key)
-    if text is not None and inner < len(_cut(entry.key).names):
+    text = _last_text(entry.key) if inner < len(key.names) else None
+    if text is not None:
         # The whole path stands in the leaf, and it often holds what the key ends with.
         head, colon, rest = leaf.partition(SLASH)
         components = [_SAME if one == text else one for one in rest.split(SLASH)]
@@ -80,21 +81,20 @@ def entry_node(entry: IndexEntry, path: str, mark: str, depth: int) -> EntryNode
     return EntryNode(parent, f"{leaf}{RECORD}{mark}")
 
 
+@lru_cache(_CACHED)
 def _root(index: str) -> str:
     return f"{INDEXES}/{escape(index)}{SLASH}"
 
 
-def _names_of(key: bytes, path: str) -> tuple[list[str], int]:
-    """Return the names down to an entry, and how many of them are nodes at least."""
-    names, inner = _cut(key)
-    below = cut_path(path)
-    if inner is None:
-        inner = len(names) - 1 if below.before_id is None else len(names) + below.before_id
-    return [*names, *below.names], inner
+def _inner(key: _Cut, below: PathCut) -> int:
+    """Return how many of the names down to an entry are nodes at least."""
+    if key.inner is not None:
+        return key.inner
+    return len(key.names) - 1 if below.before_id is None else len(key.names) + below.before_id
 
 
-def _joined(names: list[str]) -> str:
-    return "".join(name[:-1] if name.endswith(GOES_ON) else name for name in names)
+def _joined(names: tuple[str, ...]) -> str:
+    return "".join([name[:-1] if name.endswith(GOES_ON) else name for name in names])
 
 
 # -- keys in pieces -----------------------------------------------------------------------------------
