@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Protocol
 
@@ -284,5 +285,8 @@ class Link:
 
 
 def _stop(client: Any) -> None:
-    client.stop()
+    # A connection that ended by itself, as one does whose login was refused, may be gone by now; kazoo then finds
+    # nothing to ring at, after it has stopped.
+    with suppress(AttributeError):
+        client.stop()
     client.close()
