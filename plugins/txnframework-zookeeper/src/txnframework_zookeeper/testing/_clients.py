@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
 
 from txnframework_zookeeper._options import MetadataOptions, locate
 from txnframework_zookeeper.connection._link import Session
@@ -74,8 +75,9 @@ async def expire(zookeeper: ZooKeeper) -> None:
 
 def end_session(hosts: str, number: int, password: bytes) -> None:
     """End a session at once, as its timeout would; blocks."""
-    # Whoever goes on with it and then takes leave ends it.
-    with_client(hosts, (number, password), lambda _: None)
+    # Whoever goes on with it and then takes leave ends it. Nobody can go on with one that has ended by itself.
+    with suppress(KazooTimeoutError):
+        with_client(hosts, (number, password), lambda _: None)
 
 
 def with_client(hosts: str, resumed: tuple[int, bytes] | None, do: Callable[[KazooClient], None]) -> None:
