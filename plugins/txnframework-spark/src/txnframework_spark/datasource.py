@@ -7,11 +7,11 @@ from typing import NoReturn
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from txnframework_spark.arrow import HEADERS, SCHEMA
 from txnframework_spark.errors import Unsupported
-from txnframework_spark.options import SourceOptions
-from txnframework_spark.sink import TransactionalWriter
-from txnframework_spark.source import TransactionalReader
+from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.sink.streaming import TransactionalWriter
+from txnframework_spark.source.columns import HEADERS, SCHEMA
+from txnframework_spark.source.streaming import TransactionalReader
 
 
 class TransactionalDataSource(DataSource):

@@ -16,7 +16,7 @@ import msgspec
 from txnframework.broker import Host, open_host
 from txnframework.client.loop_thread import LoopThread
 from txnframework.config import load_config
-from txnframework_spark.options import StoreOptions
+from txnframework_spark.options.stores import StoreOptions
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txnframework_spark.demo.plan import Deed, make_plan, sizes_for, stops_in
-from txnframework_spark.pause import ACKS_PUT, COMMITTED, MID_WRITE, POINTS
+from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, MID_WRITE, POINTS
 
 
 @pytest.mark.parametrize("batches", [1, 2, 9, 10, 13, 500])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from txnframework_spark.demo.sights import Report, Sight, find_report, release, why_missed
-from txnframework_spark.pause import ACKS_PUT, COMMITTED, MID_WRITE, PLANNED, POINTS, Pauses
+from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, MID_WRITE, PLANNED, POINTS, Pauses
 
 SEGMENT = "segment://public/demo/enriched/0000-ffff-0"
 AT: dict[str, Sight] = {

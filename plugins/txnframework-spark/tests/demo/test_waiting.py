@@ -16,12 +16,12 @@ from txnframework_spark.demo.plan import Stop
 from txnframework_spark.demo.processes import Driver
 from txnframework_spark.demo.sights import Report
 from txnframework_spark.demo.waiting import last_committed, wait_for_end, wait_for_point
-from txnframework_spark.pause import MID_WRITE
+from txnframework_spark.microbatch.pause import MID_WRITE
 
 STOP = Stop(MID_WRITE, 2)
 HELD = f"""
 import sys
-from txnframework_spark.pause import Pauses
+from txnframework_spark.microbatch.pause import Pauses
 Pauses.parse("{MID_WRITE}@2;" + sys.argv[1]).reach("{MID_WRITE}", 2, txn="ab", run="r")
 """
 

@@ -29,15 +29,16 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST, EntryRange, Limit
 from txnframework.model.reading import ReadRequest
 from txnframework.plugin import load_plugins
-from txnframework_spark.applications import begin
-from txnframework_spark.committing import commit_staged
-from txnframework_spark.offsets import Offset, from_json
-from txnframework_spark.options import SinkOptions, SourceOptions
-from txnframework_spark.planner import InputPlanner
-from txnframework_spark.registration import register
-from txnframework_spark.staged import Staged
-from txnframework_spark.staging import BranchWriter
-from txnframework_spark.tasks import BatchFacts
+from txnframework_spark.microbatch.applications import begin
+from txnframework_spark.microbatch.registration import register
+from txnframework_spark.microbatch.tasks import BatchFacts
+from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.sink.committing import commit_staged
+from txnframework_spark.sink.staged import Staged
+from txnframework_spark.sink.staging import BranchWriter
+from txnframework_spark.source.offsets import Offset, from_json
+from txnframework_spark.source.planner import InputPlanner
 
 _numbers = itertools.count()
 

@@ -10,9 +10,9 @@ import pytest
 from txnframework.broker import dispatching_lease
 from txnframework.errors import Fenced, SubscriptionOwnedElsewhere
 from txnframework.model.names import TopicName
-from txnframework_spark import committing
-from txnframework_spark.committing import abort_staged
 from txnframework_spark.errors import BatchNotCommitted, DataLost, Diverged, NotJudgeable, Unsupported
+from txnframework_spark.sink import committing
+from txnframework_spark.sink.committing import abort_staged
 
 Play = Callable[..., None]
 

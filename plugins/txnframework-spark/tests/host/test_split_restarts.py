@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from txnframework.model.names import TopicName
-from txnframework_spark.offsets import from_json
+from txnframework_spark.source.offsets import from_json
 
 Play = Callable[..., None]
 

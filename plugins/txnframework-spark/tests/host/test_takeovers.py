@@ -13,7 +13,7 @@ from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.ids import Branch
 from txnframework.model.names import TopicName
 from txnframework.model.transactions import Begin, State
-from txnframework_spark import takeover
+from txnframework_spark.source import takeover
 
 Play = Callable[..., None]
 

@@ -25,8 +25,8 @@ from txnframework.model.reading import ReadRequest
 from txnframework_spark import process
 from txnframework_spark.errors import JavaUnusable
 from txnframework_spark.java import check_java
-from txnframework_spark.options import StoreOptions
-from txnframework_spark.pause import VARIABLE
+from txnframework_spark.microbatch.pause import VARIABLE
+from txnframework_spark.options.stores import StoreOptions
 from txnframework_spark.session import require_this_interpreter
 
 if TYPE_CHECKING:

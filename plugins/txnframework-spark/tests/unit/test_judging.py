@@ -8,8 +8,8 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
 from txnframework.model.transactions import Application, BatchID, CommittedBatch
 from txnframework_spark.errors import Diverged, MixedBatch, NotJudgeable, StateLost
-from txnframework_spark.judging import AcknowledgedRange, Verdict, judge, judge_by_version, require_whole_state
-from txnframework_spark.planning import Range
+from txnframework_spark.microbatch.ranges import Range
+from txnframework_spark.sink.judging import AcknowledgedRange, Verdict, judge, judge_by_version, require_whole_state
 
 TOPIC = TopicName.parse("in")
 

@@ -8,7 +8,7 @@ import pytest
 
 from txnframework.model.positions import Position
 from txnframework_spark.errors import CorruptOffset
-from txnframework_spark.offsets import Offset, SegmentOffset, from_json
+from txnframework_spark.source.offsets import Offset, SegmentOffset, from_json
 
 TOPIC = "topic://public/default/in"
 LOW, HIGH = (f"segment://public/default/in/{part}" for part in ("0000-7fff-0", "8000-ffff-1"))

@@ -6,7 +6,9 @@ import pytest
 
 from txnframework.model.reading import Isolation
 from txnframework_spark.errors import InvalidOption, UnknownOption
-from txnframework_spark.options import SinkOptions, SourceOptions, StoreOptions
+from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.options.stores import StoreOptions
 
 
 def test_defaults_follow_the_kafka_source() -> None:

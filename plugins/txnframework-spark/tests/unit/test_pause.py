@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from txnframework_spark.errors import InvalidOption, PauseOrphaned
-from txnframework_spark.pause import MID_WRITE, VARIABLE, Pauses
+from txnframework_spark.microbatch.pause import MID_WRITE, VARIABLE, Pauses
 
 
 def test_without_the_variable_nothing_is_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,9 @@ import pytest
 from txnframework.model.layout import Layout, create_layout, finish_change, plan_merge, plan_split
 from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST, Position
-from txnframework_spark.offsets import Offset, SegmentOffset
-from txnframework_spark.planning import Range, ranges_between, readable, shares, within_cursors
+from txnframework_spark.microbatch.ranges import Range
+from txnframework_spark.source.offsets import Offset, SegmentOffset
+from txnframework_spark.source.planning import ranges_between, readable, shares, within_cursors
 
 TOPIC = TopicName.parse("in")
 

@@ -8,9 +8,9 @@ from txnframework.model.entries import EntryMessage, encode_entry
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.ledger import LedgerEntry
 from txnframework.model.positions import EARLIEST, Position
-from txnframework_spark.options import StoreOptions
-from txnframework_spark.partition import SegmentPartition
-from txnframework_spark.reading import page_batches
+from txnframework_spark.options.stores import StoreOptions
+from txnframework_spark.source.partition import SegmentPartition
+from txnframework_spark.source.reading import page_batches
 
 SCHEMA = pa.schema([("value", pa.binary())])
 SEGMENT = "segment://public/default/in/0000-ffff-0"

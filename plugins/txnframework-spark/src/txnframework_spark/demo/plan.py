@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from txnframework_spark.pause import ACKS_PUT, COMMITTED, MID_WRITE, PLANNED
+from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, MID_WRITE, PLANNED
 
 BATCHES_WANTED: Final = 13
 SEGMENTS: Final = 2

@@ -26,7 +26,7 @@ from txnframework_spark.demo.sights import Report
 from txnframework_spark.demo.sparkhome import make_spark_home
 from txnframework_spark.demo.stage import Names, Stage, StoreUrls, write_config
 from txnframework_spark.demo.waiting import wait_for_end, wait_for_point
-from txnframework_spark.pause import VARIABLE
+from txnframework_spark.microbatch.pause import VARIABLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from txnframework.interfaces import IMetadataStore
 from txnframework.model import paths, records
 from txnframework.model.ids import TxnID
 from txnframework.model.metadata import KeyRange
-from txnframework_spark.pause import ACKS_PUT, COMMITTED, MID_WRITE, PLANNED
+from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, MID_WRITE, PLANNED
 
 _SCAN_ITEMS_MAX = 500
 _OPEN = "OPEN"

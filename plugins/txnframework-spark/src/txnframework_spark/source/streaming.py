@@ -12,13 +12,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from txnframework_spark import process
 from txnframework_spark.errors import Unsupported
-from txnframework_spark.offsets import from_json
-from txnframework_spark.options import SourceOptions
-from txnframework_spark.partition import SegmentPartition
-from txnframework_spark.planner import InputPlanner
-from txnframework_spark.reading import read_partition
-from txnframework_spark.takeover import HOLDER_PREFIX
-from txnframework_spark.tasks import current_task
+from txnframework_spark.microbatch.tasks import current_task
+from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.source.offsets import from_json
+from txnframework_spark.source.partition import SegmentPartition
+from txnframework_spark.source.planner import InputPlanner
+from txnframework_spark.source.reading import read_partition
+from txnframework_spark.source.takeover import HOLDER_PREFIX
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,14 +9,14 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from txnframework.model.ids import BRANCH_BITS, Branch
 from txnframework_spark import process
-from txnframework_spark.applications import begin
-from txnframework_spark.arrow import check_sink_columns
-from txnframework_spark.committing import abort_staged, commit_staged
-from txnframework_spark.options import SinkOptions
-from txnframework_spark.pause import MID_WRITE, Pauses
-from txnframework_spark.staged import Staged
-from txnframework_spark.staging import BranchWriter
-from txnframework_spark.tasks import current_task
+from txnframework_spark.microbatch.applications import begin
+from txnframework_spark.microbatch.pause import MID_WRITE, Pauses
+from txnframework_spark.microbatch.tasks import current_task
+from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.sink.columns import check_sink_columns
+from txnframework_spark.sink.committing import abort_staged, commit_staged
+from txnframework_spark.sink.staged import Staged
+from txnframework_spark.sink.staging import BranchWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa

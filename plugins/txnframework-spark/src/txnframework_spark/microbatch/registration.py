@@ -20,8 +20,8 @@ from txnframework.model.metadata import IndexRange, Key, KeyRange, Put
 from txnframework.model.positions import Position
 from txnframework.model.records import RegistrationDocument, SubscriptionRecord
 from txnframework_spark.errors import Diverged, Unsupported
-from txnframework_spark.planning import Range
-from txnframework_spark.tasks import BatchFacts
+from txnframework_spark.microbatch.ranges import Range
+from txnframework_spark.microbatch.tasks import BatchFacts
 
 REGISTRATIONS_MAX: Final = 100
 """How many batches a subscription record remembers; many more than can be underway, so that a paused commit finds

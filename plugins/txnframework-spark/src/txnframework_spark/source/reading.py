@@ -12,11 +12,11 @@ from txnframework.model.ledger import LedgerEntry
 from txnframework.model.names import SegmentName
 from txnframework.model.positions import EntryRange, Limit
 from txnframework_spark import process
-from txnframework_spark.arrow import EntryArrays
-from txnframework_spark.partition import SegmentPartition
-from txnframework_spark.pause import PLANNED, Pauses
-from txnframework_spark.registration import register
-from txnframework_spark.tasks import TaskFacts
+from txnframework_spark.microbatch.pause import PLANNED, Pauses
+from txnframework_spark.microbatch.registration import register
+from txnframework_spark.microbatch.tasks import TaskFacts
+from txnframework_spark.source.columns import EntryArrays
+from txnframework_spark.source.partition import SegmentPartition
 
 PAGE: Final = Limit(1_000)
 """Entries held in memory at a time, by count and bytes."""

@@ -18,13 +18,14 @@ from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework.model.reading import Isolation
 from txnframework_spark.errors import DataLost, Diverged, Unsupported
-from txnframework_spark.following import Followers
-from txnframework_spark.offsets import Frontier, Offset, SegmentOffset
-from txnframework_spark.options import SourceOptions
-from txnframework_spark.partition import SegmentPartition
-from txnframework_spark.planning import Range, ranges_between, readable, shares, within_cursors
-from txnframework_spark.registration import Reading
-from txnframework_spark.takeover import Holding, Taker, cursor_of, release_all, take_over
+from txnframework_spark.microbatch.ranges import Range
+from txnframework_spark.microbatch.registration import Reading
+from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.source.following import Followers
+from txnframework_spark.source.offsets import Frontier, Offset, SegmentOffset
+from txnframework_spark.source.partition import SegmentPartition
+from txnframework_spark.source.planning import ranges_between, readable, shares, within_cursors
+from txnframework_spark.source.takeover import Holding, Taker, cursor_of, release_all, take_over
 
 
 @dataclass(slots=True)

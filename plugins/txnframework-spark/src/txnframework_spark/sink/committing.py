@@ -28,14 +28,14 @@ from txnframework.interfaces import IApplicationCoordinator
 from txnframework.model.acks import Ack, AckRequest, ProcessedRange
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.transactions import Action, Application, End, SourceRange
-from txnframework_spark.applications import batch_id, coordinator_of
 from txnframework_spark.errors import BatchNotCommitted
-from txnframework_spark.judging import AcknowledgedRange, Verdict, judge, judge_by_version, require_whole_state
-from txnframework_spark.options import SinkOptions
-from txnframework_spark.pause import ACKS_PUT, COMMITTED, Pauses
-from txnframework_spark.registration import Reading, load_subscription, readings_of
-from txnframework_spark.staged import Staged
-from txnframework_spark.tasks import BatchFacts
+from txnframework_spark.microbatch.applications import batch_id, coordinator_of
+from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, Pauses
+from txnframework_spark.microbatch.registration import Reading, load_subscription, readings_of
+from txnframework_spark.microbatch.tasks import BatchFacts
+from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.sink.judging import AcknowledgedRange, Verdict, judge, judge_by_version, require_whole_state
+from txnframework_spark.sink.staged import Staged
 
 
 async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Staged | None], batch: int) -> None:

@@ -11,8 +11,9 @@ from txnframework.model.entries import EntryMessage, EntryView, encode_columns, 
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.names import SegmentName
 from txnframework.model.positions import Position
-from txnframework_spark.arrow import EntryArrays, check_sink_columns, entry_columns
 from txnframework_spark.errors import Unsupported
+from txnframework_spark.sink.columns import check_sink_columns, entry_columns
+from txnframework_spark.source.columns import EntryArrays
 
 SEGMENT = SegmentName.parse("segment://public/default/in/0000-ffff-0")
 SOURCE = (

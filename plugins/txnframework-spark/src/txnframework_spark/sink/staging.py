@@ -17,9 +17,9 @@ from txnframework.model.ids import Branch
 from txnframework.model.layout import Layout
 from txnframework.model.ledger import Append, ProducerSequence
 from txnframework.model.names import TopicName
-from txnframework_spark.arrow import as_binary, entry_columns
 from txnframework_spark.errors import Unsupported
-from txnframework_spark.options import topic_of
+from txnframework_spark.options.given import topic_of
+from txnframework_spark.sink.columns import as_binary, entry_columns
 
 _REROUTES_MAX: Final = 64
 """How many splits and merges of one topic one write may meet; more means that something is wrong with the layout."""

@@ -36,8 +36,8 @@ from txnframework.model.indexes import subscription_indexes
 from txnframework.model.metadata import Put
 from txnframework.model.names import TopicName
 from txnframework.model.transactions import Action, End
-from txnframework_spark.applications import coordinator_of
-from txnframework_spark.registration import load_subscription
+from txnframework_spark.microbatch.applications import coordinator_of
+from txnframework_spark.microbatch.registration import load_subscription
 
 HOLDER_PREFIX: Final = "spark source "
 """How a source names itself as a holder of leases: by it a later run knows that the epoch, not the lease, decides."""

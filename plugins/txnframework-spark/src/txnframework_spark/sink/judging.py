@@ -13,7 +13,7 @@ from enum import Enum
 from txnframework.model.positions import Position
 from txnframework.model.transactions import Application, BatchID
 from txnframework_spark.errors import Diverged, MixedBatch, NotJudgeable, StateLost
-from txnframework_spark.planning import Range
+from txnframework_spark.microbatch.ranges import Range
 
 
 class Verdict(Enum):

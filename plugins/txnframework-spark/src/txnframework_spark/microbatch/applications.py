@@ -10,7 +10,7 @@ from txnframework.interfaces import IApplicationCoordinator
 from txnframework.model.ids import TxnID
 from txnframework.model.transactions import BatchID
 from txnframework_spark.errors import Unsupported
-from txnframework_spark.tasks import BatchFacts
+from txnframework_spark.microbatch.tasks import BatchFacts
 
 _TRIES: Final = 5
 

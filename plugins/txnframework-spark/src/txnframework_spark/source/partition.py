@@ -8,8 +8,8 @@ from pyspark.sql.datasource import InputPartition
 
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
-from txnframework_spark.options import StoreOptions
-from txnframework_spark.registration import Reading
+from txnframework_spark.microbatch.registration import Reading
+from txnframework_spark.options.stores import StoreOptions
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ The rules, and what goes wrong without them:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from txnframework.model.layout import Layout
 from txnframework.model.positions import EARLIEST, Position
-from txnframework_spark.offsets import Offset
+from txnframework_spark.microbatch.ranges import Range
+from txnframework_spark.source.offsets import Offset
 
 # -- which segments are readable ----------------------------------------------------------------------
 
@@ -70,17 +70,6 @@ def _has_held_descendant(layout: Layout, segment_id: int, held: Collection[str])
 
 
 # -- how far a batch reads ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Entries of one segment after ``start`` up to and including ``end``."""
-
-    topic: str
-    segment: str
-    start: Position
-    end: Position
-    incarnation: int | None = None
 
 
 def within_cursors(

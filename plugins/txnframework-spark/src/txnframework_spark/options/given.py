@@ -1,0 +1,81 @@
+"""Options as Spark hands them over, read by name and kind; every refusal is one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from txnframework.errors import InvalidName
+from txnframework.model.names import TOPIC, TopicName
+from txnframework_spark.errors import InvalidOption, UnknownOption
+from txnframework_spark.options.stores import StoreOptions
+
+_SPARK_OWN: Final = frozenset({"checkpointlocation", "queryname"})
+"""What Spark itself puts among a sink's options."""
+
+
+class GivenOptions:
+    """Options by lower-case name, with the spelling that errors use."""
+
+    def __init__(self, given: Mapping[str, str], known: tuple[str, ...], where: str) -> None:
+        lower = {name.lower(): name for name in known}
+        for name in given:
+            if name.lower() not in lower and name.lower() not in _SPARK_OWN:
+                raise UnknownOption(name, known, where)
+        self._given = {name.lower(): value for name, value in given.items()}
+
+    def text(self, name: str) -> str | None:
+        """Return the option as it stands, None where it was not given; an empty one is refused."""
+        value = self._given.get(name.lower())
+        if value is not None and not value.strip():
+            raise InvalidOption(name, "it is empty")
+        return value
+
+    def required(self, name: str, meaning: str) -> str:
+        """Return an option that must be given; ``meaning`` says what it names."""
+        value = self.text(name)
+        if value is None:
+            raise InvalidOption(name, f"it is missing; it names {meaning}")
+        return value
+
+    def one_of(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        """Return one of ``allowed``, in lower case."""
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() not in allowed:
+            raise InvalidOption(name, f"{value!r} is not one of {', '.join(allowed)}")
+        return value.lower()
+
+    def number(self, name: str) -> int | None:
+        """Return a whole number of at least 1, None where it was not given."""
+        value = self.text(name)
+        if value is None:
+            return None
+        if not value.strip().isdecimal() or int(value) < 1:
+            raise InvalidOption(name, f"{value!r} is not a whole number of at least 1")
+        return int(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return whether the option is ``true``."""
+        return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
+
+    def stores(self) -> StoreOptions:
+        """Return where the stores are."""
+        stores = StoreOptions(self.text("config"), self.text("metadata"), self.text("ledger"))
+        if stores.config is not None and (stores.metadata or stores.ledger):
+            raise InvalidOption("config", "the file names the stores already; leave metadata and ledger out")
+        if stores.ledger is not None and stores.metadata is None:
+            raise InvalidOption("ledger", "it needs the option metadata beside it")
+        return stores
+
+
+def topic_of(option: str, text: str) -> TopicName:
+    """Return the scalable topic that ``text`` names, or raise InvalidOption."""
+    try:
+        topic = TopicName.parse(text.strip())
+    except InvalidName as error:
+        raise InvalidOption(option, str(error)) from error
+    if topic.domain != TOPIC:
+        raise InvalidOption(option, f"{topic} is not a topic:// topic; only those can be read and written by Spark")
+    return topic

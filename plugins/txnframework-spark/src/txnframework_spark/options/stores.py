@@ -1,0 +1,28 @@
+"""Where the stores are: options that both sides take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+STORE_OPTIONS: Final = ("config", "metadata", "ledger")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Where the stores are; hashable, so that a process opens each once."""
+
+    config: str | None = None
+    metadata: str | None = None
+    ledger: str | None = None
+
+    def source(self) -> str | dict[str, object] | None:
+        """Return what ``txnframework.config.load_config`` takes."""
+        if self.config is not None:
+            return self.config
+        if self.metadata is None:
+            return None
+        table: dict[str, object] = {"metadata": {"url": self.metadata}}
+        if self.ledger is not None:
+            table["ledger"] = {"url": self.ledger}
+        return table

@@ -1,0 +1,1 @@
+"""Topics as output: tasks stage rows under branches of a transaction, the driver decides it."""

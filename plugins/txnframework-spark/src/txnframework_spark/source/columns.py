@@ -1,0 +1,89 @@
+"""Entries to Arrow and back: whole columns, no Python work for each message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from txnframework.model.entries import EntryView
+from txnframework.model.entry_columns import Buffer
+from txnframework.model.names import SegmentName
+from txnframework_spark.errors import Unsupported
+
+if TYPE_CHECKING:
+    from txnframework.model.positions import Position
+
+SCHEMA: Final = (
+    "key binary, value binary, topic string, segment bigint, ledger bigint, entry bigint, index int,"
+    " timestamp timestamp, producer string, sequence bigint"
+)
+"""Columns of the source in Spark's words; a subset of them may be asked for with ``.schema(...)``."""
+
+HEADERS: Final = "headers array<struct<key: string, value: binary>>"
+"""The column that ``includeHeaders`` adds."""
+
+HEADER_FIELDS: Final = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
+
+
+class EntryArrays:
+    """One entry's messages as Arrow arrays; those that no schema asks for are never made."""
+
+    def __init__(self, data: Buffer, position: Position, segment: SegmentName) -> None:
+        self.view = EntryView(data, position, str(segment))
+        self._position = position
+        self._segment = segment
+
+    def batch(self, schema: pa.Schema, kept: Sequence[int] | None = None) -> pa.RecordBatch:
+        """Return the columns of ``schema``; ``kept``: only these messages, by index."""
+        arrays = [self._column(field.name).cast(field.type) for field in schema]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return batch if kept is None else batch.take(pa.array(kept, pa.int32()))
+
+    def _column(self, name: str) -> pa.Array:
+        view = self.view
+        if name == "value":
+            return _binary(view.count, view.values_offsets, view.values_data)
+        if name == "key":
+            if not view.has_keys:
+                return pa.nulls(view.count, pa.binary())
+            return _binary(view.count, view.keys_offsets, view.keys_data, view.keys_validity)
+        if name == "sequence":
+            return _int64(view.count, view.sequence_ids)
+        if name == "timestamp":
+            return _int64(view.count, view.published_ms).cast(pa.timestamp("ms", "UTC"))
+        if name == "index":
+            return pa.array(range(view.count), pa.int32())
+        if name == "headers":
+            return self._headers()
+        constants = {
+            "topic": pa.scalar(str(self._segment.topic), pa.string()),
+            "segment": pa.scalar(self._segment.segment_id, pa.int64()),
+            "ledger": pa.scalar(self._position.ledger_id, pa.int64()),
+            "entry": pa.scalar(self._position.entry_id, pa.int64()),
+            "producer": pa.scalar(view.producer, pa.string()),
+        }
+        if name not in constants:
+            raise Unsupported(f"a txnframework source has no column {name}; it has {SCHEMA}, {HEADERS}")
+        return pa.repeat(constants[name], view.count)
+
+    def _headers(self) -> pa.Array:
+        view = self.view
+        if not view.has_headers:
+            empty = pa.StructArray.from_arrays([pa.array([], f.type) for f in HEADER_FIELDS], fields=HEADER_FIELDS)
+            return pa.ListArray.from_arrays(pa.array([0] * (view.count + 1), pa.int32()), empty)
+        names = _binary(view.header_count, view.header_names_offsets, view.header_names_data).cast(pa.string())
+        values = _binary(view.header_count, view.header_values_offsets, view.header_values_data)
+        pairs = pa.StructArray.from_arrays([names, values], fields=HEADER_FIELDS)
+        offsets = pa.Array.from_buffers(pa.int32(), view.count + 1, [None, pa.py_buffer(view.headers_offsets)])
+        return pa.ListArray.from_arrays(offsets, pairs)
+
+
+def _binary(count: int, offsets: memoryview, data: memoryview, validity: memoryview | None = None) -> pa.Array:
+    mask = None if validity is None else pa.py_buffer(validity)
+    return pa.Array.from_buffers(pa.binary(), count, [mask, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _int64(count: int, numbers: memoryview) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(numbers)])
