@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from txnframework_spark.errors import Unsupported
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.sink.streaming import TransactionalWriter
-from txnframework_spark.source.columns import HEADERS, SCHEMA
+from txnframework_spark.source.columns import columns_of
 from txnframework_spark.source.streaming import TransactionalReader
 
 
@@ -25,7 +25,7 @@ class TransactionalDataSource(DataSource):
     def schema(self) -> str:
         """Return the source's columns; ``.schema(...)`` may ask for fewer of them."""
         options = SourceOptions.parse(self.options)
-        return f"{SCHEMA}, {HEADERS}" if options.include_headers else SCHEMA
+        return columns_of(options.include_headers, options.include_transaction)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the source."""

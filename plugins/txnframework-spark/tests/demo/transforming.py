@@ -13,11 +13,12 @@ from txnframework_spark.demo.pipeline import Job, open_session, transform
 
 def main(scratch: str, *files: str) -> None:
     session = open_session(Path(scratch))
-    schema = "key binary, value binary, segment bigint, ledger bigint, entry bigint, index int"
+    offset = "struct<ledger: bigint, entry: bigint, index: int>"
+    schema = f"key binary, value binary, segment bigint, offset {offset}"
     for file in files:
         source = read_input(Path(file))
         job = Job(Path("c"), Path("ck"), source.kind, "in", ENRICHED, ALERTS, "group", "application", 10)
-        rows = [(row.key, row.to_message(), 1, 0, row.line, 2) for row in source.rows]
+        rows = [(row.key, row.to_message(), 1, (0, row.line, 2)) for row in source.rows]
         for topic, key, value in transform(session.createDataFrame(rows, schema), job).collect():
             made = {"file": file, "topic": topic, "key": bytes(key).decode(), "value": json.loads(bytes(value))}
             sys.stdout.write(json.dumps(made) + "\n")

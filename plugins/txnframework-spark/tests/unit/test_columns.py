@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from txnframework.model.entries import EntryMessage, EntryView, encode_columns, encode_entry
 from txnframework.model.ids import Branch, TxnID
@@ -21,9 +21,11 @@ SOURCE = (
     .add("key", BinaryType())
     .add("value", BinaryType())
     .add("topic", StringType())
-    .add("entry", LongType())
+    .add("offset", StructType().add("ledger", LongType()).add("entry", LongType()).add("index", IntegerType()))
     .add("timestamp", TimestampType())
-    .add("sequence", LongType())
+    .add("__txn", StringType())
+    .add("__producer", StringType())
+    .add("__sequence", LongType())
     .add("headers", ArrayType(StructType().add("key", StringType()).add("value", BinaryType())))
 )
 
@@ -45,7 +47,10 @@ def test_an_entry_becomes_the_columns_that_spark_expects() -> None:
     assert [row["key"] for row in rows] == [b"k", None, b""]
     assert [row["value"] for row in rows] == [b"one", b"", b"three"]
     assert {row["topic"] for row in rows} == {"topic://public/default/in"}
-    assert [row["sequence"] for row in rows] == [4, 7, 8]
+    assert [row["offset"] for row in rows] == [{"ledger": 2, "entry": 3, "index": index} for index in range(3)]
+    assert {row["__txn"] for row in rows} == {str(TxnID(0, 1))}
+    assert {row["__producer"] for row in rows} == {"p"}
+    assert [row["__sequence"] for row in rows] == [4, 7, 8]
     assert [row["timestamp"].timestamp() for row in rows] == [1, 2, 3]
     headers = [[(pair["key"], pair["value"]) for pair in row["headers"]] for row in rows]
     assert headers == [[("h", b"x")], [], [("a", b""), ("b", b"2")]]

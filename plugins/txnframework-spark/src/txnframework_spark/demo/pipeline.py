@@ -83,7 +83,7 @@ def transform(events: DataFrame, job: Job) -> DataFrame:
         "key",
         f.from_json(f.col("value").cast("string"), _ROW).alias("row"),
         f.substring(f.sha2(f.col("value"), 256), 1, 16).alias("digest"),
-        f.struct("segment", "ledger", "entry", "index").alias("place"),
+        f.struct("segment", "offset.ledger", "offset.entry", "offset.index").alias("place"),
     ).select("key", "row.line", "row.fields", "digest", "place")
     enriched, is_alert, reason = _of_ratings() if job.kind is Kind.MOVIELENS else _of_any_row()
     outputs = f.array(

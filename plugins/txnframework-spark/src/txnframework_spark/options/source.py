@@ -22,6 +22,7 @@ _KNOWN: Final = (
     "failOnDataLoss",
     "isolationLevel",
     "includeHeaders",
+    "includeTransaction",
     "takeOverTimeoutMs",
 )
 STARTS: Final = ("earliest", "latest")
@@ -45,6 +46,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     isolation: Isolation = Isolation.READ_COMMITTED
     include_headers: bool = False
+    include_transaction: bool = False
     take_over_timeout_ms: int = 60_000
 
     @classmethod
@@ -69,6 +71,7 @@ class SourceOptions:
             fail_on_data_loss=options.flag("failOnDataLoss", True),
             isolation=isolation,
             include_headers=options.flag("includeHeaders", False),
+            include_transaction=options.flag("includeTransaction", False),
             take_over_timeout_ms=options.number("takeOverTimeoutMs") or 60_000,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 
 from txnframework.model.entries import EntryView
@@ -16,15 +17,24 @@ if TYPE_CHECKING:
     from txnframework.model.positions import Position
 
 SCHEMA: Final = (
-    "key binary, value binary, topic string, segment bigint, ledger bigint, entry bigint, index int,"
-    " timestamp timestamp, producer string, sequence bigint"
+    "key binary, value binary, topic string, segment bigint,"
+    " offset struct<ledger: bigint, entry: bigint, index: int>, timestamp timestamp"
 )
 """Columns of the source in Spark's words; a subset of them may be asked for with ``.schema(...)``."""
 
 HEADERS: Final = "headers array<struct<key: string, value: binary>>"
 """The column that ``includeHeaders`` adds."""
 
+TRANSACTION: Final = "__txn string, __producer string, __sequence bigint"
+"""The columns that ``includeTransaction`` adds: the transaction's id or null, and who sent it under which number."""
+
 HEADER_FIELDS: Final = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
+_OFFSET_FIELDS: Final = [pa.field("ledger", pa.int64()), pa.field("entry", pa.int64()), pa.field("index", pa.int32())]
+
+
+def columns_of(headers: bool, transaction: bool) -> str:
+    """Return the columns of a load whose schema nobody gave."""
+    return ", ".join((SCHEMA, *((HEADERS,) if headers else ()), *((TRANSACTION,) if transaction else ())))
 
 
 class EntryArrays:
@@ -37,7 +47,7 @@ class EntryArrays:
 
     def batch(self, schema: pa.Schema, kept: Sequence[int] | None = None) -> pa.RecordBatch:
         """Return the columns of ``schema``; ``kept``: only these messages, by index."""
-        arrays = [self._column(field.name).cast(field.type) for field in schema]
+        arrays = [_as_type(self._column(field.name), field.type) for field in schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         return batch if kept is None else batch.take(pa.array(kept, pa.int32()))
 
@@ -49,24 +59,32 @@ class EntryArrays:
             if not view.has_keys:
                 return pa.nulls(view.count, pa.binary())
             return _binary(view.count, view.keys_offsets, view.keys_data, view.keys_validity)
-        if name == "sequence":
+        if name == "__sequence":
             return _int64(view.count, view.sequence_ids)
         if name == "timestamp":
             return _int64(view.count, view.published_ms).cast(pa.timestamp("ms", "UTC"))
-        if name == "index":
-            return pa.array(range(view.count), pa.int32())
+        if name == "offset":
+            return self._offsets()
         if name == "headers":
             return self._headers()
         constants = {
             "topic": pa.scalar(str(self._segment.topic), pa.string()),
             "segment": pa.scalar(self._segment.segment_id, pa.int64()),
-            "ledger": pa.scalar(self._position.ledger_id, pa.int64()),
-            "entry": pa.scalar(self._position.entry_id, pa.int64()),
-            "producer": pa.scalar(view.producer, pa.string()),
+            "__txn": pa.scalar(None if view.branch is None else str(view.branch.txn_id), pa.string()),
+            "__producer": pa.scalar(view.producer, pa.string()),
         }
         if name not in constants:
-            raise Unsupported(f"a txnframework source has no column {name}; it has {SCHEMA}, {HEADERS}")
+            raise Unsupported(f"a txnframework source has no column {name}; it has {SCHEMA}, {HEADERS}, {TRANSACTION}")
         return pa.repeat(constants[name], view.count)
+
+    def _offsets(self) -> pa.Array:
+        count = self.view.count
+        parts = [
+            pa.repeat(pa.scalar(self._position.ledger_id, pa.int64()), count),
+            pa.repeat(pa.scalar(self._position.entry_id, pa.int64()), count),
+            pa.array(np.arange(count, dtype=np.int32)),
+        ]
+        return pa.StructArray.from_arrays(parts, fields=_OFFSET_FIELDS)
 
     def _headers(self) -> pa.Array:
         view = self.view
@@ -78,6 +96,10 @@ class EntryArrays:
         pairs = pa.StructArray.from_arrays([names, values], fields=HEADER_FIELDS)
         offsets = pa.Array.from_buffers(pa.int32(), view.count + 1, [None, pa.py_buffer(view.headers_offsets)])
         return pa.ListArray.from_arrays(offsets, pairs)
+
+
+def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    return column if column.type.equals(wanted) else column.cast(wanted)
 
 
 def _binary(count: int, offsets: memoryview, data: memoryview, validity: memoryview | None = None) -> pa.Array:
