@@ -6,7 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from txnframework_spark.demo.processes import Driver, living
+from txnframework_spark.demo.processes import Driver
+from txnframework_spark.unix_sessions import living
 
 FAMILY = """
 import os, subprocess, sys, time

@@ -23,10 +23,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from txnframework.testing.servers._outliving import Guard
 from txnframework.testing.servers._ports import free_ports
 from txnframework.testing.servers._postgresql_programs import programs, run_as, unprivileged
 from txnframework.testing.servers._psql import run_sql
+from txnframework.testing.servers.outliving import Guard
 
 USER = "txnframework"
 _LOCALHOST = "127.0.0.1"

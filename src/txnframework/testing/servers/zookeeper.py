@@ -24,9 +24,9 @@ from itertools import count
 from pathlib import Path
 from typing import Self
 
-from txnframework.testing.servers._outliving import Guard
 from txnframework.testing.servers._ports import free_ports
 from txnframework.testing.servers._zookeeper_java import java_command
+from txnframework.testing.servers.outliving import Guard
 
 HOSTS_VARIABLE = "TXN_TEST_ZOOKEEPER_HOSTS"
 """The environment variable that names servers to test with, ``host:port,host:port``, instead of starting one."""

@@ -23,10 +23,10 @@ from txnframework_spark.demo.plan import POINT_NAMES, Deed, Start, Stop, make_pl
 from txnframework_spark.demo.processes import Driver
 from txnframework_spark.demo.progress import Progress
 from txnframework_spark.demo.sights import Report
-from txnframework_spark.demo.sparkhome import make_spark_home
 from txnframework_spark.demo.stage import Names, Stage, StoreUrls, write_config
 from txnframework_spark.demo.waiting import wait_for_end, wait_for_point
 from txnframework_spark.microbatch.pause import VARIABLE
+from txnframework_spark.spark_home import make_spark_home
 
 
 @dataclass(frozen=True, slots=True)

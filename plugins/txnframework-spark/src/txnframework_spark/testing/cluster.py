@@ -1,0 +1,236 @@
+"""
+Spark's own standalone cluster on this machine, from PySpark alone; for tests, also of plugins.
+
+    with StandaloneCluster(tmp_path / "cluster") as cluster:
+        builder = SparkSession.builder.master(cluster.master)
+        for name, value in cluster.conf.items():
+            builder = builder.config(name, value)
+
+One master and some workers, each of one core and little memory, in working folders of their own: what a pipeline needs
+on a real cluster it needs here. An executor is a process of a worker's session, as its Python workers are, so that a
+test can find and kill them: ``cluster.executors()``. Nothing outlives the ``with`` block, however the test ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from txnframework.testing.servers.outliving import Guard
+from txnframework_spark.java import check_java
+from txnframework_spark.spark_home import make_spark_home
+from txnframework_spark.unix_sessions import JVM, living, send_kill, wait_until_gone
+
+_LOCALHOST: Final = "127.0.0.1"
+_START_SECONDS_MAX: Final = 60.0
+_GONE_SECONDS_MAX: Final = 15.0
+_LOOK_SECONDS: Final = 0.05
+_LAST_LINES: Final = 20
+_DAEMON_MEMORY: Final = "256m"
+_MASTER_ADDRESS: Final = re.compile(r"Starting Spark master at (spark://\S+)")
+_WORKER_PORT: Final = re.compile(r"Starting Spark worker \S+:(\d+) with")
+_PAGE_ADDRESS: Final = re.compile(r"MasterWebUI.*(http://\S+:\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Daemon:
+    process: subprocess.Popen[bytes]
+    guard: Guard
+    log: Path
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def last_words(self) -> str:
+        return "\n".join(self.said().splitlines()[-_LAST_LINES:])
+
+
+class StandaloneCluster:
+    """
+    A master and its workers, from the beginning of the ``with`` block to its end.
+
+    :param folder: all files of the cluster go below it; it is made if it is not there.
+    :param workers: how many there are, each of one core.
+    :param memory_mb: what a worker may give to its executors together; ``conf`` asks for so much for each.
+
+    Every wait is one of real time, and blocks.
+    """
+
+    def __init__(self, folder: Path, workers: int = 2, memory_mb: int = 512) -> None:
+        self.folder = folder.resolve()
+        self.memory_mb = memory_mb
+        self._count = workers
+        self._master: _Daemon | None = None
+        self._workers: list[_Daemon] = []
+        self._started = 0
+        self._address = ""
+        self._page = ""
+
+    @property
+    def master(self) -> str:
+        """The address for ``spark.master``: ``spark://127.0.0.1:PORT``."""
+        return self._address
+
+    @property
+    def conf(self) -> Mapping[str, str]:
+        """What a driver has to be told so that it gets all of the cluster and keeps its own files below the folder."""
+        scratch = self.folder / "driver"
+        scratch.mkdir(exist_ok=True)
+        return {
+            "spark.master": self._address,
+            "spark.driver.host": _LOCALHOST,
+            "spark.driver.bindAddress": _LOCALHOST,
+            "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": _java_options(scratch),
+            "spark.executor.memory": f"{self.memory_mb}m",
+            "spark.executor.extraJavaOptions": _java_options("."),
+            "spark.local.dir": str(scratch),
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            "spark.sql.shuffle.partitions": str(self._count),
+            "spark.ui.enabled": "false",
+        }
+
+    @property
+    def worker_pids(self) -> tuple[int, ...]:
+        """The workers: JVMs that start executors."""
+        return tuple(worker.process.pid for worker in self._workers)
+
+    def executors(self) -> tuple[int, ...]:
+        """Return the executors' JVMs that are alive; there are some while an application runs."""
+        return tuple(
+            found.pid for pid in self.worker_pids for found in living(pid) if found.name == JVM and found.pid != pid
+        )
+
+    def python_workers(self) -> tuple[int, ...]:
+        """Return the Python processes of the executors that are alive."""
+        return tuple(found.pid for pid in self.worker_pids for found in living(pid) if found.name != JVM)
+
+    def start_worker(self) -> int:
+        """Start one more worker, such as for one that was killed; return its pid when the master knows it."""
+        self._started += 1
+        place = self.folder / f"worker-{self._started}"
+        options = ["--cores", "1", "--memory", f"{self.memory_mb}M", "--work-dir", str(place / "work")]
+        started = self._start("worker.Worker", place, [*options, self._address])
+        self._workers.append(started)
+        self._wait_for("the worker's address", lambda: _WORKER_PORT.search(started.said()), started)
+        # By its port: the master goes on naming a killed worker until it has heard nothing of it for a while.
+        port = int(_found(_WORKER_PORT, started.said()))
+        self._wait_for("the worker to be registered", lambda: port in self._registered(), started)
+        return started.process.pid
+
+    def kill_worker(self, pid: int) -> None:
+        """End a worker with its executors and their Python workers at once, as the power does."""
+        (worker,) = (worker for worker in self._workers if worker.process.pid == pid)
+        self._workers.remove(worker)
+        self._kill(worker)
+
+    def __enter__(self) -> Self:
+        check_java()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        make_spark_home(self.folder / "spark-home")
+        try:
+            self._start_master()
+            for _ in range(self._count):
+                self.start_worker()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End master, workers, executors and their Python workers; return when none of them is left."""
+        # The master goes first: it would start other executors for those that go.
+        daemons = [*([self._master] if self._master is not None else []), *self._workers]
+        self._master, self._workers = None, []
+        for daemon in daemons:
+            self._kill(daemon)
+
+    def _kill(self, daemon: _Daemon) -> None:
+        daemon.process.kill()
+        daemon.process.wait()
+        daemon.guard.dismiss()
+        session = daemon.process.pid
+        # Nobody is left who starts others, and an executor may outlive its worker.
+        for found in living(session):
+            send_kill(found.pid, session)
+        if not wait_until_gone(session, _GONE_SECONDS_MAX):
+            raise RuntimeError(f"processes of the cluster in {self.folder} outlived SIGKILL: {living(session)}")
+
+    def _start_master(self) -> None:
+        self._master = self._start("master.Master", self.folder / "master", [])
+        said = self._master.said
+        self._wait_for("the master's address", lambda: _MASTER_ADDRESS.search(said()), self._master)
+        self._wait_for("the master's page", lambda: _PAGE_ADDRESS.search(said()), self._master)
+        self._address = _found(_MASTER_ADDRESS, said())
+        self._page = _found(_PAGE_ADDRESS, said())
+
+    def _start(self, what: str, place: Path, arguments: list[str]) -> _Daemon:
+        scratch = place / "tmp"
+        scratch.mkdir(parents=True)
+        home = self.folder / "spark-home"
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))},
+            "SPARK_HOME": str(home),
+            "SPARK_CONF_DIR": str(place),
+            "SPARK_LOCAL_DIRS": str(scratch),
+            "SPARK_LOCAL_IP": _LOCALHOST,
+            "SPARK_PUBLIC_DNS": _LOCALHOST,
+            "SPARK_DAEMON_MEMORY": _DAEMON_MEMORY,
+            "SPARK_DAEMON_JAVA_OPTS": _java_options(scratch),
+            "PYSPARK_PYTHON": sys.executable,
+            "TMPDIR": str(scratch),
+        }
+        # Port 0: the system chooses one, and the log says which.
+        where = ["--host", _LOCALHOST, "--port", "0", "--webui-port", "0"]
+        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}", *where, *arguments]
+        log = place / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(  # noqa: S603 - PySpark's own program, with arguments of our own
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=place,
+                start_new_session=True,
+            )
+        return _Daemon(process, Guard(process.pid), log)
+
+    def _registered(self) -> set[int]:
+        """Return the ports of the workers that the master has work for."""
+        with urllib.request.urlopen(f"{self._page}/json/", timeout=_START_SECONDS_MAX) as answer:  # noqa: S310 - ours
+            state: dict[str, Any] = json.load(answer)
+        return {worker["port"] for worker in state["workers"] if worker["state"] == "ALIVE"}
+
+    def _wait_for(self, what: str, is_so: Callable[[], object], daemon: _Daemon) -> None:
+        until = time.monotonic() + _START_SECONDS_MAX
+        while not is_so():
+            if daemon.process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(
+                    f"waited in vain for {what} of the cluster in {self.folder}; the end of {daemon.log}:\n"
+                    f"{daemon.last_words()}"
+                )
+            time.sleep(_LOOK_SECONDS)
+
+
+def _java_options(scratch: Path | str) -> str:
+    """Return options of a JVM that starts fast, keeps to little memory, and writes nowhere but in ``scratch``."""
+    return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Djava.io.tmpdir={scratch}"
+
+
+def _found(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    assert match is not None
+    return match[1]
