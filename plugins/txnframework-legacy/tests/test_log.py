@@ -1,0 +1,356 @@
+"""A log that is written one by one or in batches, in virtual time over a ledger in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from txnframework.errors import Closed, CorruptEntry, OutcomeUnknown, TxnFrameworkError, Unavailable, UnknownFormat
+from txnframework.interfaces import IManagedLedger
+from txnframework.model import EARLIEST, Append, Position
+from txnframework.testing import VirtualEnvironment
+from txnframework.testing.clock import run_ready
+from txnframework.testing.line import Line, wired
+from txnframework_legacy.log import (
+    BatchedLogWriter,
+    Batching,
+    Flushed,
+    FlushReason,
+    LiveRecords,
+    LogRecord,
+    Place,
+    read_records,
+)
+from txnframework_memory.space import MemorySpace
+
+OFF = Batching()
+SMALL = Batching(enabled=True, records_max=4, bytes_max=1_000, delay_ms=5)
+
+
+@dataclass(eq=False)
+class Log:
+    ledger: IManagedLedger
+    writer: BatchedLogWriter
+    environment: VirtualEnvironment
+    line: Line
+    flushes: list[Flushed]
+
+    async def begin(self, *records: bytes) -> list[asyncio.Task[Place]]:
+        """Add records at the same time, and let everything run that does not wait for time."""
+        tasks = [asyncio.ensure_future(self.writer.add(record)) for record in records]
+        await run_ready()
+        return tasks
+
+    async def add(self, *records: bytes) -> list[Place]:
+        """Add records at the same time, and let the delay pass."""
+        tasks = await self.begin(*records)
+        await self.environment.advance(SMALL.delay_ms)
+        return list(await asyncio.gather(*tasks))
+
+    async def replayed(self, after: Position = EARLIEST) -> list[LogRecord]:
+        upto = (await self.ledger.tail()).last_confirmed
+        return [record async for page in read_records(self.ledger, after, upto) for record in page]
+
+    async def entries(self) -> int:
+        return len({record.place.entry for record in await self.replayed()})
+
+
+def in_log(batching: Batching) -> Callable[[Callable[[Log], Awaitable[None]]], Callable[[], None]]:
+    """Run a test with a log of its own."""
+
+    def mark(test: Callable[[Log], Awaitable[None]]) -> Callable[[], None]:
+        async def with_log() -> None:
+            async with opened(batching) as log, asyncio.timeout(20):
+                await test(log)
+
+        def run() -> None:
+            asyncio.run(with_log())
+
+        run.__name__, run.__doc__ = test.__name__, test.__doc__
+        return run
+
+    return mark
+
+
+@asynccontextmanager
+async def opened(batching: Batching) -> AsyncIterator[Log]:
+    environment, line, flushes = VirtualEnvironment(), Line(), list[Flushed]()
+    ledgers = await MemorySpace(environment).open_ledgers()
+    ledger = wired(await ledgers.create("log"), line)
+    log = Log(ledger, BatchedLogWriter(ledger, environment, batching, flushes.append), environment, line, flushes)
+    yield log
+    line.restore()
+    await log.writer.close()
+    await ledgers.close()
+
+
+def records(count: int, size: int = 10) -> list[bytes]:
+    return [str(number).encode().ljust(size, b".") for number in range(count)]
+
+
+# -- one by one ---------------------------------------------------------------------------------------
+
+
+@in_log(OFF)
+async def test_without_batching_each_record_is_an_entry(log: Log) -> None:
+    """By default each record is written at once, alone, in the order of the calls; nothing is measured."""
+    places = [await task for task in await log.begin(*records(5))]
+    assert [(place.index, place.size) for place in places] == [(0, 1)] * 5
+    assert places == sorted(places)
+    assert [record.place for record in await log.replayed()] == places
+    assert [record.data for record in await log.replayed()] == records(5)
+    assert log.flushes == []
+
+
+# -- thresholds ---------------------------------------------------------------------------------------
+
+
+@in_log(SMALL)
+async def test_places_are_true(log: Log) -> None:
+    """Each caller learns the entry, its place in the batch and the size of the batch; what is read back is equal."""
+    places = await log.add(*records(11))
+    assert [(place.index, place.size) for place in places] == [
+        *[(number, 4) for number in range(4)] * 2,
+        *[(number, 3) for number in range(3)],
+    ]
+    assert places == sorted(places)
+    assert [(record.place, record.data) for record in await log.replayed()] == [*zip(places, records(11), strict=True)]
+
+
+@in_log(SMALL)
+async def test_flush_by_count(log: Log) -> None:
+    """So many records are written at once, without waiting for the delay."""
+    tasks = await log.begin(*records(4))
+    assert all(task.done() for task in tasks)
+    assert [flush.reason for flush in log.flushes] == [FlushReason.RECORDS]
+
+
+@in_log(SMALL)
+async def test_flush_by_size(log: Log) -> None:
+    """What would not fit any more goes into the next entry."""
+    tasks = await log.begin(*records(3, size=400))
+    assert [task.done() for task in tasks] == [True, True, False]
+    assert [(flush.reason, flush.records) for flush in log.flushes] == [(FlushReason.BYTES, 2)]
+    await log.environment.advance(SMALL.delay_ms)
+    assert [(await task).size for task in tasks] == [2, 2, 1]
+
+
+@in_log(SMALL)
+async def test_flush_by_delay_and_not_before(log: Log) -> None:
+    """A record waits for others exactly as long as is configured, counted from the oldest of its entry."""
+    (first,) = await log.begin(b"first")
+    await log.environment.advance(SMALL.delay_ms - 1)
+    (second,) = await log.begin(b"second")
+    assert not first.done()
+    await log.environment.advance(1)
+    assert (await first).entry == (await second).entry
+    assert [(flush.reason, flush.records, flush.waited_ms) for flush in log.flushes] == [
+        (FlushReason.DELAY, 2, SMALL.delay_ms)
+    ]
+
+
+@in_log(SMALL)
+async def test_each_entry_has_a_delay_of_its_own(log: Log) -> None:
+    """A batch that was full before its time does not make the next one's shorter."""
+    await log.begin(b"a")
+    await log.environment.advance(SMALL.delay_ms - 1)
+    await log.begin(b"b", b"c", b"d")
+    (late,) = await log.begin(b"late")
+    await log.environment.advance(SMALL.delay_ms - 1)
+    assert not late.done()
+    await log.environment.advance(1)
+    assert late.done()
+
+
+@in_log(SMALL)
+async def test_a_large_record_is_alone(log: Log) -> None:
+    """A record as large as an entry flushes what waits, which stands before it, and is written alone."""
+    small, other, large = await log.begin(b"small", b"other", b"x" * 5_000)
+    assert [task.done() for task in (small, other, large)] == [True] * 3
+    assert (await small).entry == (await other).entry < (await large).entry
+    assert ((await large).index, (await large).size) == (0, 1)
+    assert [flush.reason for flush in log.flushes] == [FlushReason.LARGE] * 2
+    assert [record.data for record in await log.replayed()] == [b"small", b"other", b"x" * 5_000]
+
+
+@in_log(Batching(enabled=True))
+async def test_the_defaults(log: Log) -> None:
+    """Batching that is only switched on gathers up to 512 records for 1 ms."""
+    tasks = await log.begin(*records(513))
+    assert [task.done() for task in tasks] == [True] * 512 + [False]
+    await log.environment.advance(1)
+    assert await log.entries() == 2
+    assert (await tasks[-1]).size == 1
+
+
+# -- a slow ledger, and one that fails ----------------------------------------------------------------
+
+
+@in_log(SMALL)
+async def test_a_slow_ledger_piles_nothing_up(log: Log) -> None:
+    """While an append takes its time there is one timer at most and one append; order and places stay true."""
+    held = log.line.hold(1)
+    tasks = await log.begin(*records(4))
+    await held.reached.wait()
+    before = len(asyncio.all_tasks())
+    for number in range(20):
+        tasks += await log.begin(f"late {number}".encode())
+        await log.environment.advance(2 * SMALL.delay_ms)
+    assert len(asyncio.all_tasks()) - before <= 20 + 1
+    assert log.environment.next_ms() is None
+    assert not any(task.done() for task in tasks)
+    log.line.restore()
+    places = await asyncio.gather(*tasks)
+    assert places == sorted(places)
+    assert [record.place for record in await log.replayed()] == places
+
+
+@in_log(Batching(enabled=True, records_max=2, waiting_records_max=6))
+async def test_what_waits_is_bounded(log: Log) -> None:
+    """Beyond so many waiting records callers wait themselves, and are taken in order once there is room."""
+    held = log.line.hold(1)
+    tasks = await log.begin(*records(20))
+    await held.reached.wait()
+    log.line.restore()
+    places = await asyncio.gather(*tasks)
+    assert places == sorted(places)
+    assert [record.data for record in await log.replayed()] == records(20)
+
+
+@in_log(SMALL)
+async def test_each_caller_learns_what_failed(log: Log) -> None:
+    """Every caller of an entry that failed is told, with the ledger's error; the next entry is not disturbed."""
+    for order, kind in ((log.line.refuse, Unavailable), (log.line.lose, OutcomeUnknown)):
+        order(1)
+        tasks = await log.begin(*records(8))
+        for task in tasks[:4]:
+            with pytest.raises(kind):
+                await task
+        assert [(await task).index for task in tasks[4:]] == [0, 1, 2, 3]
+    # The lost reply was only a reply: what was refused is the one entry that is missing.
+    assert await log.entries() == 3
+
+
+@in_log(OFF)
+async def test_a_plain_record_learns_what_failed(log: Log) -> None:
+    """Without batching the same errors pass, each to its one caller."""
+    for order, kind in ((log.line.refuse, Unavailable), (log.line.lose, OutcomeUnknown)):
+        order(1)
+        failed, fine = await log.begin(b"failed", b"fine")
+        with pytest.raises(kind):
+            await failed
+        await fine
+
+
+@in_log(SMALL)
+async def test_a_caller_that_gives_up_disturbs_nobody(log: Log) -> None:
+    """A cancelled call neither stops its entry nor its neighbours."""
+    first, second = await log.begin(b"first", b"second")
+    first.cancel()
+    await log.environment.advance(SMALL.delay_ms)
+    assert ((await second).index, (await second).size) == (1, 2)
+    assert [record.data for record in await log.replayed()] == [b"first", b"second"]
+
+
+# -- switching and replaying --------------------------------------------------------------------------
+
+
+@in_log(OFF)
+async def test_switching_at_run_time(log: Log) -> None:
+    """Batching goes on and off under way: nothing is lost, nothing changes places, what was gathered waits no more."""
+    tasks = await log.begin(*records(3))
+    log.writer.switch(batching=True)
+    tasks += await log.begin(b"gathered", b"with it")
+    assert not tasks[-1].done()
+    log.writer.switch(batching=False)
+    tasks += await log.begin(b"plain")
+    log.writer.switch(batching=True)
+    tasks += await log.begin(b"last")
+    await log.environment.advance(1)
+    places = await asyncio.gather(*tasks)
+    assert places == sorted(places)
+    assert [place.size for place in places] == [1, 1, 1, 2, 2, 1, 1]
+    assert [record.data for record in await log.replayed()] == [*records(3), b"gathered", b"with it", b"plain", b"last"]
+
+
+@in_log(SMALL)
+async def test_replay_begins_anywhere(log: Log) -> None:
+    """A replay after an entry shows what stands behind it, also where the ledger was closed and begun anew."""
+    first = await log.add(*records(6))
+    await log.ledger.roll()
+    second = await log.add(b"next")
+    assert [record.data for record in await log.replayed(first[0].entry)] == [*records(6)[4:], b"next"]
+    await log.ledger.trim(second[0].entry.ledger_id, frozenset())
+    assert [record.data for record in await log.replayed()] == [b"next"]
+
+
+@in_log(SMALL)
+async def test_replay_stops_at_what_it_does_not_know(log: Log) -> None:
+    """An entry of another version, or of no log at all, ends the replay with an error that names it."""
+    for data, kind in ((b"\x0e\x01\x00\x09?", UnknownFormat), (b"not a log", CorruptEntry)):
+        (appended,) = await log.ledger.append((Append(data),), None)
+        await log.add(b"behind it")
+        with pytest.raises(kind, match=f"entry {appended.position} of"):
+            await log.replayed()
+        tail = await log.ledger.roll()
+        await log.ledger.trim(tail.open_ledger_id, frozenset())
+
+
+# -- closing ------------------------------------------------------------------------------------------
+
+
+@in_log(SMALL)
+async def test_closing(log: Log) -> None:
+    """What was begun gets its true result, what was only gathered fails, adding fails; closing twice is fine."""
+    held = log.line.hold(1)
+    begun = await log.begin(*records(4))
+    gathered = await log.begin(b"gathered")
+    await held.reached.wait()
+    closing = [asyncio.ensure_future(log.writer.close()) for _ in range(2)]
+    await run_ready()
+    with pytest.raises(Closed):
+        await gathered[0]
+    with pytest.raises(Closed):
+        await log.writer.add(b"too late")
+    assert not any(one.done() for one in (*begun, *closing))
+    log.line.restore()
+    await asyncio.gather(*closing)
+    assert [(await task).index for task in begun] == [0, 1, 2, 3]
+    assert [record.data for record in await log.replayed()] == records(4)
+    await log.writer.close()
+
+
+@in_log(SMALL)
+async def test_closing_tells_of_failures(log: Log) -> None:
+    """An entry that fails while the writer is being closed fails for its callers; the close itself succeeds."""
+    log.line.lose(1)
+    tasks = await log.begin(*records(4))
+    await log.writer.close()
+    results: list[Any] = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(one, OutcomeUnknown) for one in results)
+    assert all(isinstance(one, TxnFrameworkError) for one in results)
+
+
+# -- what is needed -----------------------------------------------------------------------------------
+
+
+def test_an_entry_goes_with_its_last_record() -> None:
+    """An entry is needed until every record of it is done; the first ledger with such an entry is the first to stay."""
+    live = LiveRecords()
+    batch = [Place(Position(1, 0), index, 3) for index in range(3)]
+    later = Place(Position(4, 2))
+    for place in (*batch, later, later):
+        live.add(place)
+    for place in (batch[1], batch[0], batch[1]):
+        live.discard(place)
+        assert (len(live), live.first_ledger()) == (2, 1)
+    live.discard(batch[2])
+    assert (len(live), live.first_ledger()) == (1, 4)
+    live.discard(later)
+    assert (len(live), live.first_ledger()) == (0, None)
+    live.discard(later)
