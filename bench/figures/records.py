@@ -9,7 +9,7 @@ from counting import CountingStore
 from rig import Found, Run, Target, unsettled
 
 from txnframework import Client, Consumer, Message, Producer
-from txnframework.broker import Host, open_host
+from txnframework.broker import Foundation, Host, open_host
 from txnframework.config import load_config
 
 TOPICS = 3
@@ -102,7 +102,7 @@ async def _counted(config: Mapping[str, object]) -> AsyncIterator[tuple[Client, 
     """A client whose metadata store counts."""
     inner = await open_host(load_config({**config, "transactions": {"sweep": False}}))
     store = CountingStore(inner.metadata)
-    host = Host(inner.config, inner.registry, inner.environment, store, inner.ledgers)
+    host = Host(Foundation(inner.config, inner.registry, inner.environment, store, inner.ledgers))
     try:
         yield Client(host), store
     finally:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from txnframework import client as asynchronous
 from txnframework.broker import Compactor, HangingTransaction, Lag, LatestByKey, Order, Start
@@ -29,6 +29,9 @@ from txnframework.model.layout import Layout
 from txnframework.model.reading import Isolation
 from txnframework.model.transactions import State
 from txnframework.plugin import PluginRegistry
+
+if TYPE_CHECKING:
+    from txnframework.metrics import Metrics
 
 __all__ = [
     "Client",
@@ -413,6 +416,7 @@ def open(
     registry: PluginRegistry | None = None,
     environment: Environment | None = None,
     loop: LoopThread | None = None,
+    metrics: Metrics | None = None,
 ) -> Iterator[Client]:
     """
     Open a client: ``with txnframework.blocking.open(...) as client``; see ``txnframework.open``.
@@ -420,7 +424,7 @@ def open(
     :param loop: the loop thread to use; default: the one of this process.
     """
     thread = loop or LoopThread.shared()
-    opening = asynchronous.open(config, registry=registry, environment=environment)
+    opening = asynchronous.open(config, registry=registry, environment=environment, metrics=metrics)
     client = thread.run(_enter(opening))
     try:
         yield Client(thread, client)

@@ -54,6 +54,16 @@ class InvalidName(InvalidInput):
         super().__init__(f"{name!r} is not a topic name: {reason}")
 
 
+class MissingExtra(InvalidInput):
+    """``what`` needs a package that this installation lacks; ``extra`` brings it."""
+
+    def __init__(self, what: str, extra: str, package: str) -> None:
+        self.what = what
+        self.extra = extra
+        self.package = package
+        super().__init__(f'{what} needs {package}: pip install "txnframework[{extra}]"')
+
+
 class PluginError(InvalidInput):
     """A plugin could not be used; ``distribution`` and ``version`` say whose it is, where that is known."""
 

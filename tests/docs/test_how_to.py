@@ -61,3 +61,8 @@ def test_restore(tmp_path: Path, run_page: Callable[..., None]) -> None:
         client.producer("orders").send(b"two apples", txn=txn)
     shutil.copy(tmp_path / "metadata.bak", tmp_path / "metadata.db")
     run_page(HOW_TO / "restore.md", {}, shows_all=True)
+
+
+def test_metrics(run_page: Callable[..., None]) -> None:
+    """In an empty directory."""
+    run_page(HOW_TO / "metrics.md", {}, shows_all=False)

@@ -20,6 +20,7 @@ import txnframework
 import txnframework.cli
 from txnframework import Client, Consumer
 from txnframework.environment import Environment
+from txnframework.metrics import Metrics
 from txnframework.plugin import PluginRegistry, load_plugins
 from txnframework.testing.servers.postgresql import PostgresServer
 from txnframework.testing.servers.zookeeper import shared_hosts
@@ -75,8 +76,11 @@ class Stores:
         ledger = {"url": self.ledger_url or self.url}
         return {"metadata": metadata, "ledger": ledger, "subscriptions": subscriptions, **sections}
 
-    def open(self, **sections: dict[str, object]) -> AbstractAsyncContextManager[txnframework.Client]:
-        return txnframework.open(self.config(**sections), registry=self.registry, environment=self.environment)
+    def open(
+        self, *, metrics: Metrics | None = None, **sections: dict[str, object]
+    ) -> AbstractAsyncContextManager[txnframework.Client]:
+        config, registry, environment = self.config(**sections), self.registry, self.environment
+        return txnframework.open(config, registry=registry, environment=environment, metrics=metrics)
 
     def open_blocking(self, **sections: dict[str, object]) -> AbstractContextManager[txnframework.blocking.Client]:
         return txnframework.blocking.open(self.config(**sections), registry=self.registry, environment=self.environment)

@@ -15,12 +15,13 @@ LAYERS = ("environment", "errors", "interfaces", "model", "plugin", "config", "b
 ALLOWED = {
     "environment": set(),
     "errors": {"model"},  # for types only
+    "metrics": {"errors"},
     "model": {"errors"},
     "interfaces": {"model"},
     "config": {"errors", "model", "plugin"},
     "plugin": {"environment", "errors", "interfaces", "model", "config"},
-    "broker": {"environment", "errors", "interfaces", "model", "plugin", "config"},
-    "client": {"environment", "errors", "interfaces", "model", "plugin", "config", "broker"},
+    "broker": {"environment", "errors", "interfaces", "metrics", "model", "plugin", "config"},
+    "client": {"environment", "errors", "interfaces", "metrics", "model", "plugin", "config", "broker"},
 }
 
 

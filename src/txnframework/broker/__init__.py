@@ -19,9 +19,11 @@ from txnframework.broker._host import Host, open_host
 from txnframework.broker._inspecting.ack_status import ack_status
 from txnframework.broker._inspecting.backlog import Lag, SegmentLag
 from txnframework.broker._inspecting.hanging import HangingTransaction
+from txnframework.broker._inspecting.standing import FamilyStanding, StandingReport, TopicStanding
 from txnframework.broker._restoring.reconciling import Counts
 from txnframework.broker._restoring.restoring import Restored, RestoreReport, RestoreRequest, restore
 from txnframework.broker._serving.domains import DomainPlugins, NoPlugins, plugins_of
+from txnframework.broker._serving.foundation import Foundation
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription, dispatching_lease
 from txnframework.broker._tasks.guarded import GuardedTasks
 from txnframework.broker._tasks.waiting import first_of
@@ -36,6 +38,8 @@ __all__ = [
     "Delivery",
     "Dispatches",
     "DomainPlugins",
+    "FamilyStanding",
+    "Foundation",
     "GuardedTasks",
     "HangingTransaction",
     "HeldMessage",
@@ -54,8 +58,10 @@ __all__ = [
     "SegmentDispatch",
     "SegmentLag",
     "SegmentSubscription",
+    "StandingReport",
     "Start",
     "StoredCursor",
+    "TopicStanding",
     "Topics",
     "ack_status",
     "acks_of",

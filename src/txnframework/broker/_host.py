@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from txnframework.broker._compaction.compacting import Compacting
 from txnframework.broker._coordinating.coordinators import Coordinators
@@ -16,6 +17,8 @@ from txnframework.broker._dispatch.dispatches import Dispatches, Place
 from txnframework.broker._dispatch.parts import DispatchParts
 from txnframework.broker._inspecting.backlog import Backlog
 from txnframework.broker._inspecting.hanging import Hanging
+from txnframework.broker._inspecting.standing import Standing
+from txnframework.broker._measuring.metadata_store import measured_store
 from txnframework.broker._serving.belonging import check_belonging
 from txnframework.broker._serving.domains import DomainPlugins, NoPlugins
 from txnframework.broker._serving.foundation import Foundation
@@ -30,8 +33,6 @@ from txnframework.config import Config, DomainSection, redact_url
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.errors import Closed, TransactionDomainMismatch
 from txnframework.interfaces import (
-    ILedgerStore,
-    IMetadataStore,
     ITransactionCoordinator,
 )
 from txnframework.model.ids import TxnID
@@ -45,14 +46,21 @@ from txnframework.plugin import (
     load_plugins,
 )
 
+if TYPE_CHECKING:
+    from txnframework.metrics import Metrics
+
 
 async def open_host(
-    config: Config, registry: PluginRegistry | None = None, environment: Environment | None = None
+    config: Config,
+    registry: PluginRegistry | None = None,
+    environment: Environment | None = None,
+    metrics: Metrics | None = None,
 ) -> Host:
     """
     Open the stores that ``config`` names and look whether they belong together.
 
-    Sweeps begin with the first coordinator that is opened, unless ``transactions.sweep`` is off.
+    Sweeps begin with the first coordinator that is opened, unless ``transactions.sweep`` is off. ``metrics``: where to
+    measure; None: nothing is measured.
 
     :raises UnknownPlugin: no installed plugin serves a URL.
     :raises StoreMismatch: the stores do not belong together.
@@ -66,7 +74,7 @@ async def open_host(
         await ledgers.close()
         await metadata.close()
         raise
-    return Host(config, registry, environment, metadata, ledgers)
+    return Host(Foundation(config, registry, environment, measured_store(metadata, metrics), ledgers, metrics))
 
 
 class Host:
@@ -77,20 +85,12 @@ class Host:
     truth: other processes may do the same with the same stores at the same time.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        registry: PluginRegistry,
-        environment: Environment,
-        metadata: IMetadataStore,
-        ledgers: ILedgerStore,
-    ) -> None:
-        self.config = config
-        self.registry = registry
-        self.environment = environment
-        self.metadata = metadata
-        self.ledgers = ledgers
-        foundation = Foundation(config, registry, environment, metadata, ledgers)
+    def __init__(self, foundation: Foundation) -> None:
+        self.config = config = foundation.config
+        self.registry = foundation.registry
+        self.environment = environment = foundation.environment
+        self.metadata = metadata = foundation.metadata
+        self.ledgers = ledgers = foundation.ledgers
         self._opening = Opening(foundation, self._coordinator)
         self._kept = KeptOpen(self._opening, self._keep_up)
         self.topics = Topics(metadata, ledgers, self.segment, self._coordinator_of, self._let_go_of)
@@ -103,6 +103,7 @@ class Host:
         self.backlog = Backlog(metadata, self._kept.visit, config.subscriptions.read_entries_max)
         self.compacting = Compacting(metadata, ledgers, self._kept.visit, self._coordinator_of, environment)
         self.hanging = Hanging(self.coordinators, self.sessions, environment)
+        self.standing = Standing(self.coordinators, self.topics, self.backlog, environment)
         self._trimming = Trimming(metadata, self._kept.visit, environment)
         self._deadlines = Deadlines(environment, config.transactions.timers_max, self._abort_overdue)
         self._background = Background(config.transactions.settling_max, config.transactions.settling_waiting_max)

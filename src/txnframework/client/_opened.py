@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from txnframework.broker import open_host
 from txnframework.client._client import Client
 from txnframework.config import Config, check_config, load_config
 from txnframework.environment import Environment
 from txnframework.plugin import PluginRegistry, load_plugins
+
+if TYPE_CHECKING:
+    from txnframework.metrics import Metrics
 
 ConfigSource = Config | Path | str | Mapping[str, object] | None
 
@@ -21,6 +25,7 @@ async def open(
     *,
     registry: PluginRegistry | None = None,
     environment: Environment | None = None,
+    metrics: Metrics | None = None,
 ) -> AsyncIterator[Client]:
     """
     Open a client: ``async with txnframework.open(...) as client``.
@@ -29,13 +34,14 @@ async def open(
         (one SQLite database in ``./txnframework-data``).
     :param registry: the plugins to use; default: those that are installed.
     :param environment: time and randomness; default: the real ones.
+    :param metrics: where to measure (``txnframework.metrics``); default: nothing is measured.
     :raises ConfigurationError: the configuration does not fit what is installed.
     :raises StoreMismatch: its two stores do not belong together.
     """
     loaded = config if isinstance(config, Config) else load_config(config)
     plugins = registry or load_plugins()
     check_config(loaded, plugins, str(config) if isinstance(config, Path | str) else None)
-    host = await open_host(loaded, plugins, environment)
+    host = await open_host(loaded, plugins, environment, metrics)
     try:
         yield Client(host)
     finally:

@@ -94,6 +94,16 @@ def all_operations_range() -> KeyRange:
     return _below(_OPERATION)
 
 
+def is_header(key: Key) -> bool:
+    """Return whether a record is a transaction's header, by its key."""
+    return key.path.startswith(f"{_HEADER}/")
+
+
+def is_operation(key: Key) -> bool:
+    """Return whether a record is an operation of a transaction, or a prefix of such records, by its key."""
+    return key.path.startswith(f"{_OPERATION}/")
+
+
 def txn_id_of(path: str) -> TxnID:
     """Return the transaction that a header, an operations prefix or an operation record belongs to, by its path."""
     root = _HEADER if path.startswith(f"{_HEADER}/") else _OPERATION

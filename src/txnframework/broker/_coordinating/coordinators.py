@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from txnframework.broker._agreement.election import Election
 from txnframework.broker._coordinating.shares import CoordinatorShare
+from txnframework.broker._measuring.coordinator import measured_coordinator
 from txnframework.broker._serving.foundation import Foundation
 from txnframework.broker._tasks.once import OpenedOnce
 from txnframework.interfaces import IParticipants, ITransactionCoordinator
@@ -46,6 +47,7 @@ class Coordinators:
         self._ledgers = foundation.ledgers
         self._participants = participants
         self._elected = elected
+        self._metrics = foundation.metrics
         self._served: OpenedOnce[str, ServedCoordinator] = OpenedOnce()
 
     async def get(self, name: str) -> ServedCoordinator:
@@ -81,7 +83,7 @@ class Coordinators:
         context = CoordinatorContext(
             self._metadata, self._ledgers, self._participants, self._environment, options, bounds, share
         )
-        coordinator = await self._registry.open(provider, context)
+        coordinator = measured_coordinator(await self._registry.open(provider, context), self._metrics)
         return ServedCoordinator(
             coordinator, share, Election(self._metadata, self._environment, f"sweep {name}", self._elected)
         )

@@ -87,6 +87,15 @@ class Backlog:
                 found.append(await _lag_of(opened, cursor))
         return Lag(tuple(found))
 
+    async def undecided(self, layout: Layout) -> dict[str, int]:
+        """Return, by segment, how many confirmed messages may not be read yet: an open transaction is before them."""
+        found = {}
+        for segment_id in layout.made():
+            async with self._visit(str(layout.name_of(segment_id))) as opened:
+                readable = await opened.buffer.max_read_position()
+                found[opened.name] = await _count(opened, readable, (await opened.ledger.tail()).last_confirmed)
+        return found
+
     async def peek(self, layout: Layout, subscription: str, messages_max: int) -> tuple[Peeked, ...]:
         """
         Return the first messages that a subscription has not acknowledged, parents before their children, in the order

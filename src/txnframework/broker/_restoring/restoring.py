@@ -12,6 +12,7 @@ from txnframework.broker._agreement.cas import version_of
 from txnframework.broker._agreement.leases import held_leases
 from txnframework.broker._host import Host
 from txnframework.broker._restoring.reconciling import Counts, Reconciling, Undecided
+from txnframework.broker._serving.foundation import Foundation
 from txnframework.broker._serving.opening import open_stores
 from txnframework.config import Config, redact_url
 from txnframework.environment import Environment, SystemEnvironment
@@ -109,7 +110,7 @@ async def restore(
         raise InvalidInput("the backup is said to have been taken at a time that is still to come")
     quiet = msgspec.structs.replace(config, transactions=msgspec.structs.replace(config.transactions, sweep=False))
     metadata, ledgers = await open_stores(quiet, registry, environment, as_they_are=True)
-    host = Host(quiet, registry, environment, metadata, ledgers)
+    host = Host(Foundation(quiet, registry, environment, metadata, ledgers))
     try:
         return await _restore(host, request, progress)
     finally:

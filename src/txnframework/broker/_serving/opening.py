@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from txnframework.broker._cursors.stored import StoredCursor
+from txnframework.broker._measuring.pending_acks import measured_pending_acks
 from txnframework.broker._serving.belonging import check_cursor
 from txnframework.broker._serving.domains import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker._serving.foundation import Foundation
@@ -41,6 +42,7 @@ class Opening:
         self._metadata = foundation.metadata
         self._ledgers = foundation.ledgers
         self._coordinator = coordinator
+        self._metrics = foundation.metrics
 
     def plugins_of(self, name: str) -> DomainPlugins | NoPlugins:
         """
@@ -121,7 +123,7 @@ class Opening:
             self._registry.decode_options(provider, self._config.pending_acks.get(provider.name, {})),
             self._config.transactions,
         )
-        return await self._registry.open(provider, context)
+        return measured_pending_acks(await self._registry.open(provider, context), self._metrics)
 
 
 async def open_stores(

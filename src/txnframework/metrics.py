@@ -1,0 +1,72 @@
+"""
+What a process measures, in Prometheus' words.
+
+::
+
+    from prometheus_client import start_http_server
+
+    metrics = Metrics()
+    start_http_server(9464, registry=metrics.registry)
+    async with txnframework.open("txnframework.toml", metrics=metrics) as client:
+        ...
+
+Needs the extra ``metrics``. Without a ``Metrics`` nothing is measured, and nothing is spent on it. The state of the
+stores, as how many transactions are open, is no process's own: ``txnframework metrics`` tells it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from txnframework.errors import MissingExtra
+
+try:
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+except ImportError as error:
+    raise MissingExtra("txnframework.metrics", "metrics", "prometheus_client") from error
+
+M = TypeVar("M", Counter, Gauge, Histogram)
+
+LATENCY_BUCKETS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Upper bounds, in seconds, that tell an in-memory store from a database beside it and one that is far away."""
+
+
+class Metrics:
+    """
+    Families of one registry by name: whoever asks for one first makes it, so that several hosts may share them.
+
+    ``registry``: where they are collected; default: one of their own.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = CollectorRegistry() if registry is None else registry
+        self._families: dict[str, Counter | Gauge | Histogram] = {}
+
+    def counter(self, name: str, description: str, labels: Sequence[str] = ()) -> Counter:
+        """Return the counter of that name; ``name`` ends with ``_total``."""
+        return self._family(Counter, name, lambda: Counter(name, description, labels, registry=self.registry))
+
+    def gauge(self, name: str, description: str, labels: Sequence[str] = ()) -> Gauge:
+        """Return the gauge of that name."""
+        return self._family(Gauge, name, lambda: Gauge(name, description, labels, registry=self.registry))
+
+    def histogram(
+        self,
+        name: str,
+        description: str,
+        labels: Sequence[str] = (),
+        bounds: Sequence[float] = LATENCY_BUCKETS_S,
+    ) -> Histogram:
+        """Return the histogram of that name; ``bounds``: upper bounds of its buckets, in the unit that it names."""
+        return self._family(
+            Histogram, name, lambda: Histogram(name, description, labels, buckets=bounds, registry=self.registry)
+        )
+
+    def _family(self, kind: type[M], name: str, make: Callable[[], M]) -> M:
+        known: Any = self._families.get(name)
+        if known is None:
+            known = self._families[name] = make()
+        if not isinstance(known, kind):
+            raise ValueError(f"{name} is a {type(known).__name__.lower()} already, not a {kind.__name__.lower()}")
+        return known

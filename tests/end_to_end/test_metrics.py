@@ -1,0 +1,146 @@
+"""What a process measures of its own calls, and what is told of how the stores stand, is what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txnframework import Client
+from txnframework.broker import FamilyStanding
+from txnframework.cli._metrics import serving
+from txnframework.errors import InvalidTransactionState, TransactionConflict
+from txnframework.metrics import Metrics
+from txnframework.model import Action, End, TxnID
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+CAS = "pulsar_txn_metadata_store_header_cas_total"
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    return metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+async def committed(client: Client) -> TxnID:
+    async with client.transaction() as txn:
+        for number in range(3):
+            await (await client.producer(f"t{number}")).send(b"x", txn=txn)
+    return txn.id
+
+
+def test_decisions_and_operations_are_counted(stores: Stores) -> None:
+    """One operation record for each topic, one decision, timed; one that is forbidden counts as rejected."""
+    metrics = Metrics()
+
+    async def work() -> None:
+        async with stores.open(metrics=metrics, transactions={"sweep": False}) as client:
+            for number in range(3):
+                await client.create_topic(f"t{number}")
+            txn_id = await committed(client)
+            assert value(metrics, "pulsar_txn_metadata_store_op_writes_total") == 3
+            assert value(metrics, CAS, result="ok") == 1
+            with pytest.raises(InvalidTransactionState):
+                await (await client.host.coordinator()).end(End(txn_id, Action.ABORT))
+            assert value(metrics, CAS, result="reject") == 1
+            ended = {"family": "metadata", "action": "commit", "result": "ok"}
+            assert value(metrics, "txnframework_end_seconds_count", **ended) == 1
+            await client.find_hanging(0)
+            assert value(metrics, "pulsar_txn_metadata_store_index_query_seconds_count") > 0
+
+    stores.run(work())
+
+
+def test_conflicts_are_counted(stores: Stores) -> None:
+    """Two transactions acknowledge one message: the second one's conflict is counted."""
+    metrics = Metrics()
+
+    async def work() -> None:
+        async with stores.open(metrics=metrics) as client:
+            await client.create_topic("orders")
+            await (await client.producer("orders")).send(b"x")
+            consumer = await client.consumer("orders", "s", start="earliest")
+            message = await consumer.receive()
+            async with client.transaction() as first:
+                await consumer.ack(message, txn=first)
+                second = client.transaction()
+                await second.begin()
+                with pytest.raises(TransactionConflict):
+                    await consumer.ack(message, txn=second)
+                await second.abort()
+            assert value(metrics, "txnframework_ack_conflicts_total") == 1
+            await consumer.close()
+
+    stores.run(work())
+
+
+def test_how_the_stores_stand(stores: Stores) -> None:
+    """Open transactions, what they keep from being read, what is left to settle, and what subscriptions have left."""
+
+    async def work() -> None:
+        async with stores.open(transactions={"sweep": False}) as client:
+            await client.create_topic("orders")
+            await client.subscribe("orders", "billing", start="earliest")
+            orders = await client.producer("orders")
+            await orders.send(b"readable")
+            txn = client.transaction(outlives_client=True)
+            await txn.begin()
+            await orders.send(b"undecided", txn=txn)
+            await orders.send(b"behind it")
+            report = await client.host.standing.report()
+            (family,) = report.families
+            assert (family.family, family.open_count, family.operations_left) == ("metadata", 1, 0)
+            assert family.oldest_age_ms is not None
+            (topic,) = report.topics
+            assert topic.topic == "topic://public/default/orders"
+            assert list(topic.undecided.values()) == [2]
+            assert topic.lags == {"billing": 1}
+            await (await client.host.coordinator()).end(End(txn.id, Action.COMMIT))
+            (family,) = (await client.host.standing.report()).families
+            assert family == FamilyStanding("metadata", 0, None, 1)
+
+    stores.run(work())
+
+
+def test_the_command_prints_what_prometheus_reads(cli: Any) -> None:
+    """Once, without being a server."""
+    cli("topic", "create", "orders", "--segments", "2")
+    cli("subscription", "create", "orders", "billing", "--start", "earliest")
+    cli("topic", "produce", "orders", "a", "b", "c", "--key", "k")
+    printed = cli("metrics")
+    assert printed.status == 0, printed.err
+    assert 'txnframework_open_transactions{family="metadata"} 0.0' in printed.out
+    lag = 'txnframework_subscription_lag_messages{subscription="billing",topic="topic://public/default/orders"} 3.0'
+    assert lag in printed.out
+    assert printed.out.count("txnframework_undecided_messages{segment=") == 2
+
+
+@pytest.mark.parametrize("address", ["9464", "host:", ":9464", "host:port", "host:70000"])
+def test_an_address_that_is_none_is_refused(cli: Any, address: str) -> None:
+    """With one sentence that says what to write."""
+    refused = cli("metrics", "--listen", address)
+    assert refused.status == 2
+    assert f"--listen {address}: write HOST:PORT" in refused.err
+
+
+def test_scrapes_are_answered(stores: Stores) -> None:
+    """Each scrape looks anew, from a thread that is not the loop's."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            async with serving(client, "127.0.0.1", 0) as port:
+                await (await client.producer("orders")).send(b"x")
+                await client.subscribe("orders", "billing", start="earliest")
+                assert re.search(r'lag_messages\{.*"billing".*\} 1\.0', await asyncio.to_thread(scraped, port))
+
+    stores.run(work())
+
+
+def scraped(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        return str(answer.read().decode())
