@@ -17,6 +17,7 @@ from txnframework_spark.errors import (
     NotJudgeable,
     PauseOrphaned,
     StateLost,
+    TopicLost,
     UnknownOption,
     Unsupported,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "NotJudgeable",
     "PauseOrphaned",
     "StateLost",
+    "TopicLost",
     "UnknownOption",
     "Unsupported",
     "check_java",

@@ -59,6 +59,19 @@ class DataLost(Conflict):
         )
 
 
+class TopicLost(Conflict):
+    """``topic``, of which the query has read a part, was deleted; ``again``: and one of its name was made since."""
+
+    def __init__(self, topic: str, *, again: bool = False) -> None:
+        self.topic = topic
+        self.again = again
+        since = " and made again" if again else ""
+        super().__init__(
+            f"topic {topic} was deleted{since} before this query has read all of it; set failOnDataLoss=false to go on"
+            " without what is gone, or delete the checkpoint"
+        )
+
+
 class Diverged(Conflict):
     """Checkpoint and subscription do not fit together, so that committing would lose or repeat messages."""
 

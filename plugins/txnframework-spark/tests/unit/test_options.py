@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from txnframework.model.names import TopicName
+from txnframework.model.positions import Position
 from txnframework.model.reading import Isolation
 from txnframework_spark.errors import InvalidOption, UnknownOption
+from txnframework_spark.options.places import Edge, Places
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.options.stores import StoreOptions
@@ -15,7 +18,7 @@ def test_defaults_follow_the_kafka_source() -> None:
     options = SourceOptions.parse({"subscribe": "orders"})
     assert [str(topic) for topic in options.topics] == ["topic://public/default/orders"]
     assert options.group_id is None
-    assert options.starting_offsets == "latest"
+    assert options.starting is None
     assert options.fail_on_data_loss
     assert options.isolation is Isolation.READ_COMMITTED
 
@@ -47,7 +50,27 @@ def test_a_sink_option_is_unknown_to_a_source() -> None:
         ({"subscribe": "persistent://public/default/a"}, "subscribe"),
         ({"subscribe": "a", "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger"),
         ({"subscribe": "a", "failOnDataLoss": "perhaps"}, "failOnDataLoss"),
+        ({"subscribe": "a", "topics": "b"}, "topics"),
+        ({"subscribe": "a", "assign": '{"a": [0]}'}, "assign"),
+        ({"subscribePattern": "a("}, "subscribePattern"),
+        ({"assign": "a"}, "assign"),
+        ({"assign": '{"a": []}'}, "assign"),
+        ({"assign": "{}"}, "assign"),
         ({"subscribe": "a", "startingOffsets": "{}"}, "startingOffsets"),
+        ({"subscribe": "a", "startingOffsets": "first"}, "startingOffsets"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"0": "first"}}'}, "startingOffsets"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"0": {"ledger": -1, "entry": 0}}}'}, "startingOffsets"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {}, "b": {}}'}, "startingOffsets"),
+        ({"assign": '{"a": [0]}', "startingOffsets": '{"a": {"1": "latest"}}'}, "startingOffsets"),
+        ({"subscribe": "a", "startingOffsets": "latest", "startingTimestamp": "1"}, "startingTimestamp"),
+        ({"subscribe": "a", "groupId": "g", "startingTimestamp": "1"}, "startingTimestamp"),
+        ({"subscribe": "a", "groupId": "g", "startingOffsets": '{"a": {}}'}, "startingOffsets"),
+        ({"subscribe": "a", "endingOffsets": "earliest"}, "endingOffsets"),
+        ({"subscribe": "a", "endingOffsets": '{"a": {"0": "earliest"}}'}, "endingOffsets"),
+        ({"subscribe": "a", "maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "minOffsetsPerTrigger"),
+        ({"subscribe": "a", "maxTriggerDelay": "5s"}, "maxTriggerDelay"),
+        ({"subscribe": "a", "minOffsetsPerTrigger": "6", "maxTriggerDelay": "5"}, "maxTriggerDelay"),
+        ({"subscribe": "a", "patternRefreshMs": "5"}, "patternRefreshMs"),
         ({"subscribe": "a", "groupId": "g", "isolationLevel": "read_uncommitted"}, "isolationLevel"),
         ({"subscribe": "a", "config": "t.toml", "metadata": "memory:"}, "config"),
         ({"subscribe": "a", "ledger": "memory:"}, "ledger"),
@@ -57,6 +80,86 @@ def test_a_wrong_value_names_its_option(given: dict[str, str], option: str) -> N
     with pytest.raises(InvalidOption) as found:
         SourceOptions.parse(given)
     assert found.value.option == option
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"endingOffsets": "latest"}, "endingOffsets"),
+        ({"endingTimestamp": "1"}, "endingTimestamp"),
+        ({"startingOffsets": '{"a": {"0": {"ledger": 0, "entry": 3, "index": 1}}}'}, "startingOffsets"),
+    ],
+)
+def test_what_only_a_batch_takes_is_refused_by_a_stream(given: dict[str, str], option: str) -> None:
+    options = SourceOptions.parse({"subscribe": "a", **given})
+    with pytest.raises(InvalidOption) as found:
+        options.for_stream()
+    assert found.value.option == option
+    options.for_batch()
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"groupId": "g"}, "groupId"),
+        ({"maxOffsetsPerTrigger": "10"}, "maxOffsetsPerTrigger"),
+        ({"takeOverTimeoutMs": "10"}, "takeOverTimeoutMs"),
+        ({"startingOffsets": "latest"}, "startingOffsets"),
+    ],
+)
+def test_what_only_a_stream_takes_is_refused_by_a_batch(given: dict[str, str], option: str) -> None:
+    options = SourceOptions.parse({"subscribe": "a", **given})
+    with pytest.raises(InvalidOption) as found:
+        options.for_batch()
+    assert found.value.option == option
+    options.for_stream()
+
+
+def test_a_stream_begins_at_the_end_and_a_batch_reads_from_the_beginning_to_the_end() -> None:
+    options = SourceOptions.parse({"subscribe": "a"})
+    assert options.for_stream().starting == Places(Edge.LATEST)
+    batch = options.for_batch()
+    assert (batch.starting, batch.ending) == (Places(Edge.EARLIEST), Places(Edge.LATEST))
+
+
+def test_places_are_named_by_topic_and_segment() -> None:
+    """What is not named begins at the beginning and ends at the end."""
+    text = '{"a": {"0": {"ledger": 1, "entry": 2, "index": 3}, "7": "latest", "8": {"ledger": 0, "entry": 0}}}'
+    options = SourceOptions.parse(
+        {"subscribe": "a", "startingOffsets": text, "endingOffsets": '{"a": {"0": "latest"}}'}
+    )
+    topic = TopicName.parse("a")
+    named = {0: Position(1, 2, 3), 7: Edge.LATEST, 8: Position(0, 0, 0)}
+    assert options.starting == Places(Edge.EARLIEST, {topic: named})
+    assert options.ending == Places(Edge.LATEST, {topic: {0: Edge.LATEST}})
+
+
+def test_a_pattern_matches_the_whole_of_any_name_that_a_topic_has() -> None:
+    def matches(pattern: str, *names: str) -> list[bool]:
+        choice = SourceOptions.parse({"subscribePattern": pattern}).choice
+        return [choice.matches(TopicName.parse(name)) for name in names]
+
+    assert matches("orders-.*", "orders-eu", "my-orders-eu", "t/n/orders-eu", "orders-") == [True, False, False, True]
+    assert matches("t/.*/orders", "t/n/orders", "orders", "t/n/orders-eu") == [True, False, False]
+    assert matches("topic://.*", "t/n/a", "a", "persistent://t/n/a") == [True, True, False]
+    assert matches(".*", "persistent://t/n/a") == [False]
+
+
+def test_one_topic_and_segments_of_topics_may_be_named_instead() -> None:
+    assert SourceOptions.parse({"topic": "a"}).topics == SourceOptions.parse({"topics": "a"}).topics
+    assigned = SourceOptions.parse({"assign": '{"a": [0, 2], "b": [1]}'}).choice
+    assert assigned.assigned == {TopicName.parse("a"): {0, 2}, TopicName.parse("b"): {1}}
+
+
+def test_a_relative_configuration_file_is_the_same_one_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    assert SourceOptions.parse({"subscribe": "a", "config": "t.toml"}).stores.config == "/t.toml"
+    assert SinkOptions.parse({"topic": "a", "config": "t.toml"}).stores.config == "/t.toml"
+
+
+def test_a_delay_is_written_as_spark_writes_it() -> None:
+    options = SourceOptions.parse({"subscribe": "a", "minOffsetsPerTrigger": "6", "maxTriggerDelay": "15m"})
+    assert options.max_trigger_delay_ms == 900_000
 
 
 def test_a_sink_ignores_what_spark_itself_puts_there() -> None:

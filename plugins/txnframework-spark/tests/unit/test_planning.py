@@ -9,7 +9,15 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST, Position
 from txnframework_spark.microbatch.ranges import Range
 from txnframework_spark.source.offsets import Offset, SegmentOffset
-from txnframework_spark.source.planning import ranges_between, readable, shares, within_cursors
+from txnframework_spark.source.planning import (
+    left_to_read,
+    part_of,
+    parts,
+    ranges_between,
+    readable,
+    shares,
+    within_cursors,
+)
 
 TOPIC = TopicName.parse("in")
 
@@ -40,6 +48,43 @@ def test_a_finished_parent_that_left_does_not_come_back() -> None:
     layout = split_once()
     _, low, high = names(layout)
     assert readable(layout, {low, high}, ()) == {low, high}
+
+
+def test_assigned_segments_follow_the_nearest_assigned_ones_that_they_descend_from() -> None:
+    """Segment 0 was split into 1 and 2, and 1 into 3 and 4; 1 and 4 are not assigned."""
+    layout = finish_change(plan_split(split_once(), 1), (1,))
+    part = part_of(layout, {0, 2, 3})
+    root, second, third = names(part)
+    assert {number: (found.parents, found.children) for number, found in part.segments.items()} == {
+        0: ((), (2, 3)),
+        2: ((0,), ()),
+        3: ((0,), ()),
+    }
+    assert readable(part, {root}, ()) == {root}
+    assert readable(part, {root}, {root}) == {second, third}
+
+
+def test_what_a_held_segment_descends_from_is_not_left_to_read() -> None:
+    layout = split_once()
+    parent, low, high = names(layout)
+    assert left_to_read(layout, {parent}) == [parent, low, high]
+    assert left_to_read(layout, {low}) == [low, high]
+    assert left_to_read(layout, {low, parent}) == [parent, low, high]
+
+
+@pytest.mark.parametrize(
+    ("counts", "at_least", "expected"),
+    [
+        ([100], 4, [4]),
+        ([300, 100], 4, [3, 1]),
+        ([1000, 1], 4, [4, 1]),
+        ([5, 5, 5], 2, [1, 1, 1]),
+        ([0], 4, [1]),
+        ([], 4, []),
+    ],
+)
+def test_ranges_are_cut_in_proportion_to_their_messages(counts: list[int], at_least: int, expected: list[int]) -> None:
+    assert parts(counts, at_least) == expected
 
 
 def test_a_merged_child_waits_for_all_its_parents() -> None:

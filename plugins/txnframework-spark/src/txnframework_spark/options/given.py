@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from txnframework.errors import InvalidName
@@ -12,6 +14,8 @@ from txnframework_spark.options.stores import StoreOptions
 
 _SPARK_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """What Spark itself puts among a sink's options."""
+
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 
 class GivenOptions:
@@ -38,23 +42,33 @@ class GivenOptions:
             raise InvalidOption(name, f"it is missing; it names {meaning}")
         return value
 
-    def one_of(self, name: str, allowed: tuple[str, ...], default: str) -> str:
-        """Return one of ``allowed``, in lower case."""
+    def one_of(self, name: str, allowed: tuple[str, ...], default: str, otherwise: str = "") -> str:
+        """Return one of ``allowed``, in lower case; ``otherwise`` says what else there is, in the refusal."""
         value = self.text(name)
         if value is None:
             return default
         if value.lower() not in allowed:
-            raise InvalidOption(name, f"{value!r} is not one of {', '.join(allowed)}")
+            raise InvalidOption(name, f"{value!r} is not one of {', '.join(allowed)}{otherwise}")
         return value.lower()
 
-    def number(self, name: str) -> int | None:
-        """Return a whole number of at least 1, None where it was not given."""
+    def number(self, name: str, least: int = 1) -> int | None:
+        """Return a whole number of at least ``least``, None where it was not given."""
         value = self.text(name)
         if value is None:
             return None
-        if not value.strip().isdecimal() or int(value) < 1:
-            raise InvalidOption(name, f"{value!r} is not a whole number of at least 1")
+        if not value.strip().isdecimal() or int(value) < least:
+            raise InvalidOption(name, f"{value!r} is not a whole number of at least {least}")
         return int(value)
+
+    def duration_ms(self, name: str) -> int | None:
+        """Return a duration such as ``500ms``, ``30s`` or ``15m`` in milliseconds, None where it was not given."""
+        value = self.text(name)
+        if value is None:
+            return None
+        found = re.fullmatch(r"([1-9][0-9]{0,9})\s*(ms|s|m|h)", value.strip())
+        if found is None:
+            raise InvalidOption(name, f"{value!r} is not a duration such as 500ms, 30s, 15m or 1h")
+        return int(found[1]) * _UNITS_MS[found[2]]
 
     def flag(self, name: str, default: bool) -> bool:
         """Return whether the option is ``true``."""
@@ -62,7 +76,11 @@ class GivenOptions:
 
     def stores(self) -> StoreOptions:
         """Return where the stores are."""
-        stores = StoreOptions(self.text("config"), self.text("metadata"), self.text("ledger"))
+        config = self.text("config")
+        if config is not None:
+            # Here, in the driver: a worker may have another working directory.
+            config = str(Path(config).expanduser().absolute())
+        stores = StoreOptions(config, self.text("metadata"), self.text("ledger"))
         if stores.config is not None and (stores.metadata or stores.ledger):
             raise InvalidOption("config", "the file names the stores already; leave metadata and ledger out")
         if stores.ledger is not None and stores.metadata is None:

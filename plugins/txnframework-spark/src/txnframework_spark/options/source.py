@@ -1,83 +1,165 @@
-"""Options of ``readStream``."""
+"""Options of ``readStream`` and ``spark.read``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from txnframework.model.names import TopicName
+from txnframework.model.positions import Position
 from txnframework.model.reading import Isolation
 from txnframework_spark.errors import InvalidOption
-from txnframework_spark.options.given import GivenOptions, topic_of
+from txnframework_spark.options.choice import CHOICE_OPTIONS, Choice, choice_of
+from txnframework_spark.options.given import GivenOptions
+from txnframework_spark.options.places import Edge, Places, places_of
 from txnframework_spark.options.stores import STORE_OPTIONS, StoreOptions
 
+_STREAM_ONLY: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "patternRefreshMs",
+    "takeOverTimeoutMs",
+)
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp")
 _KNOWN: Final = (
     *STORE_OPTIONS,
-    "subscribe",
+    *CHOICE_OPTIONS,
+    *_STREAM_ONLY,
+    *_BATCH_ONLY,
     "groupId",
     "startingOffsets",
-    "maxOffsetsPerTrigger",
+    "startingTimestamp",
+    "minPartitions",
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "isolationLevel",
     "includeHeaders",
     "includeTransaction",
-    "takeOverTimeoutMs",
 )
-STARTS: Final = ("earliest", "latest")
+_MAX_TRIGGER_DELAY_MS: Final = 15 * 60_000
+_LIST_EVERY_MS: Final = 10_000
+_TAKE_OVER_TIMEOUT_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Options of ``readStream``.
+    """Options of a load; ``for_stream`` and ``for_batch`` say what goes with which, and fill in where it begins.
 
-    ``group_id`` None: nothing is acknowledged, the checkpoint alone decides. ``starting_offsets``: where a query
-    without ``group_id``, or a subscription that is not there yet, begins. ``max_offsets_per_trigger``: messages of one
-    micro-batch over all segments, exceeded only to finish an entry.
+    ``group_id`` None: nothing is acknowledged, the checkpoint alone decides. ``starting``: where a query without
+    ``group_id``, or a subscription that is not there yet, begins. ``max_offsets_per_trigger``: messages of one
+    micro-batch over all segments, exceeded only to finish an entry. ``one_sided``: names of those given that only one
+    of stream and batch takes.
     """
 
     stores: StoreOptions
-    topics: tuple[TopicName, ...]
+    choice: Choice
     group_id: str | None = None
-    starting_offsets: str = "latest"
+    starting: Places | None = None
+    ending: Places | None = None
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = _MAX_TRIGGER_DELAY_MS
+    pattern_refresh_ms: int = _LIST_EVERY_MS
+    min_partitions: int | None = None
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
     isolation: Isolation = Isolation.READ_COMMITTED
     include_headers: bool = False
     include_transaction: bool = False
-    take_over_timeout_ms: int = 60_000
+    take_over_timeout_ms: int = _TAKE_OVER_TIMEOUT_MS
+    one_sided: tuple[str, ...] = ()
+
+    @property
+    def topics(self) -> tuple[TopicName, ...]:
+        """The topics that are named; none with a pattern."""
+        return self.choice.topics
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
         """Return the options in ``given``; InvalidOption or UnknownOption in one sentence."""
         options = GivenOptions(given, _KNOWN, "a txnframework source")
-        group_id = options.text("groupId")
-        isolation = Isolation(
-            options.one_of("isolationLevel", tuple(level.value for level in Isolation), "read_committed")
+        choice = choice_of(options)
+        refresh_ms, delay_ms = options.number("patternRefreshMs", least=0), options.duration_ms("maxTriggerDelay")
+        found = cls(
+            stores=options.stores(),
+            choice=choice,
+            group_id=options.text("groupId"),
+            starting=places_of(options, "starting", choice),
+            ending=places_of(options, "ending", choice),
+            max_offsets_per_trigger=options.number("maxOffsetsPerTrigger"),
+            min_offsets_per_trigger=options.number("minOffsetsPerTrigger"),
+            max_trigger_delay_ms=delay_ms or _MAX_TRIGGER_DELAY_MS,
+            pattern_refresh_ms=_LIST_EVERY_MS if refresh_ms is None else refresh_ms,
+            min_partitions=options.number("minPartitions"),
+            max_records_per_partition=options.number("maxRecordsPerPartition"),
+            fail_on_data_loss=options.flag("failOnDataLoss", True),
+            isolation=Isolation(
+                options.one_of("isolationLevel", tuple(level.value for level in Isolation), "read_committed")
+            ),
+            include_headers=options.flag("includeHeaders", False),
+            include_transaction=options.flag("includeTransaction", False),
+            take_over_timeout_ms=options.number("takeOverTimeoutMs") or _TAKE_OVER_TIMEOUT_MS,
+            one_sided=tuple(name for name in (*_STREAM_ONLY, *_BATCH_ONLY) if options.text(name) is not None),
         )
-        if group_id is not None and isolation is Isolation.READ_UNCOMMITTED:
+        found._check(delay_ms is not None, refresh_ms is not None)
+        return found
+
+    def for_stream(self) -> SourceOptions:
+        """Return the options of a stream, which begins at the end unless told otherwise."""
+        for name in self.one_sided:
+            if name in _BATCH_ONLY:
+                raise InvalidOption(name, "a stream has no end; leave it out, or read a batch with spark.read")
+        starting = self.starting or Places(Edge.LATEST)
+        for topic, places in starting.named.items():
+            for number, place in places.items():
+                if isinstance(place, Position) and place.batch_index > 0:
+                    raise InvalidOption(
+                        "startingOffsets",
+                        f"a stream begins with a whole entry; leave the index of segment {number} of {topic} out,"
+                        " which reads the messages before it in its entry as well",
+                    )
+        return replace(self, starting=starting)
+
+    def for_batch(self) -> SourceOptions:
+        """Return the options of a batch, which reads from the beginning to the end unless told otherwise."""
+        if self.group_id is not None:
+            raise InvalidOption(
+                "groupId",
+                "a batch acknowledges nothing; leave it out, or use readStream with trigger(availableNow=True), which"
+                " goes on at the subscription's cursor and stops at the end",
+            )
+        for name in self.one_sided:
+            if name in _STREAM_ONLY:
+                raise InvalidOption(name, "it is for readStream only; leave it out of spark.read")
+        starting = self.starting or Places(Edge.EARLIEST)
+        if starting.edge is Edge.LATEST:
+            raise InvalidOption("startingOffsets", "a batch that begins at latest is empty; use earliest or JSON")
+        return replace(self, starting=starting, ending=self.ending or Places(Edge.LATEST))
+
+    def _check(self, has_delay: bool, has_refresh: bool) -> None:
+        if self.group_id is not None and self.isolation is Isolation.READ_UNCOMMITTED:
             raise InvalidOption(
                 "isolationLevel", "read_uncommitted goes without groupId: what is not decided cannot be acknowledged"
             )
-        return cls(
-            stores=options.stores(),
-            topics=_topics(options.required("subscribe", "the topics to read, separated by commas")),
-            group_id=group_id,
-            starting_offsets=options.one_of("startingOffsets", STARTS, "latest"),
-            max_offsets_per_trigger=options.number("maxOffsetsPerTrigger"),
-            max_records_per_partition=options.number("maxRecordsPerPartition"),
-            fail_on_data_loss=options.flag("failOnDataLoss", True),
-            isolation=isolation,
-            include_headers=options.flag("includeHeaders", False),
-            include_transaction=options.flag("includeTransaction", False),
-            take_over_timeout_ms=options.number("takeOverTimeoutMs") or 60_000,
-        )
-
-
-def _topics(text: str) -> tuple[TopicName, ...]:
-    topics = tuple(topic_of("subscribe", name) for name in text.split(",") if name.strip())
-    if len(set(topics)) != len(topics):
-        raise InvalidOption("subscribe", "it names a topic twice")
-    return topics
+        if self.group_id is not None and self.starting is not None and self.starting.edge is None:
+            name = "startingOffsets" if self.starting.at_ms is None else "startingTimestamp"
+            raise InvalidOption(
+                name,
+                "with groupId a query begins at the subscription's cursor; seek the subscription there instead, or"
+                " leave groupId out",
+            )
+        ending = self.ending
+        if ending is not None and (
+            ending.edge is Edge.EARLIEST
+            or any(place is Edge.EARLIEST for places in ending.named.values() for place in places.values())
+        ):
+            raise InvalidOption("endingOffsets", "nothing ends at earliest; use latest or a place")
+        least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            raise InvalidOption("minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger ({most}) lets in")
+        if has_delay and least is None:
+            raise InvalidOption("maxTriggerDelay", "it bounds how long minOffsetsPerTrigger waits; give that as well")
+        if has_refresh and self.choice.pattern is None:
+            raise InvalidOption("patternRefreshMs", "it is for subscribePattern, which is not given; leave it out")

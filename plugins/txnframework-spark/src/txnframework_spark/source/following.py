@@ -14,7 +14,7 @@ from txnframework.broker import Host
 from txnframework.errors import Closed, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.interfaces import IWatch
 from txnframework.model.layout import Layout, SegmentState
-from txnframework.model.names import TopicName
+from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import Position
 
 
@@ -40,24 +40,37 @@ class Followers:
         self._uncommitted = uncommitted
         self._segments: dict[str, Follower] = {}
         self._layouts: dict[TopicName, Layout] = {}
-        self._tasks: list[asyncio.Task[None]] = []
-        self._error: TxnFrameworkError | None = None
+        self._watching: dict[TopicName, asyncio.Task[None]] = {}
+        self._failed: dict[TopicName, TxnFrameworkError] = {}
 
     async def layout(self, topic: TopicName) -> Layout:
         """Return the layout, at most a notification behind; finishes changes that somebody left half way."""
-        self._raise_failure(self._error)
+        self._raise_failure(self._failed.get(topic))
         if topic not in self._layouts:
             # The watch before the reading, so that no change falls between them.
             watch = await self._host.topics.watch(topic)
-            self._layouts[topic] = await self._host.topics.layout(topic)
-
-            self._tasks.append(asyncio.create_task(self._run_layout(topic, watch)))
+            try:
+                self._layouts[topic] = await self._host.topics.layout(topic)
+            except BaseException:
+                await watch.close()
+                raise
+            self._watching[topic] = asyncio.create_task(self._run_layout(topic, watch))
         return self._layouts[topic]
 
     async def refresh(self, topic: TopicName) -> Layout:
         """Finish what is planned and read the layout again."""
         self._layouts[topic] = await self._host.topics.finish_changes(topic)
         return self._layouts[topic]
+
+    async def forget(self, topic: TopicName) -> None:
+        """Stop following a topic that is gone: one of its name may be made again."""
+        self._layouts.pop(topic, None)
+        self._failed.pop(topic, None)
+        watching = [task] if (task := self._watching.pop(topic, None)) is not None else []
+        for name in [name for name in self._segments if SegmentName.parse(name).topic == topic]:
+            found = self._segments.pop(name)
+            watching += [] if found.task is None else [found.task]
+        await _ended(watching)
 
     async def follow(self, segment: str) -> Follower:
         """Return the follower of a segment, beginning it if there is none."""
@@ -101,10 +114,8 @@ class Followers:
 
     async def close(self) -> None:
         """Stop waiting."""
-        tasks = [*self._tasks, *(found.task for found in self._segments.values() if found.task is not None)]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        following = (found.task for found in self._segments.values() if found.task is not None)
+        await _ended([*self._watching.values(), *following])
 
     async def _run(self, segment: str, known: Follower) -> None:
         follow = self._follow_tail if self._uncommitted else self._follow_announcements
@@ -141,7 +152,12 @@ class Followers:
                 await watch.changed()
                 self._layouts[topic] = await self._host.topics.layout(topic)
 
-        self._error = await self._keep(follow) or self._error
+        try:
+            error = await self._keep(follow)
+        finally:
+            await watch.close()
+        if error is not None:
+            self._failed[topic] = error
 
     async def _keep(self, follow: Callable[[], Coroutine[object, object, None]]) -> TxnFrameworkError | None:
         """Follow until the end, again after a failure that may pass; return the one that did not."""
@@ -165,3 +181,9 @@ class Followers:
     def _raise_failure(error: TxnFrameworkError | None) -> None:
         if error is not None:
             raise error
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -9,9 +9,12 @@
 ``at`` is the last entry that was read; ``cursor`` the incarnation of the subscription's cursor that it belongs to (only
 with ``groupId``). Segments are added and dropped as the topic splits and merges.
 
-``began`` stands in the first offset after an initial one and says where that batch began. Spark keeps the end of
-batch 0 but not its start: when batch 0 is run again it asks for the initial offset anew, and by then the cursor may
-have moved. Without this the replay would read nothing, or, from ``latest``, lose what came in between.
+``began`` says where the batch began that ends here, where the offset before does not tell:
+
+* behind an initial one. Spark keeps the end of batch 0 but not its start: when batch 0 is run again it asks for the
+  initial offset anew, and by then the cursor may have moved. Without this the replay would read nothing, or, from
+  ``latest``, lose what came in between;
+* where a topic joins, which begins at its subscription's cursor, or at the first entry that is left.
 """
 
 from __future__ import annotations

@@ -6,26 +6,32 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from txnframework.broker import Host
-from txnframework.errors import EntryTrimmed
-from txnframework.interfaces import ILease, IPlannableBuffer
+from txnframework.interfaces import ILease
 from txnframework.model.cursor import Cursor
-from txnframework.model.ids import Branch
 from txnframework.model.layout import Layout, SegmentState
-from txnframework.model.ledger import Counted
 from txnframework.model.names import SegmentName, TopicName
-from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
+from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.reading import Isolation
-from txnframework_spark.errors import DataLost, Diverged, Unsupported
+from txnframework_spark.errors import Diverged, InvalidOption
 from txnframework_spark.microbatch.ranges import Range
 from txnframework_spark.microbatch.registration import Reading
+from txnframework_spark.options.places import Edge, Places
 from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.source.admission import Admission
+from txnframework_spark.source.cutting import Cutting
 from txnframework_spark.source.following import Followers
+from txnframework_spark.source.lag import lag_of
 from txnframework_spark.source.offsets import Frontier, Offset, SegmentOffset
 from txnframework_spark.source.partition import SegmentPartition
-from txnframework_spark.source.planning import ranges_between, readable, shares, within_cursors
+from txnframework_spark.source.places import first_left, place_at, place_in
+from txnframework_spark.source.planning import left_to_read, ranges_between, readable, within_cursors
 from txnframework_spark.source.takeover import Holding, Taker, cursor_of, release_all, take_over
+from txnframework_spark.source.topics import ReadTopics, no_segment
+
+PlaceOf = Callable[[str], Awaitable[SegmentOffset]]
 
 
 @dataclass(slots=True)
@@ -34,29 +40,38 @@ class InputPlanner:
 
     host: Host
     options: SourceOptions
+    holder: str
+    starting: Places
     followers: Followers
+    topics: ReadTopics
+    admission: Admission
     holdings: dict[TopicName, Holding] = field(default_factory=dict)
     leases: tuple[ILease, ...] = ()
     targets: dict[str, Position] | None = None
+    planned: Frontier | None = None
     finished_changes: set[str] = field(default_factory=set)
     cursors: dict[str, Cursor] = field(default_factory=dict)
 
     @classmethod
-    async def open(cls, host: Host, options: SourceOptions, holder: str) -> InputPlanner:
-        """Take the subscriptions over, if there is a ``groupId``; this is what the run's epoch begins with."""
-        planner = cls(host, options, Followers(host, options.isolation is Isolation.READ_UNCOMMITTED))
-        if options.group_id is not None:
-            taker = Taker(host, holder, options.starting_offsets, options.take_over_timeout_ms)
+    async def open(cls, host: Host, options: SourceOptions, holder: str, begins: bool = False) -> InputPlanner:
+        """Take the subscriptions over, if there is a ``groupId``; this is what the run's epoch begins with.
+
+        ``begins``: the query is new. Otherwise a topic that a pattern matches, and that has no subscription yet,
+        appeared while it was away, and is read from its beginning.
+        """
+        options = options.for_stream()
+        assert options.starting is not None
+        followers = Followers(host, options.isolation is Isolation.READ_UNCOMMITTED)
+        topics = ReadTopics(host, options, followers)
+        planner = cls(host, options, holder, options.starting, followers, topics, Admission(host, options))
+        joining = options.choice.pattern is not None and not begins
+        try:
             # In one order everywhere: two takers that want the same topics do not wait for each other.
-            try:
-                for topic in sorted(options.topics):
-                    holding, leases = await take_over(taker, topic, options.group_id)
-                    planner.holdings[topic] = holding
-                    planner.leases += leases
-                    planner.cursors.update(holding.cursors)
-            except BaseException:
-                await planner.close()
-                raise
+            for topic in sorted(await topics.names()):
+                await planner._hold(topic, "earliest" if joining else options.starting.everywhere.value)
+        except BaseException:
+            await planner.close()
+            raise
         return planner
 
     # -- offsets --------------------------------------------------------------------------------------
@@ -64,55 +79,73 @@ class InputPlanner:
     async def initial(self) -> Offset:
         """Return where a new query begins: at the cursors, or where ``startingOffsets`` says."""
         frontier: Frontier = {}
-        for topic in self.options.topics:
-            layout = await self.followers.layout(topic)
-            frontier[str(topic)] = await self._readable(layout, {}, self._initial_place)
+        for topic, layout in (await self.topics.layouts(None)).items():
+            frontier[str(topic)] = await self._readable(layout, await self._named_places(layout), self._initial_place)
         return Offset(frontier, initial=True)
 
-    async def latest(self, start: Offset, messages_max: int | None) -> Offset:
-        """Return how far the next batch reads from ``start``; ``start`` itself when there is nothing new."""
+    async def latest(self, start: Offset, messages_max: int | None, messages_min: int | None = None) -> Offset:
+        """Return how far the next batch reads from ``start``; ``start`` itself when there is nothing new, or less than
+        ``messages_min`` and not for long.
+        """
         frontier: Frontier = {}
-        ends: dict[str, Position] = {}
-        for topic in self.options.topics:
-            layout = await self.followers.layout(topic)
-            # Nothing was read yet: what joins now joins where a new query begins. Only not at ``latest``, which was
-            # when the query began: what a child holds may have come since.
-            fixed = self.options.group_id is not None or self.options.starting_offsets != "latest"
-            place = self._initial_place if start.initial and fixed else self._joining_place
-            frontier[str(topic)] = await self._readable(layout, start.frontier.get(str(topic), {}), place)
-            for name in frontier[str(topic)]:
-                ends[name] = await self._end(name)
+        for topic, layout in (await self.topics.layouts(start.frontier)).items():
+            frontier[str(topic)] = await self._joined(start, layout)
         starts = {name: offset.at for segments in frontier.values() for name, offset in segments.items()}
         marks = {name: cursor.mark_delete for name, cursor in self.cursors.items()}
-        ends = within_cursors(starts, ends, marks)
-        if messages_max is not None:
-            ends = await self._admitted(starts, ends, messages_max)
+        ends = within_cursors(starts, {name: await self._end(name) for name in starts}, marks)
+        self.planned = start.frontier
         if all(ends[name] <= at for name, at in starts.items()):
             return start
-        moved = {
+        waits = messages_min is not None and self.targets is None
+        if waits and not await self.admission.enough(starts, ends, messages_min or 0):
+            return start
+        if messages_max is not None:
+            ends = await self.admission.admitted(starts, ends, messages_max)
+        self.admission.begin()
+        self.planned = {
             topic: {name: SegmentOffset(ends[name], offset.incarnation) for name, offset in segments.items()}
             for topic, segments in frontier.items()
         }
-        return Offset(moved, began=frontier if start.initial else None)
+        return Offset(self.planned, began=frontier if start.initial or _tells_more(frontier, start) else None)
 
     async def fix_targets(self) -> None:
         """Remember how far everything can be read now: nothing beyond is planned any more (AvailableNow)."""
         targets: dict[str, Position] = {}
-        for topic in self.options.topics:
-            for name in _names(await self.followers.layout(topic)):
+        for layout in (await self.topics.layouts({})).values():
+            for name in _names(layout):
                 targets[name] = await self.followers.read_end(name)
         self.targets = targets
 
-    async def report(self) -> Offset:
-        """Return how far everything can be read now, for the query's progress."""
+    async def report(self) -> dict[str, Any]:
+        """Return how far everything can be read now, and how much of it was not planned yet, for the progress."""
         frontier: Frontier = {}
-        for topic in self.options.topics:
-            names = _names(await self.followers.layout(topic))
-            frontier[str(topic)] = {name: SegmentOffset(await self._end(name)) for name in names}
-        return Offset(frontier)
+        left: Frontier = {}
+        planned = self.planned or {}
+        for topic, layout in (await self.topics.layouts({})).items():
+            ends = {name: SegmentOffset(await self._end(name)) for name in _names(layout)}
+            frontier[str(topic)] = ends
+            left[str(topic)] = {name: ends[name] for name in left_to_read(layout, planned.get(str(topic), {}))}
+        reported = Offset(frontier).to_json()
+        if self.planned is not None:
+            reported["lag"] = await lag_of(self.host, planned, left)
+        return reported
+
+    async def _joined(self, start: Offset, layout: Layout) -> dict[str, SegmentOffset]:
+        """Return the segments of a topic to read on from, and where; what joins now included."""
+        topic = str(layout.topic)
+        # Nothing was read yet: what joins now joins where a new query begins. Only not at ``latest``, which was when
+        # the query began: what a child holds may have come since.
+        fixed = self.options.group_id is not None or self.starting.edge is not Edge.LATEST
+        place = self._initial_place if start.initial and fixed else self._joining_place
+        if topic not in start.frontier:
+            if layout.topic not in self.holdings:
+                await self._hold(layout.topic, "earliest")
+            return await self._readable(layout, {}, self._new_topics_place)
+        held = {name: at for name, at in start.frontier[topic].items() if _is_of(layout, name)}
+        return await self._readable(layout, held, place)
 
     async def _readable(
-        self, layout: Layout, held: Mapping[str, SegmentOffset], place: Callable[[str], Awaitable[SegmentOffset]]
+        self, layout: Layout, held: Mapping[str, SegmentOffset], place: PlaceOf
     ) -> dict[str, SegmentOffset]:
         """Return the segments of a topic to read on from, and where; ``place`` tells it for one that joins."""
         found = dict(held)
@@ -142,13 +175,24 @@ class InputPlanner:
             return announced
         return min(announced, self.targets.get(name, EARLIEST))
 
+    # -- where segments begin -------------------------------------------------------------------------
+
+    async def _named_places(self, layout: Layout) -> dict[str, SegmentOffset]:
+        found: dict[str, SegmentOffset] = {}
+        for number, place in self.starting.named.get(layout.topic, {}).items():
+            if number not in layout.segments:
+                raise InvalidOption("startingOffsets", no_segment(layout, number))
+            name = str(layout.name_of(number))
+            found[name] = SegmentOffset(await place_in(self.host, name, place, await self.followers.read_end(name)))
+        return found
+
     async def _initial_place(self, name: str) -> SegmentOffset:
         if self.options.group_id is not None:
-            cursor = await self._cursor(name)
-            return SegmentOffset(cursor.mark_delete, cursor.incarnation)
-        if self.options.starting_offsets == "latest":
-            return SegmentOffset(await self.followers.read_end(name))
-        return SegmentOffset(await self._first_left(name))
+            return await self._at_cursor(name)
+        if self.starting.at_ms is not None:
+            return SegmentOffset(await place_at(self.host, name, self.starting.at_ms))
+        end = await self.followers.read_end(name)
+        return SegmentOffset(await place_in(self.host, name, self.starting.everywhere, end))
 
     async def _joining_place(self, name: str) -> SegmentOffset:
         # From its beginning also where the cursor is further: an older checkpoint is read again as a whole, in order.
@@ -156,14 +200,15 @@ class InputPlanner:
             return SegmentOffset(EARLIEST, (await self._cursor(name)).incarnation)
         return SegmentOffset(EARLIEST)
 
-    async def _first_left(self, name: str) -> Position:
-        ledger = (await self.host.segment(name)).ledger
-        end = (await ledger.tail()).last_confirmed
-        try:
-            await ledger.read(EntryRange(EARLIEST, end), Limit(1))
-        except EntryTrimmed as error:
-            return end if error.first is None else _before(error.first)
-        return EARLIEST
+    async def _new_topics_place(self, name: str) -> SegmentOffset:
+        # What an older checkpoint does not know of and the subscription has passed was committed, all of it.
+        if SegmentName.parse(name).topic in self.holdings:
+            return await self._at_cursor(name)
+        return SegmentOffset(await first_left((await self.host.segment(name)).ledger))
+
+    async def _at_cursor(self, name: str) -> SegmentOffset:
+        cursor = await self._cursor(name)
+        return SegmentOffset(cursor.mark_delete, cursor.incarnation)
 
     async def _cursor(self, name: str) -> Cursor:
         """Return the cursor as it was when it was taken over; a child made since then is read now."""
@@ -173,28 +218,15 @@ class InputPlanner:
             self.cursors[name] = await cursor_of(self.host, str(topic), self.options.group_id, name)
         return self.cursors[name]
 
-    async def _admitted(
-        self, starts: Mapping[str, Position], ends: Mapping[str, Position], messages_max: int
-    ) -> dict[str, Position]:
-        """Return ends that admit about ``messages_max`` messages, by whole entries."""
-        waiting: dict[str, int] = {}
-        reach: dict[str, Position] = {}
-        for name, at in starts.items():
-            if at < ends[name]:
-                counted = await self._count(name, at, ends[name], messages_max)
-                waiting[name], reach[name] = counted.messages, counted.upto
-        given = shares({name: count for name, count in waiting.items() if count}, messages_max)
-        admitted = dict(starts)
-        for name, share in given.items():
-            upto = reach[name]
-            if share < waiting[name]:
-                upto = (await self._count(name, starts[name], ends[name], share)).upto
-            admitted[name] = upto
-        return admitted
-
-    async def _count(self, name: str, after: Position, upto: Position, messages_max: int) -> Counted:
-        ledger = (await self.host.segment(name)).ledger
-        return await ledger.count(EntryRange(after, upto), messages_max)
+    async def _hold(self, topic: TopicName, start: str) -> None:
+        """Take a topic's subscription over, if there is a ``groupId``; ``start``: where a new one begins."""
+        if self.options.group_id is None:
+            return
+        taker = Taker(self.host, self.holder, start, self.options.take_over_timeout_ms)
+        holding, leases = await take_over(taker, topic, self.options.group_id)
+        self.holdings[topic] = holding
+        self.leases += leases
+        self.cursors.update(holding.cursors)
 
     # -- partitions -----------------------------------------------------------------------------------
 
@@ -202,73 +234,26 @@ class InputPlanner:
         """Return the read tasks of a batch; the range is that of the offsets, whatever can be read now.
 
         :raises Diverged: the cursor was moved by a seek since the offset was planned.
-        :raises DataLost: messages of the range were trimmed, and ``failOnDataLoss`` is on.
+        :raises DataLost: messages of the range were trimmed, and ``failOnDataLoss`` is on; TopicLost: all of them.
         """
         ranges = ranges_between(start, end)
-        found: list[SegmentPartition] = []
-        for planned in ranges:
-            reading = await self._reading(planned.topic, [one for one in ranges if one.topic == planned.topic])
-            found.extend(await self._cut(planned, reading))
-        return found
+        readings = {one.topic: await self._reading(one.topic, ranges) for one in ranges}
+        cursors = {one.segment: await self._cursor(one.segment) for one in ranges if readings[one.topic] is not None}
+        return await Cutting(self.host, self.options, readings, cursors).tasks(ranges)
 
     async def _reading(self, topic: str, ranges: Sequence[Range]) -> Reading | None:
         holding = self.holdings.get(TopicName.parse(topic))
         if holding is None:
             return None
-        for planned in ranges:
+        mine = tuple(planned for planned in ranges if planned.topic == topic)
+        for planned in mine:
             if (await self._cursor(planned.segment)).incarnation != planned.incarnation:
                 raise Diverged(
                     topic,
                     holding.subscription,
                     f"its cursor on {planned.segment} was moved by a seek; delete the checkpoint to go on from there",
                 )
-        return Reading(topic, holding.subscription, holding.epoch, tuple(ranges))
-
-    async def _cut(self, planned: Range, reading: Reading | None) -> list[SegmentPartition]:
-        after, aborted = planned.start, frozenset[Branch]()
-        if self.options.isolation is Isolation.READ_COMMITTED:
-            after, aborted = await self._plan(planned)
-        cursor = Cursor(0, EARLIEST) if reading is None else await self._cursor(planned.segment)
-        found: list[SegmentPartition] = []
-        while after < planned.end:
-            upto = planned.end
-            if self.options.max_records_per_partition is not None:
-                bound = self.options.max_records_per_partition
-                upto = max((await self._count(planned.segment, after, planned.end, bound)).upto, after)
-                upto = planned.end if upto == after else upto
-            found.append(
-                SegmentPartition(
-                    stores=self.options.stores,
-                    segment=planned.segment,
-                    after=after,
-                    upto=upto,
-                    aborted=aborted,
-                    deleted=tuple(one for one in cursor.deleted if one[1] > after and one[0] <= upto),
-                    partial=tuple((at, done) for at, done in cursor.partial.items() if after < at <= upto),
-                    reading=reading,
-                )
-            )
-            after = upto
-        return found
-
-    async def _plan(self, planned: Range) -> tuple[Position, frozenset[Branch]]:
-        """Return where reading begins and which branches do not count; waits until the whole range is decided here."""
-        buffer = (await self.host.segment(planned.segment)).buffer
-        if not IPlannableBuffer.providedBy(buffer):
-            raise Unsupported(
-                f"the buffer of {planned.segment} cannot be read from its ledger alone, which a Spark source needs; use"
-                " buffer metadata"
-            )
-        try:
-            plan = await buffer.plan(planned.start, planned.end)
-            return planned.start, plan.aborted
-        except EntryTrimmed as error:
-            first = planned.end if error.first is None else _before(error.first)
-            if self.options.fail_on_data_loss:
-                raise DataLost(planned.segment, str(planned.start), str(first)) from error
-            if first >= planned.end:
-                return planned.end, frozenset()
-            return first, (await buffer.plan(first, planned.end)).aborted
+        return Reading(topic, holding.subscription, holding.epoch, mine)
 
     async def close(self) -> None:
         """Give the leases back and stop following."""
@@ -280,6 +265,14 @@ def _names(layout: Layout) -> list[str]:
     return [str(layout.name_of(segment.id)) for segment in layout.in_order()]
 
 
-def _before(first: Position) -> Position:
-    """Return the place before the first entry that is left."""
-    return Position(first.ledger_id, first.entry_id - 1)
+def _is_of(layout: Layout, name: str) -> bool:
+    return SegmentName.parse(name).segment_id in layout.segments
+
+
+def _tells_more(frontier: Frontier, start: Offset) -> bool:
+    """Whether something begins elsewhere than ``start`` tells: what it does not name begins at the first entry."""
+    return any(
+        offset.at != EARLIEST and name not in start.frontier.get(topic, {})
+        for topic, segments in frontier.items()
+        for name, offset in segments.items()
+    )

@@ -10,7 +10,8 @@ The rules, and what goes wrong without them:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from txnframework.model.layout import Layout
 from txnframework.model.positions import EARLIEST, Position
@@ -18,6 +19,32 @@ from txnframework_spark.microbatch.ranges import Range
 from txnframework_spark.source.offsets import Offset
 
 # -- which segments are readable ----------------------------------------------------------------------
+
+
+def part_of(layout: Layout, chosen: Collection[int]) -> Layout:
+    """Return the layout with the chosen segments only; each follows the nearest chosen ones that it descends from."""
+    segments = {
+        number: replace(
+            segment,
+            parents=_nearest(number, chosen, lambda one: layout.segments[one].parents),
+            children=_nearest(number, chosen, lambda one: layout.segments[one].children),
+        )
+        for number, segment in layout.segments.items()
+        if number in chosen
+    }
+    return replace(layout, segments=segments)
+
+
+def _nearest(number: int, chosen: Collection[int], following: Callable[[int], Iterable[int]]) -> tuple[int, ...]:
+    found: set[int] = set()
+    waiting = list(following(number))
+    while waiting:
+        one = waiting.pop()
+        if one in chosen:
+            found.add(one)
+        else:
+            waiting.extend(following(one))
+    return tuple(sorted(found))
 
 
 def readable(layout: Layout, held: Collection[str], finished: Collection[str]) -> frozenset[str]:
@@ -46,6 +73,12 @@ def readable(layout: Layout, held: Collection[str], finished: Collection[str]) -
         ):
             found.discard(name)
     return frozenset(found)
+
+
+def left_to_read(layout: Layout, held: Collection[str]) -> list[str]:
+    """Return the segments of a topic that a query that is in ``held`` has not finished, parents before children."""
+    names = {segment.id: str(layout.name_of(segment.id)) for segment in layout.in_order()}
+    return [name for number, name in names.items() if name in held or not _has_held_descendant(layout, number, held)]
 
 
 def _has_begun(layout: Layout, segment_id: int, held: Collection[str]) -> bool:
@@ -112,15 +145,26 @@ def shares(waiting: Mapping[str, int], messages_max: int) -> dict[str, int]:
     return given
 
 
+def parts(counts: Sequence[int], at_least: int) -> list[int]:
+    """Return into how many tasks to cut ranges of so many messages, so that there are about ``at_least`` of them.
+
+    In proportion to their messages, at least one each; as they are, where there are as many already.
+    """
+    total = sum(counts)
+    if len(counts) >= at_least or not total:
+        return [1] * len(counts)
+    return [max(1, round(at_least * count / total)) for count in counts]
+
+
 def ranges_between(start: Offset, end: Offset) -> tuple[Range, ...]:
     """Return what a batch reads, empty ranges left out.
 
-    A segment that ``end`` has and ``start`` has not is read from its beginning. A batch that follows an initial offset
-    begins where ``end`` says it began: the initial offset is asked again when such a batch is replayed.
+    A segment that ``end`` has and ``start`` has not is read from its beginning, unless ``end`` says where the batch
+    began. It does where a topic joined, and behind an initial offset, which is asked again when its batch is replayed.
     """
-    if end.initial:
+    if end.initial or (start.frontier == end.frontier and not start.initial):
         return ()
-    begun = end.began if start.initial and end.began is not None else start.frontier
+    begun = start.frontier if end.began is None else end.began
     found = []
     for topic, segments in sorted(end.frontier.items()):
         before = begun.get(topic, {})

@@ -8,7 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 from txnframework_spark import process
 from txnframework_spark.errors import Unsupported
@@ -34,7 +40,7 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._options = SourceOptions.parse(options)
+        self._options = SourceOptions.parse(options).for_stream()
         self._schema = schema
         self._opened: InputPlanner | None = None
 
@@ -42,23 +48,27 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new query begins; asked again when batch 0 is replayed."""
-        return process.run(self._planner().initial()).to_json()
+        return process.run(self._planner(begins=True).initial()).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return ``maxOffsetsPerTrigger``."""
-        messages_max = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if messages_max is None else ReadMaxRows(messages_max)
+        """Return ``maxOffsetsPerTrigger``, or ``minOffsetsPerTrigger``: Spark takes one limit of a Python source."""
+        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
+        if most is not None:
+            return ReadMaxRows(most)
+        return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next batch, or ``start`` itself when there is nothing new."""
         messages_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        # Where Spark asks for everything, as with trigger(once=True), nothing waits for more.
+        messages_min = None if isinstance(limit, ReadAllAvailable) else self._options.min_offsets_per_trigger
         before = from_json(start)
-        after = process.run(self._planner().latest(before, messages_max))
+        after = process.run(self._planner().latest(before, messages_max, messages_min))
         return start if after is before else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return how far everything could be read, for the query's progress."""
-        return process.run(self._planner().report()).to_json()
+        """Return how far everything could be read, and the lag, for the query's progress."""
+        return process.run(self._planner().report())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Stop at what can be read now."""
@@ -77,11 +87,11 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             process.run(self._opened.close())
             self._opened = None
 
-    def _planner(self) -> InputPlanner:
+    def _planner(self, begins: bool = False) -> InputPlanner:
         if self._opened is None:
             host = process.host(self._options.stores, sweep=True)
             holder = f"{HOLDER_PREFIX}{os.getpid()} on {socket.gethostname()}"
-            self._opened = process.run(InputPlanner.open(host, self._options, holder))
+            self._opened = process.run(InputPlanner.open(host, self._options, holder, begins))
         return self._opened
 
     # -- in tasks ------------------------------------------------------------------------------------

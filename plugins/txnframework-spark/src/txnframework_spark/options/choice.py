@@ -1,0 +1,79 @@
+"""Which topics a load reads: ``subscribe``, ``subscribePattern`` or ``assign``, as with Spark's Kafka source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+
+import msgspec
+
+from txnframework.model.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, SEGMENT_ID_MAX, TOPIC, TopicName
+from txnframework_spark.errors import InvalidOption
+from txnframework_spark.options.given import GivenOptions, topic_of
+
+CHOICE_OPTIONS: Final = ("subscribe", "topics", "topic", "subscribePattern", "topicsPattern", "assign")
+
+_Assigned = dict[
+    str, Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=SEGMENT_ID_MAX)]], msgspec.Meta(min_length=1)]
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``topics`` by name, with ``assigned`` only these segments of them; or, by ``pattern``, whichever there are."""
+
+    topics: tuple[TopicName, ...] = ()
+    pattern: str | None = None
+    assigned: Mapping[TopicName, frozenset[int]] = field(default_factory=dict)
+
+    def matches(self, topic: TopicName) -> bool:
+        """Whether the pattern matches the whole of a name that the topic can be called by."""
+        assert self.pattern is not None
+        names = [str(topic), f"{topic.tenant}/{topic.namespace}/{topic.name}"]
+        if (topic.tenant, topic.namespace) == (DEFAULT_TENANT, DEFAULT_NAMESPACE):
+            names.append(topic.name)
+        return topic.domain == TOPIC and any(re.fullmatch(self.pattern, name) for name in names)
+
+
+def choice_of(options: GivenOptions) -> Choice:
+    """Return what was chosen; InvalidOption where nothing was, or more than one thing."""
+    given = [name for name in CHOICE_OPTIONS if options.text(name) is not None]
+    if not given:
+        raise InvalidOption(
+            "subscribe",
+            "it is missing; name what to read by subscribe (topics, separated by commas), subscribePattern or assign",
+        )
+    if len(given) > 1:
+        raise InvalidOption(given[1], f"the option {given[0]} already says what to read; keep one of the two")
+    name, text = given[0], options.required(given[0], "what to read")
+    if name == "topic":
+        return Choice((topic_of(name, text),))
+    if name in ("subscribe", "topics"):
+        return Choice(_each_once(name, [topic_of(name, one) for one in text.split(",") if one.strip()]))
+    if name == "assign":
+        return _assigned(text)
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidOption(name, f"{text!r} is not a regular expression: {error}") from error
+    return Choice(pattern=text)
+
+
+def _assigned(text: str) -> Choice:
+    try:
+        table = msgspec.json.decode(text, type=_Assigned)
+    except msgspec.DecodeError as error:
+        form = '{"orders": [0, 2]}, segment ids by topic'
+        raise InvalidOption("assign", f"expected JSON like {form}; {error}") from error
+    topics = _each_once("assign", [topic_of("assign", name) for name in table])
+    return Choice(topics, assigned={topic_of("assign", name): frozenset(ids) for name, ids in table.items()})
+
+
+def _each_once(option: str, topics: list[TopicName]) -> tuple[TopicName, ...]:
+    if not topics:
+        raise InvalidOption(option, "it names no topic")
+    if len(set(topics)) != len(topics):
+        raise InvalidOption(option, "it names a topic twice")
+    return tuple(topics)

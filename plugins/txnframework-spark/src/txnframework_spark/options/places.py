@@ -1,0 +1,100 @@
+"""Where reading begins and ends: ``startingOffsets`` and ``endingOffsets``, or the time beside each.
+
+Both are ``earliest``, ``latest``, or JSON by topic and segment id::
+
+    {"orders": {"0": {"ledger": 0, "entry": 41, "index": 3}, "1": "earliest", "2": "latest"}}
+
+A place is one that the column ``offset`` shows; ``index`` may be left out. As in Kafka the message there is the first
+that is read where it is a start, and the first that is not read where it is an end. A segment that is not named is
+read from its beginning, or to its end; but what a named segment was split from or merged of is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Annotated, Final
+
+import msgspec
+
+from txnframework.model.names import TopicName
+from txnframework.model.positions import Position
+from txnframework_spark.errors import InvalidOption
+from txnframework_spark.options.choice import Choice
+from txnframework_spark.options.given import GivenOptions, topic_of
+
+
+class Edge(Enum):
+    """The beginning of what is there, or its end at the moment of asking."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+Place = Edge | Position
+"""An edge, or a message's position: index included."""
+
+_FORM: Final = '{"orders": {"0": "earliest", "1": {"ledger": 0, "entry": 41}}}'
+_Natural = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Written(msgspec.Struct, forbid_unknown_fields=True):
+    ledger: _Natural
+    entry: _Natural
+    index: _Natural = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """``named`` places by topic and segment id, ``everywhere`` else this; or everywhere by time."""
+
+    everywhere: Edge
+    named: Mapping[TopicName, Mapping[int, Place]] = field(default_factory=dict)
+    at_ms: int | None = None
+
+    @property
+    def edge(self) -> Edge | None:
+        """The edge that holds everywhere; None where a place or a time is named."""
+        return None if self.named or self.at_ms is not None else self.everywhere
+
+
+def places_of(options: GivenOptions, side: str, choice: Choice) -> Places | None:
+    """Return what ``startingOffsets`` or ``startingTimestamp`` says, if given; ``side``: ``starting`` or ``ending``."""
+    offsets, timestamp = f"{side}Offsets", f"{side}Timestamp"
+    rest = Edge.EARLIEST if side == "starting" else Edge.LATEST
+    text, at_ms = options.text(offsets), options.number(timestamp)
+    if at_ms is not None:
+        if text is not None:
+            raise InvalidOption(timestamp, f"{offsets} already says where; keep one of the two")
+        return Places(rest, at_ms=at_ms)
+    if text is None:
+        return None
+    if text.strip().startswith("{"):
+        return _named(offsets, text, rest, choice)
+    return Places(
+        Edge(options.one_of(offsets, tuple(edge.value for edge in Edge), rest.value, f" or JSON like {_FORM}"))
+    )
+
+
+def _named(option: str, text: str, rest: Edge, choice: Choice) -> Places:
+    try:
+        table = msgspec.json.decode(text, type=dict[str, dict[_Natural, Edge | _Written]])
+    except msgspec.DecodeError as error:
+        raise InvalidOption(option, f"expected JSON like {_FORM}; {error}") from error
+    named: dict[TopicName, dict[int, Place]] = {}
+    for name, segments in table.items():
+        named[topic_of(option, name)] = {
+            number: place if isinstance(place, Edge) else Position(place.ledger, place.entry, place.index)
+            for number, place in segments.items()
+        }
+    for topic, places in named.items():
+        if choice.pattern is None and topic not in choice.topics:
+            raise InvalidOption(option, f"it names {topic}, which is not among what is read; leave it out")
+        stray = sorted(places.keys() - choice.assigned.get(topic, places.keys()))
+        if stray:
+            raise InvalidOption(option, f"it names segment {stray[0]} of {topic}, which assign does not; leave it out")
+    missing = [topic for topic in choice.topics if topic not in named]
+    if missing:
+        raise InvalidOption(option, f'it does not name {missing[0]}; add "{missing[0]}": {{}} for all of it')
+    return Places(rest, named)

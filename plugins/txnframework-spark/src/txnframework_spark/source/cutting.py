@@ -1,0 +1,121 @@
+"""Ranges to read tasks: what each has to leave out, and how large it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from txnframework.broker import Host
+from txnframework.errors import EntryTrimmed, LedgerNotFound, TopicNotFound
+from txnframework.interfaces import IPlannableBuffer
+from txnframework.model.cursor import Cursor
+from txnframework.model.ids import Branch
+from txnframework.model.ledger import Counted
+from txnframework.model.positions import EARLIEST, EntryRange, Position
+from txnframework.model.reading import Isolation
+from txnframework_spark.errors import DataLost, TopicLost, Unsupported
+from txnframework_spark.microbatch.ranges import Range
+from txnframework_spark.microbatch.registration import Reading
+from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.source.partition import SegmentPartition
+from txnframework_spark.source.places import before
+from txnframework_spark.source.planning import parts
+
+COUNT_MAX: Final = 1 << 62
+_NOT_ACKNOWLEDGED: Final = Cursor(0, EARLIEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """Cuts the ranges of a batch; ``readings`` by topic and ``cursors`` by segment where it is acknowledged."""
+
+    host: Host
+    options: SourceOptions
+    readings: Mapping[str, Reading | None]
+    cursors: Mapping[str, Cursor]
+
+    async def tasks(self, ranges: Sequence[Range]) -> list[SegmentPartition]:
+        """Return the read tasks, in order within each segment.
+
+        :raises DataLost: messages of a range were trimmed, and ``failOnDataLoss`` is on; TopicLost: all of them.
+        """
+        left = [one for one in [await self._left(planned) for planned in ranges] if one is not None]
+        bounds = await self._bounds([planned for planned, _ in left])
+        found: list[SegmentPartition] = []
+        for (planned, aborted), bound in zip(left, bounds, strict=True):
+            found.extend(await self._cut(planned, aborted, bound))
+        return found
+
+    async def count(self, segment: str, after: Position, upto: Position, messages_max: int = COUNT_MAX) -> Counted:
+        """Return how far so many messages reach."""
+        return await (await self.host.segment(segment)).ledger.count(EntryRange(after, upto), messages_max)
+
+    async def _bounds(self, ranges: Sequence[Range]) -> list[int | None]:
+        """Return how many messages a task of each range may have; None: all of it."""
+        most = self.options.max_records_per_partition
+        if self.options.min_partitions is None or len(ranges) >= self.options.min_partitions:
+            return [most] * len(ranges)
+        counts = [(await self.count(one.segment, one.start, one.end)).messages for one in ranges]
+        found: list[int | None] = []
+        for count, number in zip(counts, parts(counts, self.options.min_partitions), strict=True):
+            share = max(1, -(-count // number))
+            found.append(share if most is None else min(share, most))
+        return found
+
+    async def _cut(self, planned: Range, aborted: frozenset[Branch], bound: int | None) -> list[SegmentPartition]:
+        cursor = self.cursors.get(planned.segment, _NOT_ACKNOWLEDGED)
+        after = planned.start
+        found: list[SegmentPartition] = []
+        while after < planned.end:
+            upto = planned.end
+            if bound is not None:
+                reached = (await self.count(planned.segment, after, planned.end, bound)).upto
+                upto = reached if reached > after else upto
+            found.append(
+                SegmentPartition(
+                    stores=self.options.stores,
+                    segment=planned.segment,
+                    after=after,
+                    upto=upto,
+                    aborted=aborted,
+                    deleted=tuple(one for one in cursor.deleted if one[1] > after and one[0] <= upto),
+                    partial=tuple((at, done) for at, done in cursor.partial.items() if after < at <= upto),
+                    reading=self.readings.get(planned.topic),
+                )
+            )
+            after = upto
+        return found
+
+    async def _left(self, planned: Range) -> tuple[Range, frozenset[Branch]] | None:
+        """Return what is left of a range and which branches do not count in it."""
+        try:
+            await self.host.segment(planned.segment)
+            after, aborted = planned.start, frozenset[Branch]()
+            if self.options.isolation is Isolation.READ_COMMITTED:
+                after, aborted = await self._plan(planned)
+            left = Range(planned.topic, planned.segment, after, planned.end, planned.incarnation)
+            return (left, aborted) if after < planned.end else None
+        except (LedgerNotFound, TopicNotFound) as error:
+            if self.options.fail_on_data_loss:
+                raise TopicLost(planned.topic) from error
+            return None
+
+    async def _plan(self, planned: Range) -> tuple[Position, frozenset[Branch]]:
+        """Return where reading begins and which branches do not count; waits until the whole range is decided here."""
+        buffer = (await self.host.segment(planned.segment)).buffer
+        if not IPlannableBuffer.providedBy(buffer):
+            raise Unsupported(
+                f"the buffer of {planned.segment} cannot be read from its ledger alone, which a Spark source needs; use"
+                " buffer metadata"
+            )
+        try:
+            plan = await buffer.plan(planned.start, planned.end)
+            return planned.start, plan.aborted
+        except EntryTrimmed as error:
+            first = planned.end if error.first is None else before(error.first)
+            if self.options.fail_on_data_loss:
+                raise DataLost(planned.segment, str(planned.start), str(first)) from error
+            if first >= planned.end:
+                return planned.end, frozenset()
+            return first, (await buffer.plan(first, planned.end)).aborted

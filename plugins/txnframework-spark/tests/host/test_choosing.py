@@ -1,0 +1,220 @@
+"""Which topics and segments a stream reads, from where, how much at a time, and what it says of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from txnframework.errors import TopicNotFound
+from txnframework.model.names import TopicName
+from txnframework_spark.errors import InvalidOption, TopicLost
+from txnframework_spark.source.offsets import from_json
+
+Play = Callable[..., None]
+
+PATTERN = {"subscribePattern": "in.*", "patternRefreshMs": "0", "startingOffsets": "earliest"}
+
+
+async def all_values(run: Any, batch: int, start: dict[str, Any] | None) -> tuple[list[str], dict[str, Any]]:
+    """Run the read tasks of the next batch; return what they read, and its end."""
+    before, after = await run.plan(start)
+    return await run.read(batch, before, after), after.to_json()
+
+
+@pytest.mark.parametrize("group", [{}, {"groupId": "g"}])
+def test_topics_that_match_a_pattern_join_a_running_query_from_their_beginning(
+    play: Play, group: dict[str, str]
+) -> None:
+    async def scenario(world: Any) -> None:
+        await world.publish("a")
+        run = await world.run(source={**PATTERN, **group})
+        first = await run.batch(0, None)
+        await world.host.topics.create(TopicName.parse("in-more"), 2)
+        await world.host.topics.create(TopicName.parse("other"), 1)
+        await world.publish("b", "c", topic="in-more")
+        await world.publish("x", topic="other")
+        second = await run.batch(1, first)
+        await world.publish("d")
+        await run.batch(2, second)
+        assert sorted(await world.read()) == ["a!", "b!", "c!", "d!"]
+
+    play(scenario)
+
+
+def test_a_topic_that_appeared_while_the_query_was_away_is_read_from_its_beginning(play: Play) -> None:
+    """Also with ``latest``, which was when the query began; replayed, the batch has the same range."""
+
+    async def scenario(world: Any) -> None:
+        source = {**PATTERN, "groupId": "g", "startingOffsets": "latest"}
+        run = await world.run(source=source)
+        await run.plan(None)
+        await world.publish("a")
+        first = await run.batch(0, (await run.planner.initial()).to_json())
+        await world.host.topics.create(TopicName.parse("in-more"), 1)
+        await world.publish("b", topic="in-more")
+        again = await world.run(source=source)
+        start, end = await again.plan(first)
+        await again.replay(1, start, end)
+        assert sorted(await world.read()) == ["a!", "b!"]
+        once_more = await world.run(source=source)
+        await once_more.replay(1, start, end)
+        assert sorted(await world.read()) == ["a!", "b!"]
+
+    play(scenario)
+
+
+def test_a_deleted_topic_stops_the_query_unless_lost_data_may_be_passed_over(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        await world.host.topics.create(TopicName.parse("in-more"), 1)
+        await world.publish("a")
+        await world.publish("b", topic="in-more")
+        strict, lenient = (
+            await world.run(source=PATTERN),
+            await world.run(source={**PATTERN, "failOnDataLoss": "false"}),
+        )
+        values, end = await all_values(strict, 0, None)
+        assert sorted(values) == ["a", "b"]
+        _, lenient_end = await all_values(lenient, 0, None)
+        await world.host.topics.delete(TopicName.parse("in-more"), force=True)
+        await world.publish("c")
+        with pytest.raises(TopicLost, match=r"in-more was deleted before.*failOnDataLoss=false"):
+            await strict.plan(end)
+        assert (await all_values(lenient, 1, lenient_end))[0] == ["c"]
+        # One of that name is another topic.
+        await world.host.topics.create(TopicName.parse("in-more"), 1)
+        await world.publish("d", topic="in-more")
+        with pytest.raises(TopicLost, match="made again"):
+            await (await world.run(source=PATTERN)).plan(end)
+        assert sorted((await all_values(lenient, 1, lenient_end))[0]) == ["c", "d"]
+
+    play(scenario)
+
+
+def test_a_topic_that_is_not_there_is_said_to_be_missing(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        run = await world.run(source={"subscribe": "in,nowhere", "failOnDataLoss": "false"})
+        with pytest.raises(TopicNotFound, match="nowhere does not exist"):
+            await run.plan(None)
+
+    play(scenario)
+
+
+def test_only_assigned_segments_are_read(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        await world.publish(*"abcdefgh")
+        every = {"startingOffsets": "earliest"}
+        halves = [
+            (await all_values(await world.run(source={"assign": json.dumps({"in": [one]}), **every}), 0, None))[0]
+            for one in (0, 1)
+        ]
+        assert all(halves)
+        assert sorted(halves[0] + halves[1]) == list("abcdefgh")
+        run = await world.run(source={"assign": json.dumps({"in": [0, 7]}), **every})
+        with pytest.raises(InvalidOption, match="has no segment 7; it has 0, 1"):
+            await run.plan(None)
+
+    play(scenario, segments=2)
+
+
+def test_a_query_begins_at_the_places_that_are_named(play: Play) -> None:
+    """The message there is the first one; a child of a segment that is named is read as a whole."""
+
+    async def scenario(world: Any) -> None:
+        await world.publish("a", "b", "c")
+        segment = await world.host.segment("segment://public/default/in/0000-ffff-0")
+        ledger = (await segment.ledger.tail()).open_ledger_id
+        start = json.dumps({"in": {"0": {"ledger": ledger, "entry": 1}}})
+        run = await world.run(source={"subscribe": "in", "startingOffsets": start})
+        values, end = await all_values(run, 0, None)
+        assert values == ["b", "c"]
+        await world.host.topics.split(TopicName.parse("in"), 0)
+        await world.publish("d", "e")
+        assert sorted((await all_values(run, 1, end))[0]) == ["d", "e"]
+        below = {"in": {"1": "latest", "2": "earliest"}}
+        run = await world.run(source={"subscribe": "in", "startingOffsets": json.dumps(below)})
+        values, _ = await all_values(run, 0, None)
+        assert set(values) < {"d", "e"}
+        for number, place in (("5", "latest"), ("0", {"ledger": ledger, "entry": 9})):
+            wrong = await world.run(source={"subscribe": "in", "startingOffsets": json.dumps({"in": {number: place}})})
+            with pytest.raises(InvalidOption, match=r"no segment 5|no entry \d+:9 yet"):
+                await wrong.plan(None)
+
+    play(scenario)
+
+
+def test_a_query_begins_at_a_time(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        await world.publish("a")
+        early = await world.run(source={"subscribe": "in", "startingTimestamp": "1"})
+        assert (await all_values(early, 0, None))[0] == ["a"]
+        later = await world.run(source={"subscribe": "in", "startingTimestamp": str(1 << 50)})
+        assert (await all_values(later, 0, None))[0] == []
+
+    play(scenario)
+
+
+def test_a_batch_waits_until_enough_has_come_but_not_for_ever(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        await world.publish("a", "b")
+        run = await world.run(source={"subscribe": "in", "startingOffsets": "earliest", "minOffsetsPerTrigger": "3"})
+        start = await run.planner.initial()
+        assert await run.planner.latest(start, None, 3) is start
+        assert await run.planner.latest(start, None, 3) is start
+        assert await run.planner.latest(start, None) is not start
+        await world.publish("c")
+        await run.plan(None)
+        end = await run.planner.latest(start, None, 3)
+        assert len(await run.read(0, start, end)) == 3
+        impatient = {"minOffsetsPerTrigger": "9", "maxTriggerDelay": "1ms"}
+        run = await world.run(source={"subscribe": "in", "startingOffsets": "earliest", **impatient})
+        start = await run.planner.initial()
+        while (end := await run.planner.latest(start, None, 9)) is start:
+            pass
+        assert len(await run.read(0, start, end)) == 3
+
+    play(scenario)
+
+
+def test_a_range_is_cut_into_tasks_at_entries_and_all_register_the_same_reading(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        values = [str(number) for number in range(12)]
+        await world.publish(*values)
+        options = {"subscribe": "in", "groupId": "g", "startingOffsets": "earliest", "minPartitions": "4"}
+        run = await world.run(source=options)
+        start, end = await run.plan(None)
+        tasks = await run.planner.partitions(start, end)
+        assert len(tasks) >= 4
+        assert len({task.reading for task in tasks}) == 1
+        assert Counter(await run.read(0, start, end)) == Counter(values)
+        by_segment: dict[str, list[Any]] = {}
+        for task in tasks:
+            by_segment.setdefault(task.segment, []).append(task)
+        for mine in by_segment.values():
+            assert [one.upto for one in mine[:-1]] == [one.after for one in mine[1:]]
+
+    play(scenario, segments=2)
+
+
+def test_the_progress_tells_the_lag_in_messages(play: Play) -> None:
+    """Parents that the query has finished do not count, and children that it has not begun do."""
+
+    async def scenario(world: Any) -> None:
+        await world.publish("a", "b", "c")
+        run = await world.run(source={"subscribe": "in", "startingOffsets": "earliest"})
+        start, end = await run.plan(None, 2)
+        lag = (await run.planner.report())["lag"]
+        assert lag == {"messages": 1, "topics": {"topic://public/default/in": 1}}
+        await world.host.topics.split(TopicName.parse("in"), 0)
+        await world.publish("d", "e")
+        for _ in range(20):
+            start, end = await run.plan(end.to_json())
+        assert start.to_json() == end.to_json()
+        reported = await run.planner.report()
+        assert reported["lag"]["messages"] == 0
+        assert from_json({"format": 1, "topics": reported["topics"]}).frontier.keys() == end.frontier.keys()
+
+    play(scenario)
