@@ -263,8 +263,9 @@ def test_a_crash_at_any_step(memory: Stores, applied: bool) -> None:
             while died:
                 await send(client, (b"a", b"%d" % (steps + 1)))
                 budget = [steps]
-                compacting._store = Dying(client.host.metadata, budget, applied)
+                compacting.attempts._store = Dying(client.host.metadata, budget, applied)
                 compacting._ledgers = Dying(client.host.ledgers, budget, applied)
+                compacting.attempts._ledgers = compacting._ledgers
                 died = False
                 try:
                     await client.compact("prices")
@@ -287,18 +288,19 @@ def test_the_later_of_two_compactions_counts(memory: Stores) -> None:
         async with memory.open() as client, memory.open() as other:
             await client.create_topic("prices")
             await send(client, (b"a", b"1"), (b"a", b"2"))
-            for step in ("_write", "_switch", "_remove"):
-                compacting: Any = client.host.compacting
-                original = getattr(compacting, step)
+            compacting: Any = client.host.compacting
+            steps = ((compacting, "_write"), (compacting.attempts, "finish"), (compacting.attempts, "_remove"))
+            for has, step in steps:
+                original = getattr(has, step)
 
                 async def late(*args: Any, original: Any = original) -> Any:
                     await other.compact("prices")
                     return await original(*args)
 
-                setattr(compacting, step, late)
+                setattr(has, step, late)
                 with pytest.raises(Fenced):
                     await client.compact("prices")
-                setattr(compacting, step, original)
+                setattr(has, step, original)
                 assert await compacted(client) == [b"2"]
                 await client.compact("prices")
                 assert (await compacted(client), await ledgers(client)) == ([b"2"], 1)

@@ -672,8 +672,8 @@ def test_a_paused_deletion_does_nothing_to_the_next_topic_of_the_name(memory: St
 
                 deleting._coordinator = serve
             elif paused_at == "fence":
-                compacting: Any = client.host.compacting
-                paused = compacting._store = _Paused(client.host.metadata, "get")
+                attempts: Any = client.host.compacting.attempts
+                paused = attempts._store = _Paused(client.host.metadata, "get")
             else:
                 paused = deleting._ledgers = _Paused(client.host.ledgers, paused_at)
             removing = asyncio.ensure_future(client.delete_topic(ORDERS))

@@ -7,8 +7,11 @@ of them do at the same time is decided by compare-and-set in the metadata store.
 
 from __future__ import annotations
 
+from txnframework.broker._compaction.attempts import Attempt, Kept
 from txnframework.broker._compaction.compactors import Compactor, DecidedMessage, LatestByKey
-from txnframework.broker._compaction.decided import Order
+from txnframework.broker._compaction.copying import EVERYTHING, Copied, CopyPlan, CopyRange, copies
+from txnframework.broker._compaction.decided import CommitTimes, Order
+from txnframework.broker._compaction.writing import PartWriter
 from txnframework.broker._cursors.stored import StoredCursor
 from txnframework.broker._dispatch.deliveries import HeldMessage
 from txnframework.broker._dispatch.dispatches import Attached, Dispatches, Place
@@ -31,8 +34,14 @@ from txnframework.broker._topics.subscribing import Start
 from txnframework.broker._topics.topics import Topics
 
 __all__ = [
+    "EVERYTHING",
     "Attached",
+    "Attempt",
+    "CommitTimes",
     "Compactor",
+    "Copied",
+    "CopyPlan",
+    "CopyRange",
     "Counts",
     "DecidedMessage",
     "Delivery",
@@ -45,12 +54,14 @@ __all__ = [
     "HeldMessage",
     "Host",
     "Joining",
+    "Kept",
     "Lag",
     "LatestByKey",
     "Listener",
     "NoPlugins",
     "OpenSegment",
     "Order",
+    "PartWriter",
     "Place",
     "RestoreReport",
     "RestoreRequest",
@@ -65,6 +76,7 @@ __all__ = [
     "Topics",
     "ack_status",
     "acks_of",
+    "copies",
     "cumulative_ack",
     "dispatching_lease",
     "first_of",

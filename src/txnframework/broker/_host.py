@@ -229,7 +229,7 @@ class Host:
 
     async def _let_go_of(self, name: str, upto_ledger_id: int | None) -> None:
         """Close a segment that was deleted, and remove what was compacted of it, up to one ledger."""
-        await self.compacting.forget(name, upto_ledger_id)
+        await self.compacting.attempts.forget(name, upto_ledger_id)
         await self._kept.let_go_of(name)
 
     async def _tend(self, topic: TopicName, record: TopicRecord) -> None:

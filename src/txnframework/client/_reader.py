@@ -171,7 +171,7 @@ class Reader:
         if not opened.is_of(layout.life):
             raise TopicNotFound(str(self._topic), deleted=True)
         compacted: AsyncGenerator[CompactedEntry, None] | None = None
-        part = await self._host.compacting.part(opened.name) if self._compacted else None
+        part = await self._host.compacting.attempts.part(opened.name) if self._compacted else None
         if part is not None:
             compacted, upto = part.entries(), part.upto
         end = await self._readable(opened) if until_now else None

@@ -18,6 +18,7 @@ import msgspec
 
 from txnframework.errors import CorruptEntry, UnknownFormat, entry_named
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
+from txnframework.model.entry_columns import Buffer
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
 
@@ -46,9 +47,18 @@ class _Header(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def encode_compacted(entry: CompactedEntry) -> bytes:
     """Return the stored form; at least one message was kept."""
     indexes = [index for index, _ in entry.messages]
-    header = msgspec.json.encode(_Header(position=str(entry.position), size=entry.batch_size, indexes=indexes))
     data = encode_entry([message for _, message in entry.messages], entry.producer, entry.branch)
-    return b"".join((MAGIC, bytes((VERSION,)), len(header).to_bytes(4, "little"), header, data))
+    return _stored(_Header(position=str(entry.position), size=entry.batch_size, indexes=indexes), data)
+
+
+def encode_whole(data: Buffer, position: Position, messages: int) -> bytes:
+    """Return the stored form of an entry of which every message was kept, without looking into it."""
+    return _stored(_Header(position=str(position), size=messages, indexes=list(range(messages))), data)
+
+
+def _stored(header: _Header, data: Buffer) -> bytes:
+    encoded = msgspec.json.encode(header)
+    return b"".join((MAGIC, bytes((VERSION,)), len(encoded).to_bytes(4, "little"), encoded, data))
 
 
 def decode_compacted(data: bytes, at: Position, ledger: str = "") -> CompactedEntry:

@@ -212,9 +212,14 @@ def compacted_ledgers_prefix(segment: str) -> str:
     return f"compacted:{escape(segment)}/"
 
 
-def compacted_ledger_name(segment: str, attempt: int) -> str:
-    """Return the name of the ledger that an attempt to compact a segment writes; later attempts sort after it."""
-    return compacted_ledgers_prefix(segment) + number20(attempt)
+def compacted_ledger_name(segment: str, attempt: int, part: str = "") -> str:
+    """
+    Return the name of the ledger that an attempt to compact a segment writes; later attempts sort after it.
+
+    ``part`` tells several ledgers of one attempt apart.
+    """
+    name = compacted_ledgers_prefix(segment) + number20(attempt)
+    return f"{name}/{part}" if part else name
 
 
 def topic_key(topic: TopicName) -> Key:

@@ -218,11 +218,12 @@ class CursorRecord(Document):
 class CompactedRecord(Document):
     """What was compacted of a segment: ``ledger`` holds what was kept of everything up to ``upto``.
 
-    ``compactor`` and ``order`` say how. ``attempt`` is the number of the compaction begun last, ``token`` tells whose
-    it is; none with a lower number can still finish.
+    Behind it ``further`` ones go on, where several processes wrote it. ``compactor`` and ``order`` say how. ``attempt``
+    is the number of the compaction begun last, ``token`` tells whose it is; none with a lower number can still finish.
     """
 
     ledger: str = ""
+    further: list[str] = msgspec.field(default_factory=list)
     upto: str = "0:-1"
     compactor: str = ""
     order: str = ""

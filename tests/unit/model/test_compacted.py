@@ -6,8 +6,8 @@ import pytest
 
 from txnframework.errors import CorruptEntry, UnknownFormat
 from txnframework.model import Branch, Position, TxnID
-from txnframework.model.compacted import CompactedEntry, decode_compacted, encode_compacted
-from txnframework.model.entries import EntryMessage
+from txnframework.model.compacted import CompactedEntry, decode_compacted, encode_compacted, encode_whole
+from txnframework.model.entries import EntryMessage, encode_entry
 
 AT = Position(9, 0)
 ENTRY = CompactedEntry(
@@ -25,6 +25,14 @@ ENTRY = CompactedEntry(
 def test_what_is_written_is_read() -> None:
     """Where the messages stood, whose they are, and what they are."""
     assert decode_compacted(encode_compacted(ENTRY), AT) == ENTRY
+
+
+def test_an_entry_of_which_all_was_kept() -> None:
+    """It is the same, whether its messages were looked at or not."""
+    messages = [message for _, message in ENTRY.messages]
+    whole = CompactedEntry(ENTRY.position, 2, ENTRY.producer, ENTRY.branch, tuple(enumerate(messages)))
+    stored = encode_entry(messages, ENTRY.producer, ENTRY.branch)
+    assert encode_whole(stored, ENTRY.position, 2) == encode_compacted(whole)
 
 
 def test_what_is_not_known_is_refused() -> None:

@@ -10,7 +10,7 @@ from txnframework.errors import CommitOrderUnknown, EntryTrimmed, InvalidInput, 
 from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
 from txnframework.model.compacted import CompactedEntry, decode_compacted
 from txnframework.model.entries import EntryView
-from txnframework.model.ids import Branch, TxnID
+from txnframework.model.ids import TxnID
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework.model.reading import ReadRequest
 
@@ -49,8 +49,36 @@ async def in_order_of_positions(
         after = page.upto
 
 
+class CommitTimes:
+    """When entries of a segment were committed; what was sent outside transactions: when it was sent."""
+
+    def __init__(self, segment: str, coordinator: ITransactionCoordinator | None) -> None:
+        self._segment = segment
+        self._coordinator = coordinator
+        self._known: dict[TxnID, int] = {}
+
+    async def of(self, view: EntryView) -> int:
+        """
+        Return the time of an entry that counts; entries that have one time come in the order of their positions.
+
+        :raises CommitOrderUnknown: the outcome is not kept any more.
+        """
+        if view.branch is None:
+            return view.message(0).published_ms
+        txn_id = view.branch.txn_id
+        if txn_id not in self._known:
+            if self._coordinator is None:
+                raise CommitOrderUnknown(self._segment, "it is served without transactions")
+            try:
+                described = await self._coordinator.describe(txn_id)
+            except TransactionNotFound as error:
+                raise CommitOrderUnknown(self._segment, f"transaction {txn_id} ended too long ago") from error
+            self._known[txn_id] = described.finalized_ms or 0
+        return self._known[txn_id]
+
+
 async def in_order_of_commits(
-    opened: OpenSegment, upto: Position, coordinator: ITransactionCoordinator | None
+    opened: OpenSegment, upto: Position, times: CommitTimes
 ) -> AsyncGenerator[CompactedEntry, None]:
     """
     Return everything that counts up to a position, by the time of its commit; what was sent outside transactions by the
@@ -60,7 +88,6 @@ async def in_order_of_commits(
 
     :raises CommitOrderUnknown: an outcome is not kept any more, or the first messages were trimmed.
     """
-    times: dict[TxnID, int] = {}
     places: list[tuple[int, Position]] = []
     after = EARLIEST
     while after < upto:
@@ -70,10 +97,8 @@ async def in_order_of_commits(
             raise CommitOrderUnknown(opened.name, "its first messages were trimmed") from error
         for entry in page.entries:
             if entry.position <= upto:
-                time_ms = await _committed_ms(opened.name, entry.branch, times, coordinator)
-                if time_ms is None:
-                    time_ms = EntryView(entry.data, entry.position, opened.name).message(0).published_ms
-                places.append((time_ms, entry.position))
+                view = EntryView(entry.data, entry.position, opened.name)
+                places.append((await times.of(view), entry.position))
         if len(places) > SORTED_ENTRIES_MAX:
             raise InvalidInput(f"{opened.name} has more than {SORTED_ENTRIES_MAX} entries; use the order of positions")
         if page.upto <= after:
@@ -83,23 +108,6 @@ async def in_order_of_commits(
         before = Position(place.ledger_id, place.entry_id - 1)
         (stored,) = await opened.ledger.read(EntryRange(before, place), Limit(1))
         yield _whole(stored.data, place, opened.name)
-
-
-async def _committed_ms(
-    segment: str, branch: Branch | None, times: dict[TxnID, int], coordinator: ITransactionCoordinator | None
-) -> int | None:
-    """Return when the transaction of an entry was committed; None: it has none."""
-    if branch is None:
-        return None
-    if branch.txn_id not in times:
-        if coordinator is None:
-            raise CommitOrderUnknown(segment, "it is served without transactions")
-        try:
-            described = await coordinator.describe(branch.txn_id)
-        except TransactionNotFound as error:
-            raise CommitOrderUnknown(segment, f"transaction {branch.txn_id} ended too long ago") from error
-        times[branch.txn_id] = described.finalized_ms or 0
-    return times[branch.txn_id]
 
 
 def _whole(data: bytes, position: Position, segment: str) -> CompactedEntry:
