@@ -5,6 +5,7 @@ from __future__ import annotations
 from scenarios import (
     acknowledging,
     applications,
+    compacting,
     dead_letters,
     deleting,
     layouts,
@@ -26,6 +27,7 @@ SCENARIOS = (
     *standing_by.SCENARIOS,
     *dead_letters.SCENARIOS,
     *trimming.SCENARIOS,
+    *compacting.SCENARIOS,
     *deleting.SCENARIOS,
     *applications.SCENARIOS,
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
 import msgspec
 
 from txnframework.broker._agreement.cas import ATTEMPTS_MAX, change, version_of
 from txnframework.broker._compaction.decided import Order, compacted_entries
+from txnframework.broker._compaction.writing import PartWriter
 from txnframework.environment import Environment
 from txnframework.errors import Fenced, LedgerNotFound, Unavailable
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
@@ -132,6 +133,28 @@ class Attempts:
         """Whether no later attempt has begun, so that this one may still finish."""
         return _decoded(await self._store.get(paths.compacted_key(attempt.segment))).token == attempt.token
 
+    @contextlib.asynccontextmanager
+    async def writing(self, attempt: Attempt, part: str = "") -> AsyncIterator[PartWriter]:
+        """
+        Make a ledger of an attempt, and give what writes it; in whichever process.
+
+        :raises Fenced: another attempt began later.
+        """
+        name = attempt.ledger_name(part)
+        ledger = await self._ledgers.create(name)
+        try:
+            # Made, then looked: an attempt that begins after this finds the ledger and removes it.
+            if not await self.goes_on(attempt):
+                await self._ledgers.delete(name, None)
+                raise _fenced(attempt)
+            yield PartWriter(ledger)
+        except LedgerNotFound as error:
+            if error.name != name:
+                raise
+            raise _fenced(attempt) from error
+        finally:
+            await ledger.close()
+
     async def finish(self, attempt: Attempt, kept: Kept) -> None:
         """
         Make what was kept the one that readers find, and remove what they found before, and what else was written.
@@ -146,7 +169,7 @@ class Attempts:
         async def switch(record: Record | None) -> Put | None:
             found = _decoded(record)
             if found.token != attempt.token:
-                raise Fenced(f"compaction of {attempt.segment}")
+                raise _fenced(attempt)
             after = msgspec.structs.replace(
                 found,
                 ledger=first,
@@ -208,6 +231,10 @@ class Attempts:
                 if name < before and name not in named:
                     await self._ledgers.delete(name, None)
             after = names[-1]
+
+
+def _fenced(attempt: Attempt) -> Fenced:
+    return Fenced(f"compaction of {attempt.segment}", "one that began later")
 
 
 def _decoded(record: Record | None) -> records.CompactedRecord:

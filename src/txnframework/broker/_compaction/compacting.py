@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
 
-from txnframework.broker._compaction.attempts import Attempts, Kept
+from txnframework.broker._compaction.attempts import Attempt, Attempts, Kept
 from txnframework.broker._compaction.compactors import Compactor, DecidedMessage
 from txnframework.broker._compaction.copying import CopyPlan, plan_copies
 from txnframework.broker._compaction.decided import (
@@ -17,7 +17,6 @@ from txnframework.broker._compaction.decided import (
     in_order_of_commits,
     in_order_of_positions,
 )
-from txnframework.broker._compaction.writing import PartWriter
 from txnframework.broker._serving.segments import OpenSegment
 from txnframework.environment import Environment
 from txnframework.errors import Fenced, LedgerNotFound
@@ -78,14 +77,15 @@ class Compacting:
     async def _compact(self, opened: OpenSegment, compactor: Compactor, order: Order) -> None:
         attempt = await self.attempts.begin(opened.name)
         upto = await opened.buffer.max_read_position()
-        made = attempt.ledger_name()
         try:
             async with self._source(opened, attempt.earlier, upto, order) as source:
-                await self._write(made, source, compactor)
+                made = await self._write(attempt, source, compactor)
         except LedgerNotFound as error:
             if error.name == opened.name:
                 raise
-            raise Fenced(f"compaction of {opened.name}") from error  # a later attempt removed what this one wrote
+            raise Fenced(
+                f"compaction of {opened.name}"
+            ) from error  # a later attempt has finished: what was kept is gone
         await self.attempts.finish(attempt, Kept((made,), upto, compactor.name, order))
 
     @contextlib.asynccontextmanager
@@ -115,19 +115,20 @@ class Compacting:
             for ledger in ledgers:
                 await ledger.close()
 
-    async def _write(self, name: str, source: Source, compactor: Compactor) -> None:
-        """Show every message to the compactor, then write what it keeps."""
+    async def _write(self, attempt: Attempt, source: Source, compactor: Compactor) -> str:
+        """Show every message to the compactor, then write what it keeps; return the ledger."""
         async with aclosing(source()) as entries:
             async for entry in entries:
                 for message in _messages_of(entry):
                     compactor.look(message)
-        async with PartWriter(self._ledgers, name) as writer, aclosing(source()) as entries:
+        async with self.attempts.writing(attempt) as writer, aclosing(source()) as entries:
             async for entry in entries:
                 chosen = [compactor.keeps(message) for message in _messages_of(entry)]
                 kept = tuple(one for one, stays in zip(entry.messages, chosen, strict=True) if stays)
                 if kept:
                     await writer.add(encode_compacted(replace(entry, messages=kept)), len(kept))
             await writer.seal()
+        return writer.name
 
 
 def _messages_of(entry: CompactedEntry) -> list[DecidedMessage]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from txnframework.broker._compaction.attempts import Kept
@@ -116,7 +116,7 @@ async def _cut(
 
 async def copies(
     ledgers: ILedgerStore, planned: CopyRange, aborted: frozenset[Branch], times: CommitTimes | None
-) -> AsyncIterator[Copied]:
+) -> AsyncGenerator[Copied, None]:
     """
     Return what counts of a range, in the order of positions; ``times`` None: nothing is put in another order.
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Self
 
-from txnframework.interfaces import ILedgerStore, IManagedLedger
+from txnframework.interfaces import IManagedLedger
 from txnframework.model.ledger import Append
 
 APPEND_ENTRIES_MAX = 100
@@ -15,23 +13,13 @@ APPEND_BYTES_MAX = 4 * 1024 * 1024
 
 
 class PartWriter:
-    """Writes one ledger of an attempt, which readers find once the attempt is finished; use it as a context."""
+    """Writes one ledger of an attempt, which readers find once that is finished; ``Attempts.writing`` makes it."""
 
-    def __init__(self, ledgers: ILedgerStore, name: str) -> None:
-        self.name = name
-        self._ledgers = ledgers
-        self._ledger: IManagedLedger | None = None
+    def __init__(self, ledger: IManagedLedger) -> None:
+        self.name = ledger.name
+        self._ledger = ledger
         self._waiting: list[Append] = []
         self._waiting_bytes = 0
-
-    async def __aenter__(self) -> Self:
-        self._ledger = await self._ledgers.create(self.name)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._opened().close()
 
     async def add(self, data: bytes, messages: int) -> None:
         """Write an entry, soon."""
@@ -48,14 +36,10 @@ class PartWriter:
     async def seal(self) -> None:
         """Write what waits; nothing can be added any more, by whoever is late."""
         await self._flush()
-        await self._opened().seal()
+        await self._ledger.seal()
 
     async def _flush(self) -> None:
         if self._waiting:
-            await self._opened().append(tuple(self._waiting), None)
+            await self._ledger.append(tuple(self._waiting), None)
             self._waiting.clear()
             self._waiting_bytes = 0
-
-    def _opened(self) -> IManagedLedger:
-        assert self._ledger is not None, "it is opened first"
-        return self._ledger
