@@ -78,6 +78,31 @@ def test_conflicts_are_counted(stores: Stores) -> None:
     stores.run(work())
 
 
+def test_the_wait_for_a_commit_is_timed(stores: Stores) -> None:
+    """Once for each segment that waited, and not for what was committed before this process looked."""
+    metrics = Metrics()
+
+    async def work() -> None:
+        async with stores.open(transactions={"sweep": False}) as writer, stores.open(metrics=metrics) as looking:
+            await writer.create_topic("orders")
+            orders = await writer.producer("orders")
+            async with writer.transaction() as txn:
+                await orders.send(b"before", txn=txn)
+            consumer = await looking.consumer("orders", "s", start="earliest")
+            assert (await consumer.receive()).value == b"before"
+            assert value(metrics, "txnframework_commit_to_visible_seconds_count") == 0
+            txn = writer.transaction(outlives_client=True)
+            await txn.begin()
+            await orders.send(b"waited for", txn=txn)
+            # Decided and not settled: one that is settled before somebody looks leaves nothing to tell the time by.
+            await (await writer.host.coordinator()).end(End(txn.id, Action.COMMIT))
+            assert (await consumer.receive()).value == b"waited for"
+            assert value(metrics, "txnframework_commit_to_visible_seconds_count") == 1
+            await consumer.close()
+
+    stores.run(work())
+
+
 def test_how_the_stores_stand(stores: Stores) -> None:
     """Open transactions, what they keep from being read, what is left to settle, and what subscriptions have left."""
 

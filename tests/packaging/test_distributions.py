@@ -19,7 +19,7 @@ ALLOWED = {
     "model": {"errors"},
     "interfaces": {"model"},
     "config": {"errors", "model", "plugin"},
-    "plugin": {"environment", "errors", "interfaces", "model", "config"},
+    "plugin": {"environment", "errors", "interfaces", "metrics", "model", "config"},
     "broker": {"environment", "errors", "interfaces", "metrics", "model", "plugin", "config"},
     "client": {"environment", "errors", "interfaces", "metrics", "model", "plugin", "config", "broker"},
 }
@@ -83,6 +83,6 @@ def test_plugins_keep_to_what_plugins_may_know(folder: Path) -> None:
             if not name.startswith("txnframework."):
                 continue
             other = name.split(".")[1]
-            allowed = {"errors", "interfaces", "model", "plugin", "environment", "config", "testing"}
+            allowed = {"errors", "interfaces", "metrics", "model", "plugin", "environment", "config", "testing"}
             allowed |= {"broker", "client", "blocking", "cli"} if host else set()
             assert other in allowed, f"{module.relative_to(ROOT)} imports {name}"

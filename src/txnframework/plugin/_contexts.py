@@ -2,7 +2,8 @@
 What a plugin's ``open`` is given, one value for each role.
 
 ``options`` is the plugin's table of the configuration, decoded as the ``Provider.options`` type; None where the
-provider names no such type. ``options_as`` gives it back with its type.
+provider names no such type. ``options_as`` gives it back with its type. ``metrics`` is where the plugin may measure
+what it does (``txnframework.metrics``); None: nobody asks for it, so nothing may be spent on it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         IParticipants,
         ITransactionCoordinator,
     )
+    from txnframework.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -72,6 +74,7 @@ class CoordinatorContext:
     options: object = None
     transactions: TransactionsSection = field(default_factory=TransactionsSection)
     share: ICoordinatorShare | None = None
+    metrics: Metrics | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class SegmentContext:
     environment: Environment
     options: object = None
     transactions: TransactionsSection = field(default_factory=TransactionsSection)
+    metrics: Metrics | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ class SubscriptionContext:
     environment: Environment
     options: object = None
     transactions: TransactionsSection = field(default_factory=TransactionsSection)
+    metrics: Metrics | None = None
 
 
 @dataclass(frozen=True, slots=True)

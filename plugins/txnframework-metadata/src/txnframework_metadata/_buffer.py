@@ -31,6 +31,7 @@ from txnframework_metadata._options import BufferOptions
 from txnframework_metadata._outcomes import AbortRetention, branch_outcome
 from txnframework_metadata._segment_view import SegmentView
 from txnframework_metadata._trimming import Trimming
+from txnframework_metadata._visibility_times import VisibilityTimes
 from txnframework_metadata._watching import first_of
 
 
@@ -59,6 +60,8 @@ class MetadataBuffer:
             Limit(options.ahead_entries_max, options.ahead_bytes_max),
         )
         self._view = SegmentView(context.segment, context.ledger, context.ledgers, context.store, options, self._ahead)
+        if context.metrics is not None:
+            VisibilityTimes(self._view, context.metrics, context.environment)
         self._announcements = Announcements(self._view, context.ledger, context.store)
         self._intents = Intents(context.segment, context.ledger, context.store, options)
         self._appending = Appending(

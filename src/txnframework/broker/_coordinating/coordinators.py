@@ -81,7 +81,7 @@ class Coordinators:
         ids = tuple(range(first, first + bounds.coordinators))
         share = CoordinatorShare(self._metadata, self._environment, name, ids, bounds.sweep)
         context = CoordinatorContext(
-            self._metadata, self._ledgers, self._participants, self._environment, options, bounds, share
+            self._metadata, self._ledgers, self._participants, self._environment, options, bounds, share, self._metrics
         )
         coordinator = measured_coordinator(await self._registry.open(provider, context), self._metrics)
         return ServedCoordinator(

@@ -104,6 +104,7 @@ class Opening:
             self._environment,
             self._registry.decode_options(provider, self._config.buffers.get(provider.name, {})),
             self._config.transactions,
+            self._metrics,
         )
         return await self._registry.open(provider, context)
 
@@ -122,6 +123,7 @@ class Opening:
             self._environment,
             self._registry.decode_options(provider, self._config.pending_acks.get(provider.name, {})),
             self._config.transactions,
+            self._metrics,
         )
         return measured_pending_acks(await self._registry.open(provider, context), self._metrics)
 
