@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 import time
@@ -28,7 +29,7 @@ def test_points_are_chosen_by_batch() -> None:
     assert not pauses.includes("planned", 2)
 
 
-@pytest.mark.parametrize("text", ["mid-write", "nowhere@1;/tmp", "mid-write@x;/tmp", "mid-write@1;"])
+@pytest.mark.parametrize("text", ["mid-write", "nowhere@1;/tmp", "mid-write@x;/tmp", "mid-write@1;", "planning@1;/tmp"])
 def test_a_wrong_value_is_refused(text: str) -> None:
     with pytest.raises(InvalidOption):
         Pauses.parse(text)
@@ -51,6 +52,17 @@ def test_who_arrives_reports_and_goes_on_when_released(tmp_path: Path) -> None:
     facts = json.loads(wait_for_report(tmp_path).read_text())
     assert (facts["point"], facts["batch"], facts["txn"]) == ("mid-write", 2, "t1")
     (tmp_path / "mid-write-2.release").touch()
+    waiting.join(10)
+    assert not waiting.is_alive()
+
+
+def test_one_of_those_who_wait_at_a_point_may_be_released_alone(tmp_path: Path) -> None:
+    """As two attempts of one task, of which one is to go on."""
+    pauses = Pauses.parse(f"planning;{tmp_path}")
+    waiting = threading.Thread(target=pauses.reach, args=("planning", None))
+    waiting.start()
+    assert json.loads(wait_for_report(tmp_path).read_text())["batch"] is None
+    (tmp_path / f"planning-{os.getpid()}.release").touch()
     waiting.join(10)
     assert not waiting.is_alive()
 

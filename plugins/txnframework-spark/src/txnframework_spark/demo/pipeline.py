@@ -176,7 +176,7 @@ def run(job: Job) -> None:
     session.stop()
 
 
-def _leave_with_the_parent() -> None:
+def leave_with_the_parent() -> None:
     """End this process when standard input does: nobody is left who would look at what it does."""
 
     def wait() -> None:
@@ -191,7 +191,7 @@ def _leave_with_the_parent() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job that the command line describes; the last line of standard error says why it failed."""
     job = Job.parse(sys.argv[1:] if arguments is None else arguments)
-    _leave_with_the_parent()
+    leave_with_the_parent()
     require_this_interpreter()
     try:
         run(job)

@@ -8,15 +8,29 @@ that is: points, each with the number of its batch (``mid-write`` alone: in ever
 Without the variable a pause point is one look at an empty table.
 
 ======================  =====================================================================================
+``planning``            in the source's process, when Spark asks how far the next batch reads: the batch before it is
+                        in ``commits``, nothing of the next one is written
+``partitioning``        in the source's process, when Spark asks for a batch's tasks: it is in ``offsets``, and no
+                        task runs
+``begun``               in a write task, when the batch's transaction is open and no row is written
 ``planned``             in a read task, before it registers what the batch reads
+``registered``          in a read task, before it reads what it has registered
 ``mid-write``           in a write task, when about half of its first rows are durable in an open transaction
+``staged``              in a write task, when all of its rows are durable and the driver does not know it
+``judged``              in ``commit``, when the batch is found to be fresh and nothing is acknowledged
 ``acks-put``            in ``commit``, when the acknowledgments are put and the transaction is still open
 ``committed``           in ``commit``, when the transaction is COMMITTED and Spark does not know it yet
+``settled``             in ``commit``, when the cursors have moved and Spark does not know it yet
 ======================  =====================================================================================
 
-Who arrives writes ``<point>-<batch>-<pid>.json`` into the directory (what it is doing, as JSON) and waits until
+The source's process knows no batch: ``planning`` and ``partitioning`` stand without a number, and are reached by the
+first batch that comes there.
 
-* ``<point>-<batch>.release`` or ``release`` exists there: it goes on, and so does whoever arrives later; or
+Who arrives writes ``<point>-<batch>-<pid>.json`` (``<point>-<pid>.json`` without a batch) into the directory, what it
+is doing as JSON, and waits until
+
+* ``<point>-<batch>.release`` (``<point>.release``) or ``release`` exists there: it goes on, and so does whoever arrives
+  later; or ``<point>-<batch>-<pid>.release``: only this process goes on; or
 * the directory is gone, or its parent process has died: nobody is left to release it, and it raises PauseOrphaned, for
   an orphan that went on would only write into a transaction that others have ended.
 """
@@ -34,11 +48,32 @@ from typing import Final
 from txnframework_spark.errors import InvalidOption, PauseOrphaned
 
 VARIABLE: Final = "TXNFRAMEWORK_SPARK_PAUSE"
+PLANNING: Final = "planning"
+PARTITIONING: Final = "partitioning"
+BEGUN: Final = "begun"
 PLANNED: Final = "planned"
+REGISTERED: Final = "registered"
 MID_WRITE: Final = "mid-write"
+STAGED: Final = "staged"
+JUDGED: Final = "judged"
 ACKS_PUT: Final = "acks-put"
 COMMITTED: Final = "committed"
-POINTS: Final = (PLANNED, MID_WRITE, ACKS_PUT, COMMITTED)
+SETTLED: Final = "settled"
+WITHOUT_BATCH: Final = (PLANNING, PARTITIONING)
+POINTS: Final = (
+    *WITHOUT_BATCH,
+    BEGUN,
+    PLANNED,
+    REGISTERED,
+    MID_WRITE,
+    STAGED,
+    JUDGED,
+    ACKS_PUT,
+    COMMITTED,
+    SETTLED,
+)
+"""In the order in which a batch comes to them."""
+
 _LOOK_EVERY_S: Final = 0.05
 
 
@@ -62,6 +97,8 @@ class Pauses:
                 raise InvalidOption(VARIABLE, f"{point!r} is not one of {', '.join(POINTS)}")
             if at and not batch.isdecimal():
                 raise InvalidOption(VARIABLE, f"{batch!r} is not the number of a batch")
+            if at and point in WITHOUT_BATCH:
+                raise InvalidOption(VARIABLE, f"{point} stands without a batch: who arrives there knows of none")
             before = points.get(point, frozenset())
             points[point] = None if not at or before is None else before | {int(batch)}
         return cls(Path(directory), points)
@@ -72,26 +109,27 @@ class Pauses:
         text = os.environ.get(VARIABLE)
         return cls.parse(text) if text else cls()
 
-    def includes(self, point: str, batch: int) -> bool:
-        """Whether ``point`` is on in ``batch``."""
+    def includes(self, point: str, batch: int | None) -> bool:
+        """Whether ``point`` is on in ``batch``; None at a point that knows no batch."""
         if point not in self.points:
             return False
         batches = self.points[point]
         return batches is None or batch in batches
 
-    def reach(self, point: str, batch: int, **doing: object) -> None:
+    def reach(self, point: str, batch: int | None, **doing: object) -> None:
         """Report the point and wait there, if it is on in ``batch``; PauseOrphaned when nobody is left to wait for."""
         if not self.points or self.directory is None or not self.includes(point, batch):
             return
-        report = self.directory / f"{point}-{batch}-{os.getpid()}.json"
+        place = point if batch is None else f"{point}-{batch}"
+        mine = f"{place}-{os.getpid()}"
         facts = {"point": point, "batch": batch, "pid": os.getpid(), "at_ms": time.time_ns() // 1_000_000, **doing}
-        partial = report.with_suffix(".partial")
+        partial = self.directory / f"{mine}.partial"
         partial.write_text(json.dumps(facts, default=str))
         # A rename, so that whoever sees the report sees all of it.
-        partial.rename(report)
+        partial.rename(self.directory / f"{mine}.json")
         parent = os.getppid()
-        releases = (self.directory / f"{point}-{batch}.release", self.directory / "release")
+        releases = [self.directory / name for name in (f"{mine}.release", f"{place}.release", "release")]
         while not any(release.exists() for release in releases):
             if os.getppid() != parent or not self.directory.is_dir():
-                raise PauseOrphaned(f"nobody is left to release pause point {point} of batch {batch}")
+                raise PauseOrphaned(f"nobody is left to release pause point {place}")
             time.sleep(_LOOK_EVERY_S)

@@ -30,7 +30,7 @@ from txnframework.model.ids import Branch, TxnID
 from txnframework.model.transactions import Action, Application, End, SourceRange
 from txnframework_spark.errors import BatchNotCommitted
 from txnframework_spark.microbatch.applications import batch_id, coordinator_of
-from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, Pauses
+from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, JUDGED, SETTLED, Pauses
 from txnframework_spark.microbatch.registration import Reading, load_subscription, readings_of
 from txnframework_spark.microbatch.tasks import BatchFacts
 from txnframework_spark.options.sink import SinkOptions
@@ -103,10 +103,11 @@ class _Decision:
             await self._check_epochs(readings)
             await abort_staged(self._host, self._staged)
             return
-        await self._acknowledge(readings)
-        await coordinator.finish_batch(self._batch, self._txn_id, _source_ranges(readings))
         pauses = Pauses.from_environment()
         doing = {"query": self._facts.query, "run": self._facts.run, "txn": self._txn_id}
+        pauses.reach(JUDGED, self._facts.batch, **doing)
+        await self._acknowledge(readings)
+        await coordinator.finish_batch(self._batch, self._txn_id, _source_ranges(readings))
         pauses.reach(ACKS_PUT, self._facts.batch, **doing)
         await self._current(coordinator)
         await self._check_epochs(readings)
@@ -119,6 +120,7 @@ class _Decision:
         pauses.reach(COMMITTED, self._facts.batch, **doing)
         with contextlib.suppress(Unavailable, OutcomeUnknown):
             await coordinator.settle(self._txn_id)
+        pauses.reach(SETTLED, self._facts.batch, **doing)
 
     async def _current(self, coordinator: IApplicationCoordinator) -> Application:
         """Return the application record, which must still name this run and this transaction."""

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from txnframework.model.ids import BRANCH_BITS, Branch
 from txnframework_spark import process
 from txnframework_spark.microbatch.applications import begin
-from txnframework_spark.microbatch.pause import MID_WRITE, Pauses
+from txnframework_spark.microbatch.pause import BEGUN, MID_WRITE, STAGED, Pauses
 from txnframework_spark.microbatch.tasks import current_task
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.sink.columns import check_sink_columns
@@ -46,6 +46,15 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
         branch = Branch(txn_id, host.environment.random_bits(BRANCH_BITS) | 1)
         producer = f"spark/{application}/{task.batch.batch}/{task.partition}/{branch.number:016x}"
         writer = BranchWriter(host, branch, producer)
+        doing = {
+            "query": task.batch.query,
+            "run": task.batch.run,
+            "txn": txn_id,
+            "branch": branch.number,
+            "partition": task.partition,
+            "attempt": task.attempt,
+        }
+        pauses.reach(BEGUN, task.batch.batch, **doing)
         paused = not pauses.includes(MID_WRITE, task.batch.batch)
         for rows in iterator:
             if paused or not rows.num_rows:
@@ -53,19 +62,10 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
                 continue
             half = (rows.num_rows + 1) // 2
             process.run(writer.write(rows.slice(0, half), self._options.topic))
-            pauses.reach(
-                MID_WRITE,
-                task.batch.batch,
-                query=task.batch.query,
-                run=task.batch.run,
-                txn=txn_id,
-                branch=branch.number,
-                partition=task.partition,
-                attempt=task.attempt,
-                rows_written=writer.rows,
-            )
+            pauses.reach(MID_WRITE, task.batch.batch, **doing, rows_written=writer.rows)
             process.run(writer.write(rows.slice(half), self._options.topic))
             paused = True
+        pauses.reach(STAGED, task.batch.batch, **doing, rows_written=writer.rows)
         return Staged(
             application=application,
             query=task.batch.query,

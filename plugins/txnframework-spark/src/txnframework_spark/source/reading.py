@@ -12,7 +12,7 @@ from txnframework.model.ledger import LedgerEntry
 from txnframework.model.names import SegmentName
 from txnframework.model.positions import EntryRange, Limit
 from txnframework_spark import process
-from txnframework_spark.microbatch.pause import PLANNED, Pauses
+from txnframework_spark.microbatch.pause import PLANNED, REGISTERED, Pauses
 from txnframework_spark.microbatch.registration import register
 from txnframework_spark.microbatch.tasks import TaskFacts
 from txnframework_spark.source.columns import EntryArrays
@@ -29,17 +29,18 @@ def read_partition(partition: SegmentPartition, task: TaskFacts, schema: pa.Sche
     acknowledgments.
     """
     host = process.host(partition.stores)
-    Pauses.from_environment().reach(
-        PLANNED,
-        task.batch.batch,
-        query=task.batch.query,
-        run=task.batch.run,
-        segment=partition.segment,
-        after=partition.after,
-        upto=partition.upto,
-    )
+    pauses = Pauses.from_environment()
+    doing = {
+        "query": task.batch.query,
+        "run": task.batch.run,
+        "segment": partition.segment,
+        "after": partition.after,
+        "upto": partition.upto,
+    }
+    pauses.reach(PLANNED, task.batch.batch, **doing)
     if partition.reading is not None:
         process.run(register(host.metadata, task.batch, partition.reading))
+    pauses.reach(REGISTERED, task.batch.batch, **doing)
     ledger: IManagedLedger = process.run(host.ledgers.open(partition.segment))
     try:
         yield from _batches(ledger, partition, schema)

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
 
 from txnframework_spark import process
 from txnframework_spark.errors import Unsupported
+from txnframework_spark.microbatch.pause import PARTITIONING, PLANNING, Pauses
 from txnframework_spark.microbatch.tasks import current_task
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.source.offsets import from_json
@@ -59,11 +60,13 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next batch, or ``start`` itself when there is nothing new."""
+        planner = self._planner()
+        Pauses.from_environment().reach(PLANNING, None)
         messages_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         # Where Spark asks for everything, as with trigger(once=True), nothing waits for more.
         messages_min = None if isinstance(limit, ReadAllAvailable) else self._options.min_offsets_per_trigger
         before = from_json(start)
-        after = process.run(self._planner().latest(before, messages_max, messages_min))
+        after = process.run(planner.latest(before, messages_max, messages_min))
         return start if after is before else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -76,7 +79,9 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the read tasks of a batch."""
-        return process.run(self._planner().partitions(from_json(start), from_json(end)))
+        planner = self._planner()
+        Pauses.from_environment().reach(PARTITIONING, None)
+        return process.run(planner.partitions(from_json(start), from_json(end)))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the sink's transaction acknowledges, and this call lags or never comes."""

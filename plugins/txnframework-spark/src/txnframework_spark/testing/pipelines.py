@@ -1,0 +1,118 @@
+"""A pipeline in processes of its own, to be stopped at a pause point and killed, frozen or released there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from txnframework_spark.demo.pipeline import FAILURE
+from txnframework_spark.demo.processes import Driver
+from txnframework_spark.spark_home import make_spark_home
+from txnframework_spark.microbatch.pause import VARIABLE
+from txnframework_spark.testing.program import Job
+from txnframework_spark.unix_sessions import living
+
+WAIT_S: Final = 120.0
+"""How long anything may take; most of it is the start of Spark on a machine that has other work."""
+_LOOK_EVERY_S: Final = 0.05
+_FREEZES_MAX: Final = 100
+
+
+class PipelineProcess:
+    """One start of a job, which waits at ``points`` (as ``microbatch.pause`` writes them); killed when the block ends.
+
+    Several may be started in one ``directory``, under different names.
+    """
+
+    def __init__(self, job: Job, directory: Path, name: str, points: Sequence[str] = ()) -> None:
+        home = directory / "spark-home"
+        if not home.exists():
+            make_spark_home(home)
+        self._pauses = directory / f"pauses-{name}"
+        self._pauses.mkdir()
+        environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONUNBUFFERED": "1"}
+        environment.pop(VARIABLE, None)
+        if points:
+            environment[VARIABLE] = f"{','.join(points)};{self._pauses}"
+        command = [sys.executable, "-m", "txnframework_spark.testing.program", msgspec.json.encode(job).decode()]
+        self._driver = Driver(command, environment, directory / f"{name}.log")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    # -- waiting --------------------------------------------------------------------------------------
+
+    def arrival(self, point: str) -> dict[str, Any]:
+        """Return what the first process said that arrived at the point."""
+        return self.arrivals(point, 1)[0]
+
+    def arrivals(self, point: str, count: int) -> list[dict[str, Any]]:
+        """Return what so many processes said, in the order in which they arrived at the point."""
+        pattern = f"{point.replace('@', '-')}-*.json"
+        self._wait_for(lambda: len(list(self._pauses.glob(pattern))) >= count, f"{count} at {point}")
+        reports = [json.loads(path.read_text()) for path in self._pauses.glob(pattern)]
+        return sorted(reports, key=lambda report: (report["at_ms"], report["pid"]))
+
+    def failure(self) -> str | None:
+        """Return why it failed when it has ended, None if it did not; the whole of what Spark said is in ``log``."""
+        deadline = time.monotonic() + WAIT_S
+        while (status := self._driver.status()) is None:
+            assert time.monotonic() < deadline, f"it goes on\n{self.log[-4_000:]}"
+            time.sleep(_LOOK_EVERY_S)
+        if status == 0:
+            return None
+        said = [line.removeprefix(FAILURE) for line in self.log.splitlines() if line.startswith(FAILURE)]
+        assert said, f"exit status {status}\n{self.log[-4_000:]}"
+        return said[-1]
+
+    @property
+    def log(self) -> str:
+        """What it has said until now."""
+        return self._driver.log.read_text(encoding="utf-8", errors="replace")
+
+    def _wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not condition():
+            assert self._driver.status() is None, f"it ended before there was {what}\n{self.log[-4_000:]}"
+            assert time.monotonic() < deadline, f"there was never {what}\n{self.log[-4_000:]}"
+            time.sleep(_LOOK_EVERY_S)
+
+    # -- deeds ----------------------------------------------------------------------------------------
+
+    def release(self, point: str, pid: int | None = None) -> None:
+        """Let everybody go on who waits at the point, or comes there later; ``pid``: only this one."""
+        place = point.replace("@", "-")
+        (self._pauses / (f"{place}.release" if pid is None else f"{place}-{pid}.release")).touch()
+
+    def kill(self) -> None:
+        """Kill Python and JVM of the driver, and with them its workers."""
+        self._driver.kill()
+
+    def freeze(self, is_locked: Callable[[], bool]) -> None:
+        """Stop every process of it where it is; not in the middle of a write that others would wait for."""
+        for _ in range(_FREEZES_MAX):
+            self._signal(signal.SIGSTOP)
+            if not is_locked():
+                return
+            self.thaw()
+            time.sleep(_LOOK_EVERY_S)
+        raise AssertionError("it was in the middle of a write whenever it was stopped")
+
+    def thaw(self) -> None:
+        """Let a frozen one go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        for found in living(self._driver.pid):
+            os.kill(found.pid, number)

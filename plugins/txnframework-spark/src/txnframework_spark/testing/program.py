@@ -1,0 +1,130 @@
+"""A pipeline as a program: ``python -m txnframework_spark.testing.program JOB``, with the job as JSON.
+
+It runs until everything is read that was there when it began, and ends at once when whoever started it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from txnframework_spark.demo.pipeline import FAILURE, leave_with_the_parent, reason_in
+from txnframework_spark.microbatch.pause import VARIABLE
+from txnframework_spark.session import require_this_interpreter
+from txnframework_spark.testing.outputs import LEFT, RIGHT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+WINDOW_S: Final = 10
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A pipeline from topic ``in``; what is not given is that of a pipeline that does everything right.
+
+    ``plan``: one of PLANS. ``conf``: Spark's configuration.
+    """
+
+    url: str
+    checkpoint: str
+    plan: str = "both"
+    source: dict[str, str] = {}
+    sink: dict[str, str] = {}
+    master: str = "local[2,3]"
+    conf: dict[str, str] = {}
+
+
+def both(frame: DataFrame) -> DataFrame:
+    """Write every row to two topics."""
+    from pyspark.sql import functions as f
+
+    return frame.select("key", "value", f.explode(f.array(f.lit(LEFT), f.lit(RIGHT))).alias("topic"))
+
+
+def totals(frame: DataFrame) -> DataFrame:
+    """Add up numbers by windows of ten; a window is written when a number beyond it was seen.
+
+    A number is its own event time in seconds, so the windows' totals are easily told.
+    """
+    from pyspark.sql import functions as f
+
+    number = f.col("value").cast("string").cast("bigint")
+    windows = (
+        frame.select(number.alias("number"), f.timestamp_seconds(number).alias("at"))
+        .withWatermark("at", "0 seconds")
+        .groupBy(f.window("at", f"{WINDOW_S} seconds").alias("of"))
+        .agg(f.count("*").alias("count"), f.sum("number").alias("total"))
+    )
+    first = f.unix_seconds("of.start").cast("string")
+    told = f.concat_ws(" ", first, f.col("count").cast("string"), f.col("total").cast("string"))
+    return both(windows.select(first.cast("binary").alias("key"), told.cast("binary").alias("value")))
+
+
+PLANS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {"both": both, "totals": totals}
+
+
+def start(spark: SparkSession, job: Job, plan: Callable[[DataFrame], DataFrame] | None = None) -> StreamingQuery:
+    """Start a job in a session that is there; ``plan``: one that has no name."""
+    source = {"subscribe": "in", "startingOffsets": "earliest", "groupId": "g", "maxOffsetsPerTrigger": "20"}
+    frame = spark.readStream.format("txnframework").options(**{"metadata": job.url, **source, **job.source}).load()
+    return (
+        (plan or PLANS[job.plan])(frame)
+        .writeStream.format("txnframework")
+        .options(**{"metadata": job.url, "txnAppId": "app", **job.sink})
+        .option("checkpointLocation", job.checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def open_session(job: Job) -> SparkSession:
+    """Return a small Spark that leaves nothing outside of the checkpoint's directory, also when it is killed."""
+    from pyspark.sql import SparkSession
+
+    scratch = Path(job.checkpoint).parent / "spark"
+    scratch.mkdir(exist_ok=True)
+    builder = (
+        SparkSession.builder.master(job.master)
+        .config("spark.driver.memory", "512m")
+        .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.local.dir", str(scratch))
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+    )
+    if VARIABLE in os.environ:
+        # Executors of a cluster were started by others.
+        builder = builder.config(f"spark.executorEnv.{VARIABLE}", os.environ[VARIABLE])
+    session = builder.config(map=job.conf).getOrCreate() if job.conf else builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def main() -> int:
+    """Run the job; the last line of standard error says why it failed."""
+    job = msgspec.json.decode(sys.argv[1], type=Job)
+    leave_with_the_parent()
+    require_this_interpreter()
+    try:
+        session = open_session(job)
+        start(session, job).awaitTermination()
+        session.stop()
+    except Exception as error:  # whatever Spark raises: it is told in full above, and in one line at the end
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.write(f"{FAILURE}{reason_in(str(error)) or type(error).__name__}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,174 @@
+"""The stores and the checkpoint of one test, as somebody sees them who is not the pipeline."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from txnframework.broker import Host
+from txnframework.model.entries import EntryMessage, EntryView, encode_entry
+from txnframework.model.hashing import key_hash
+from txnframework.model.ids import TxnID
+from txnframework.model.layout import SegmentState
+from txnframework.model.ledger import Append
+from txnframework.model.names import TopicName
+from txnframework.model.positions import EARLIEST, Limit
+from txnframework.model.reading import ReadRequest
+from txnframework.model.transactions import State
+from txnframework_spark import process
+from txnframework_spark.microbatch.applications import coordinator_of
+from txnframework_spark.options.stores import StoreOptions
+from txnframework_spark.testing.outputs import Row
+
+ENTRY_MESSAGES = 5
+"""Messages in an entry of ``publish``; batches are cut between entries."""
+
+
+@dataclass
+class Stores:
+    """Stores at ``url``, and a checkpoint in ``directory``."""
+
+    directory: Path
+    url: str
+
+    @property
+    def host(self) -> Host:
+        """This process's host over the stores."""
+        return process.host(StoreOptions(metadata=self.url))
+
+    # -- the checkpoint -------------------------------------------------------------------------------
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's checkpoint."""
+        return self.directory / "checkpoint"
+
+    def forget_last_batch(self) -> int:
+        """Make Spark forget that it finished its last batch, as a kill right after the decision does; return which."""
+        commits = self.checkpoint / "commits"
+        last = max(int(path.name) for path in commits.glob("[0-9]*"))
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+        return last
+
+    def keep_checkpoint(self) -> Path:
+        """Return a copy of the checkpoint as it is now."""
+        return Path(shutil.copytree(self.checkpoint, self.directory / "older-checkpoint"))
+
+    def restore_checkpoint(self, kept: Path) -> None:
+        """Put a copy in the place of the checkpoint."""
+        shutil.rmtree(self.checkpoint)
+        shutil.copytree(kept, self.checkpoint)
+
+    # -- topics ---------------------------------------------------------------------------------------
+
+    def create(self, *topics: str, segments: int = 2) -> None:
+        """Make topics."""
+        for topic in topics:
+            process.run(self.host.topics.create(TopicName.parse(topic), segments))
+
+    def subscribe(self, topic: str, name: str) -> None:
+        """Make a subscription that begins at the earliest message."""
+        process.run(self.host.topics.subscribe(TopicName.parse(topic), name, "earliest"))
+
+    def split(self, topic: str, segment_id: int) -> None:
+        """Split a segment."""
+        process.run(self.host.topics.split(TopicName.parse(topic), segment_id))
+
+    def split_all(self, topic: str) -> None:
+        """Split every active segment of a topic."""
+        for segment in self._active(topic):
+            self.split(topic, segment)
+
+    def merge_all(self, topic: str) -> None:
+        """Merge the active segments of a topic in pairs."""
+        active = self._active(topic)
+        for left, right in zip(active[::2], active[1::2], strict=True):
+            process.run(self.host.topics.merge(TopicName.parse(topic), left, right))
+
+    def _active(self, topic: str) -> list[int]:
+        layout = process.run(self.host.topics.layout(TopicName.parse(topic)))
+        assert all(segment.state is SegmentState.ACTIVE for segment in layout.active())
+        return [segment.id for segment in layout.active()]
+
+    def publish(self, values: list[str], topic: str = "in") -> None:
+        """Append messages in entries of five, outside of transactions."""
+        process.run(self._publish(values, TopicName.parse(topic)))
+
+    async def _publish(self, values: list[str], topic: TopicName) -> None:
+        layout = await self.host.topics.finish_changes(topic)
+        by_segment: dict[int, list[str]] = {}
+        for value in values:
+            by_segment.setdefault(layout.route(key_hash(value.encode())).id, []).append(value)
+        for segment_id, mine in by_segment.items():
+            buffer = (await self.host.segment(str(layout.name_of(segment_id)))).buffer
+            for first in range(0, len(mine), ENTRY_MESSAGES):
+                messages = [
+                    EntryMessage(value.encode(), value.encode(), (), number, 0)
+                    for number, value in enumerate(mine[first : first + ENTRY_MESSAGES])
+                ]
+                await buffer.append((Append(encode_entry(messages, "test", None), len(messages)),))
+
+    # -- what can be read -----------------------------------------------------------------------------
+
+    def read(self, topic: str = "out") -> Counter[str]:
+        """Return how often each value is committed in a topic."""
+        return Counter(row.value for row in self.rows(topic))
+
+    def rows(self, *topics: str) -> tuple[Row, ...]:
+        """Return every committed message of the topics."""
+        return tuple(row for topic in topics for row in process.run(self._read(TopicName.parse(topic))))
+
+    async def _read(self, topic: TopicName) -> list[Row]:
+        found: list[Row] = []
+        layout = await self.host.topics.layout(topic)
+        for segment in layout.in_order():
+            buffer = (await self.host.segment(str(layout.name_of(segment.id)))).buffer
+            await buffer.max_read_position()
+            after = EARLIEST
+            while True:
+                page = await buffer.read(ReadRequest(after, Limit(100)))
+                for entry in page.entries:
+                    view = EntryView(entry.data)
+                    txn = None if view.branch is None else str(view.branch.txn_id)
+                    found += [Row(topic.name, message.value.decode(), txn) for message in view.messages()]
+                if page.upto == after:
+                    break
+                after = page.upto
+        return found
+
+    def outcome(self, txn: str) -> State:
+        """Return the state of a transaction."""
+        return process.run(self._outcome(TxnID.parse(txn)))
+
+    async def _outcome(self, txn_id: TxnID) -> State:
+        return (await (await coordinator_of(self.host)).describe(txn_id)).state
+
+    def is_locked(self) -> bool:
+        """Whether somebody is in the middle of a write, where the stores are an SQLite file."""
+        if not self.url.startswith("sqlite:///"):
+            return False
+        connection = sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=0)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        else:
+            connection.rollback()
+            return False
+        finally:
+            connection.close()
+
+
+def values(first: int, last: int) -> list[str]:
+    """Return different values, by number."""
+    return [f"value {number}" for number in range(first, last)]
+
+
+def once(given: Iterable[str]) -> Counter[str]:
+    """Return what ``Stores.read`` is to return when every value was processed exactly once."""
+    return Counter(given)

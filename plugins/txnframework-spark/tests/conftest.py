@@ -1,0 +1,90 @@
+"""Real Spark, small data, stores in SQLite; one session for all tests of this distribution."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txnframework_spark.spark_home import make_spark_home
+from txnframework_spark.errors import JavaUnusable
+from txnframework_spark.java import check_java
+from txnframework_spark.session import require_this_interpreter
+from txnframework_spark.testing.pipelines import WAIT_S
+from txnframework_spark.testing.stores import Stores
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    try:
+        check_java()
+    except JavaUnusable as error:
+        pytest.skip(str(error))
+    require_this_interpreter()
+    # Workers import PySpark much faster when it does not come out of an archive.
+    before = os.environ.get("SPARK_HOME")
+    os.environ["SPARK_HOME"] = str(make_spark_home(tmp_path_factory.mktemp("spark") / "home"))
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2,3]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+    if before is None:
+        del os.environ["SPARK_HOME"]
+    else:
+        os.environ["SPARK_HOME"] = before
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Stores:
+    made = Stores(tmp_path, f"sqlite:///{tmp_path}/txn.db")
+    made.create("in", "out")
+    return made
+
+
+@pytest.fixture
+def stores_of() -> type[Stores]:
+    """Return what makes stores of a directory and a URL."""
+    return Stores
+
+
+@pytest.fixture
+def run_available(spark: SparkSession, stores: Stores) -> Callable[..., Any]:
+    """Return what runs the pipeline until everything that is there is done."""
+
+    def run(
+        transform: Callable[[DataFrame], DataFrame] | None = None,
+        source: dict[str, str] | None = None,
+        sink: dict[str, str] | None = None,
+    ) -> Any:
+        given = {"metadata": stores.url, "subscribe": "in", "startingOffsets": "earliest"}
+        frame = spark.readStream.format("txnframework").options(**given, **(source or {"groupId": "g"})).load()
+        frame = transform(frame) if transform is not None else frame.select("key", "value")
+        query = (
+            frame.writeStream.format("txnframework")
+            .options(metadata=stores.url, **(sink or {"topic": "out", "txnAppId": "app"}))
+            .option("checkpointLocation", str(stores.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination(WAIT_S)
+            assert not query.isActive
+        finally:
+            query.stop()
+        return query
+
+    return run
