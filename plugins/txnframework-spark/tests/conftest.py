@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework_spark.spark_home import make_spark_home
 from txnframework_spark.errors import JavaUnusable
 from txnframework_spark.java import check_java
 from txnframework_spark.session import require_this_interpreter
+from txnframework_spark.spark_home import make_spark_home
 from txnframework_spark.testing.pipelines import WAIT_S
 from txnframework_spark.testing.stores import Stores
 

@@ -64,10 +64,10 @@ def run(spark: SparkSession, job: Callable[..., Job]) -> Callable[..., str | Non
     It returns what a user is told when it fails: the one line of Spark's exception that is not Spark's own.
     """
 
-    def run_one(plan: Callable[[DataFrame], DataFrame] | None = None, **changes: Any) -> str | None:
+    def run_one(transform: Callable[[DataFrame], DataFrame] | None = None, **changes: Any) -> str | None:
         from pyspark.errors import StreamingQueryException
 
-        query = start(spark, job(**changes), plan)
+        query = start(spark, job(**changes), transform)
         try:
             assert query.awaitTermination(WAIT_S)
         except StreamingQueryException as error:

@@ -15,8 +15,8 @@ import msgspec
 
 from txnframework_spark.demo.pipeline import FAILURE
 from txnframework_spark.demo.processes import Driver
-from txnframework_spark.spark_home import make_spark_home
 from txnframework_spark.microbatch.pause import VARIABLE
+from txnframework_spark.spark_home import make_spark_home
 from txnframework_spark.testing.program import Job
 from txnframework_spark.unix_sessions import living
 

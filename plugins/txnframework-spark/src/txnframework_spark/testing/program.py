@@ -20,7 +20,7 @@ from txnframework_spark.testing.outputs import LEFT, RIGHT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 WINDOW_S: Final = 10
 
@@ -69,12 +69,12 @@ def totals(frame: DataFrame) -> DataFrame:
 PLANS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {"both": both, "totals": totals}
 
 
-def start(spark: SparkSession, job: Job, plan: Callable[[DataFrame], DataFrame] | None = None) -> StreamingQuery:
-    """Start a job in a session that is there; ``plan``: one that has no name."""
+def start(spark: SparkSession, job: Job, transform: Callable[[DataFrame], DataFrame] | None = None) -> StreamingQuery:
+    """Start a job in a session that is there; ``transform``: a plan that has no name."""
     source = {"subscribe": "in", "startingOffsets": "earliest", "groupId": "g", "maxOffsetsPerTrigger": "20"}
     frame = spark.readStream.format("txnframework").options(**{"metadata": job.url, **source, **job.source}).load()
     return (
-        (plan or PLANS[job.plan])(frame)
+        (transform or PLANS[job.plan])(frame)
         .writeStream.format("txnframework")
         .options(**{"metadata": job.url, "txnAppId": "app", **job.sink})
         .option("checkpointLocation", job.checkpoint)
@@ -92,7 +92,7 @@ def open_session(job: Job) -> SparkSession:
     builder = (
         SparkSession.builder.master(job.master)
         .config("spark.driver.memory", "512m")
-        .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}")
+        .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={scratch}")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.local.dir", str(scratch))
         .config("spark.sql.shuffle.partitions", "2")
@@ -103,7 +103,9 @@ def open_session(job: Job) -> SparkSession:
     if VARIABLE in os.environ:
         # Executors of a cluster were started by others.
         builder = builder.config(f"spark.executorEnv.{VARIABLE}", os.environ[VARIABLE])
-    session = builder.config(map=job.conf).getOrCreate() if job.conf else builder.getOrCreate()
+    for name, value in job.conf.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN")
     return session
 
