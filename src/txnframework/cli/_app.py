@@ -28,6 +28,14 @@ variable TXNFRAMEWORK_CONFIG names, or ./txnframework.toml. Without one, everyth
 'txnframework init' writes a file to start from, 'txnframework check' says whether it is right, 'txnframework plugins'
 shows what is installed.
 """
+BROUGHT_BY = {
+    "demo": "txnframework-spark",
+    "job": "txnframework-spark",
+    "pipeline": "txnframework-spark",
+    "sql": "txnframework-sql",
+}
+"""Commands that this project's own plugins bring, to say so to somebody who lacks them."""
+
 EPILOG = "Exit status: 0 done, 1 a check did not hold or the state forbids it, 2 something that was typed is wrong."
 
 
@@ -55,11 +63,13 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Add, to the error for an unknown command, the plugins that could have brought it but are broken."""
+        """Add, to the error for an unknown command, who brings it, and the plugins that are broken."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as exc:
             notes = [f"Note: {error}" for error in _loaded(ctx).errors]
+            if args[0] in BROUGHT_BY:
+                notes.append(f"The distribution {BROUGHT_BY[args[0]]} brings it, which is not installed.")
             raise click.UsageError("\n".join([exc.format_message(), *notes]), ctx=exc.ctx) from exc
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

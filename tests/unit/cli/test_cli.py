@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from txnframework.cli import main
+from txnframework.cli import _app, main
 from txnframework.cli._app import run
 from txnframework.errors import TxnFrameworkError, Unavailable
 from txnframework.plugin import Command, hookimpl
@@ -123,6 +123,14 @@ def test_unknown_command_names_the_nearest_and_the_broken_plugins(invoke: Any) -
     assert result.status == 2
     assert "No such command 'zz-demo'" in result.err
     assert f"Note: {BROKEN}" in result.err
+
+
+def test_a_command_of_a_plugin_that_is_not_installed_is_known(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README speaks of commands that a distribution brings; who lacks it is told which."""
+    monkeypatch.setitem(_app.BROUGHT_BY, "zz-far", "txnframework-far")
+    result = invoke("zz-far")
+    assert result.status == 2
+    assert "The distribution txnframework-far brings it, which is not installed." in result.err
 
 
 def test_plugins_as_json_and_table(invoke: Any) -> None:
