@@ -10,9 +10,9 @@ import click
 from txnframework.cli._boundary import STATUS_FAILED, report
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._opening import CONFIG_FILE, config_option, with_client
-from txnframework.cli._output import output_option, print_json, print_table
 from txnframework.cli._served import served
 from txnframework.cli._trimming import trimming
+from txnframework.cli.output import output_option, print_json, print_table
 from txnframework.config import check_config, load_config, redact_url
 from txnframework.errors import ConfigurationError
 

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from txnframework.cli._lines import lines_of_input
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._opening import config_option, with_client
-from txnframework.cli._output import output_option, print_json, print_json_line, time_of
+from txnframework.cli.output import output_option, print_json, print_json_line, time_of
 from txnframework.client import Client, Consumer, Message, Producer, Transaction
 from txnframework.errors import InvalidInput, ReceiveTimeout
 

@@ -11,8 +11,8 @@ from txnframework.cli._asking import ask, yes_option
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._messages import consume, produce
 from txnframework.cli._opening import config_option, with_client
-from txnframework.cli._output import output_option, print_facts, print_json, print_records
 from txnframework.cli._served import served
+from txnframework.cli.output import output_option, print_facts, print_json, print_records
 from txnframework.client import Client
 from txnframework.errors import InvalidInput
 from txnframework.model.layout import HASH_MAX, Layout, Segment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from txnframework.cli._output import duration_of, time_of
+from txnframework.cli.output import duration_of, time_of
 from txnframework.model.transactions import Participant, State, Transaction
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from txnframework.cli._output import duration_of
+from txnframework.cli.output import duration_of
 from txnframework.config import Config, RetentionSection
 
 

@@ -2,13 +2,15 @@
 The configuration: one TOML file, decoded into typed values, each with a default.
 
 ``load_config`` reads a file, a table or nothing; ``check_config`` compares the result with the plugins that are
-installed; ``render_config`` writes the defaults as a commented file.
+installed; ``render_config`` writes the defaults as a commented file. ``parse_toml``, ``decode`` and ``Place`` are what
+it is read with, so that the files of plugins have errors of the same words.
 """
 
 from __future__ import annotations
 
 from txnframework.config._check import check_config
-from txnframework.config._load import load_config
+from txnframework.config._decode import Place, decode
+from txnframework.config._load import load_config, parse_toml
 from txnframework.config._render import render_config
 from txnframework.config._sections import (
     DEFAULT_STORE_URL,
@@ -30,11 +32,14 @@ __all__ = [
     "DomainSection",
     "LedgerSection",
     "MetadataSection",
+    "Place",
     "RetentionSection",
     "SubscriptionsSection",
     "TransactionsSection",
     "check_config",
+    "decode",
     "load_config",
+    "parse_toml",
     "redact_url",
     "render_config",
     "store_name",

@@ -47,6 +47,10 @@ class Place:
         written = key if _BARE_KEY.fullmatch(key) else f'"{key}"'
         return Place(f"{self.path}.{written}" if self.path else written, self.file)
 
+    def at(self, index: int) -> Place:
+        """Return the place of an item, counted from 0, in the array that stands here."""
+        return Place(f"{self.path}[{index}]", self.file)
+
     def error(self, reason: str) -> ConfigurationError:
         """Return the error that says ``reason`` about this place."""
         return ConfigurationError(self.path, reason, self.file)
@@ -104,6 +108,11 @@ def _decode_value(value: object, annotation: Any, place: Place) -> object:
     if get_origin(plain) is dict and isinstance(value, Mapping):
         item = get_args(plain)[1]
         return {str(key): _decode_value(entry, item, place / str(key)) for key, entry in value.items()}
+    if get_origin(plain) in (list, tuple) and isinstance(value, list):
+        item = get_args(plain)[0]
+        if isinstance(item, type) and issubclass(item, msgspec.Struct):
+            # A type of an array of tables is a list, or a tuple of any length.
+            return get_origin(plain)(decode(entry, item, place.at(index)) for index, entry in enumerate(value))
     if get_origin(plain) is Literal and value not in get_args(plain):
         allowed = [str(choice) for choice in get_args(plain)]
         raise place.error(f"found {shown(_last(place), value)}{suggestion(str(value), allowed)}")

@@ -32,7 +32,7 @@ def load_config(source: Path | str | Mapping[str, object] | None = None) -> Conf
         table: Mapping[str, object] = source
     else:
         place = Place(file=str(source))
-        table = _parsed(Path(source))
+        table = parse_toml(Path(source))
     config = decode(table, Config, place)
     for name in config.namespaces:
         if not re.fullmatch(r"[^/\s]+/[^/\s]+", name):
@@ -48,7 +48,8 @@ def _resolved(config: Config) -> Config:
     return msgspec.structs.replace(config, ledger=ledger)
 
 
-def _parsed(path: Path) -> dict[str, object]:
+def parse_toml(path: Path) -> dict[str, object]:
+    """Return the tables of a TOML file; ConfigurationError names the file, and the line where it is not TOML."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as exc:

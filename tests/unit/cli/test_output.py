@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from txnframework.cli._output import print_records
+from txnframework.cli.output import print_records
 
 ID = "0" * 31 + "1"
 RECORDS: list[dict[str, object]] = [{"transaction": ID, "what_to_do": "wait " * 10, "ended": None}]

@@ -12,7 +12,7 @@ import pytest
 
 from txnframework_spark.demo.expected import ALERTS, ENRICHED, expected_outputs
 from txnframework_spark.demo.input import Kind, movielens_path, read_input
-from txnframework_spark.demo.pipeline import Job, reason_in
+from txnframework_spark.demo.pipeline import Job
 
 ANY_ROWS = [
     '{"A": "ü", "a": "\\"\\\\\\n", "": "x"}',
@@ -63,18 +63,6 @@ def test_rows_of_any_file(transformed: list[dict[str, Any]], any_rows: Path) -> 
     made = outputs(transformed, any_rows)
     assert made == expected_outputs(Kind.JSONL, read_input(any_rows).rows)
     assert made[ALERTS]
-
-
-def test_the_reason_of_a_failure_is_the_line_under_the_traceback() -> None:
-    """Spark wraps the traceback of a Python process into its own text."""
-    text = (
-        "[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback (most recent call last):\n"
-        '  File "source.py", line 45, in initialOffset\n    return 1\n           ^\n'
-        "txnframework.errors.Fenced: application a was taken over\n SQLSTATE: 38000\n=== Plan ===\n+- ~Project\n"
-    )
-    assert reason_in(text) == "txnframework.errors.Fenced: application a was taken over"
-    assert reason_in("[X] no such table\nline 2\n") == "[X] no such table"
-    assert reason_in("") == ""
 
 
 def test_a_job_passes_through_a_command_line(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from txnframework_spark.demo.expected import ALERT_DIGESTS, ALERT_RATING_MIN
 from txnframework_spark.demo.input import Kind
+from txnframework_spark.failures import reason_in
 from txnframework_spark.session import require_this_interpreter
 
 if TYPE_CHECKING:
@@ -202,15 +203,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{FAILURE}{reason_in(str(error)) or type(error).__name__}\n")
         return 1
     return 0
-
-
-def reason_in(text: str) -> str:
-    """Return the line of an error's text that says why: behind Spark's words, the one under a Python traceback."""
-    lines = text.splitlines()
-    frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
-    # Spark goes on with its plan and the JVM's stack.
-    said = (line.strip() for line in lines[frames[-1] + 1 if frames else 0 :] if line.strip() and not line[0].isspace())
-    return next(said, "")
 
 
 if __name__ == "__main__":

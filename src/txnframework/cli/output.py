@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs."""
+"""What commands print, those of plugins too: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
