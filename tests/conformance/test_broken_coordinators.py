@@ -42,12 +42,11 @@ from txnframework.model import (
 from txnframework.model.metadata import KeyRange
 from txnframework.model.paths import header_key, headers_range
 from txnframework.model.records import encode
-from txnframework.plugin import CoordinatorContext, Provider
+from txnframework.plugin import CoordinatorContext, Provider, TransactionIds
 from txnframework.testing import CoordinatorSuite, WorldHarness
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
 from txnframework_metadata._coordinator import MetadataCoordinator
 from txnframework_metadata._ending import ended_header
-from txnframework_metadata._ids import TransactionIds
 from txnframework_metadata._operations import forget, read_header, scan_operations
 from txnframework_metadata._options import CoordinatorOptions
 from txnframework_metadata._views import header_indexes, header_of, transaction_of

@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from txnframework.errors import Closed, CorruptEntry, OutcomeUnknown, TxnFrameworkError, Unavailable, UnknownFormat
+from txnframework.errors import (
+    Closed,
+    CorruptEntry,
+    EntryTrimmed,
+    OutcomeUnknown,
+    TxnFrameworkError,
+    Unavailable,
+    UnknownFormat,
+)
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import EARLIEST, Append, Position
 from txnframework.testing import VirtualEnvironment
@@ -286,7 +294,9 @@ async def test_replay_begins_anywhere(log: Log) -> None:
     second = await log.add(b"next")
     assert [record.data for record in await log.replayed(first[0].entry)] == [*records(6)[4:], b"next"]
     await log.ledger.trim(second[0].entry.ledger_id, frozenset())
-    assert [record.data for record in await log.replayed()] == [b"next"]
+    assert [record.data for record in await log.replayed(Position(second[0].entry.ledger_id, -1))] == [b"next"]
+    with pytest.raises(EntryTrimmed):
+        await log.replayed(first[0].entry)
 
 
 @in_log(SMALL)
@@ -296,9 +306,8 @@ async def test_replay_stops_at_what_it_does_not_know(log: Log) -> None:
         (appended,) = await log.ledger.append((Append(data),), None)
         await log.add(b"behind it")
         with pytest.raises(kind, match=f"entry {appended.position} of"):
-            await log.replayed()
-        tail = await log.ledger.roll()
-        await log.ledger.trim(tail.open_ledger_id, frozenset())
+            await log.replayed(Position(appended.position.ledger_id, -1))
+        await log.ledger.roll()
 
 
 # -- closing ------------------------------------------------------------------------------------------

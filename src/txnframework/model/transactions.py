@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from txnframework.errors import InvalidTransactionState
 from txnframework.model.ids import TxnID
 from txnframework.model.positions import Limit, Position
 
@@ -95,6 +96,17 @@ class Transaction:
     def counts(self, branch: int) -> bool:
         """Whether ``branch`` is one of those that the commit listed."""
         return self.state is State.COMMITTED and branch in (self.branches or frozenset())
+
+
+def require_same_end(found: Transaction, request: End) -> None:
+    """Raise InvalidTransactionState unless ``found`` ended exactly as ``request`` asks; pure."""
+    if request.action is Action.ABORT:
+        if found.state is not State.ABORTED:
+            raise InvalidTransactionState(found.txn_id, found.state, "it cannot be aborted any more")
+    elif found.state is not State.COMMITTED:
+        raise InvalidTransactionState(found.txn_id, found.state, "it cannot be committed any more")
+    elif found.branches != request.branches:
+        raise InvalidTransactionState(found.txn_id, found.state, "it was committed with other branches")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ from txnframework.plugin._provider import Command, Provider
 from txnframework.plugin._registry import PluginDescription, PluginRegistry, RegisteredCommand
 from txnframework.plugin._roles import Role
 from txnframework.plugin._specs import GROUP, hookimpl
+from txnframework.plugin._txn_ids import SharedTransactionIds, TransactionIds
 from txnframework.plugin._verify import verify_provider
 
 __all__ = [
@@ -63,8 +64,10 @@ __all__ = [
     "RegisteredCommand",
     "Role",
     "SegmentContext",
+    "SharedTransactionIds",
     "StoreContext",
     "SubscriptionContext",
+    "TransactionIds",
     "hookimpl",
     "load_plugins",
     "options_as",

@@ -1,1 +1,1 @@
-"""The legacy family: transactions kept in logs, as PIP-31 has them. So far: the log writer that its logs share."""
+"""The legacy family: transactions kept in logs, as PIP-31 has them. So far: log and coordinator."""

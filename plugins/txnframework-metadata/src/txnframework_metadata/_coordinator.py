@@ -38,11 +38,10 @@ from txnframework.model.transactions import (
     Swept,
     Transaction,
 )
-from txnframework.plugin import CoordinatorContext, options_as
+from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
 from txnframework_metadata._applications import Applications
 from txnframework_metadata._begun import BegunHeaders
 from txnframework_metadata._ending import end_transaction
-from txnframework_metadata._ids import SharedTransactionIds, TransactionIds
 from txnframework_metadata._operations import read_header, scan_operations
 from txnframework_metadata._options import CoordinatorOptions
 from txnframework_metadata._outstanding import find_outstanding
@@ -84,7 +83,7 @@ class MetadataCoordinator:
         if context.share is None:
             self._ids = TransactionIds(context.store, _FIRST_COORDINATOR, options.id_block_size, options.attempts_max)
         else:
-            self._ids = SharedTransactionIds(context, context.share, options)
+            self._ids = SharedTransactionIds(context, context.share, options.id_block_size, options.attempts_max)
         self._begun = BegunHeaders(options.begun_max)
         self._applications = Applications(context.store, context.environment, options, self.begin)
         self._sweeps = Sweeps(

@@ -15,7 +15,7 @@ from txnframework.interfaces import IMetadataStore
 from txnframework.model.metadata import Put
 from txnframework.model.paths import header_key
 from txnframework.model.records import TransactionHeader, encode
-from txnframework.model.transactions import Action, End, State, Transaction
+from txnframework.model.transactions import Action, End, State, Transaction, require_same_end
 from txnframework_metadata._operations import read_header, require_owner
 from txnframework_metadata._views import Header, header_indexes, transaction_of
 
@@ -33,17 +33,6 @@ def ended_header(header: Header, request: End, now_ms: int) -> TransactionHeader
         session=before.session,
         branches=sorted(request.branches) if committed else None,
     )
-
-
-def require_same_end(found: Transaction, request: End) -> None:
-    """Raise InvalidTransactionState unless ``found`` ended exactly as ``request`` asks; pure."""
-    if request.action is Action.ABORT:
-        if found.state is not State.ABORTED:
-            raise InvalidTransactionState(found.txn_id, found.state, "it cannot be aborted any more")
-    elif found.state is not State.COMMITTED:
-        raise InvalidTransactionState(found.txn_id, found.state, "it cannot be committed any more")
-    elif found.branches != request.branches:
-        raise InvalidTransactionState(found.txn_id, found.state, "it was committed with other branches")
 
 
 async def end_transaction(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from txnframework.errors import EntryTrimmed
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import EntryRange, Limit, Position
 from txnframework_legacy.log.format import Place, decode_entry
@@ -25,18 +24,12 @@ async def read_records(ledger: IManagedLedger, after: Position, upto: Position) 
     """
     Yield the records of each entry behind ``after`` up to ``upto``, in order; one entry's at a time.
 
-    What was trimmed meanwhile is passed over: it was needed no more.
-
+    :raises EntryTrimmed: entries of the range were there and are gone.
     :raises UnknownFormat: an entry was written by another release.
     :raises CorruptEntry: an entry is damaged, or none of a log.
     """
     while after < upto:
-        try:
-            page = await ledger.read(EntryRange(after, upto), PAGE)
-        except EntryTrimmed:
-            (first, *_) = await ledger.ledgers(-1, 1)
-            after = max(after, Position(first.ledger_id, -1))
-            continue
+        page = await ledger.read(EntryRange(after, upto), PAGE)
         if not page:
             return
         for entry in page:

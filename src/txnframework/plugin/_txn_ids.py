@@ -1,4 +1,8 @@
-"""Transaction ids that never repeat: reserved in blocks, so that beginning does not contend on a counter."""
+"""
+Transaction ids that never repeat: reserved in blocks, so that beginning does not contend on a counter.
+
+For coordinators of every family: whether a ledger belongs to a metadata store is told by what was reserved there.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,7 @@ from txnframework.model.ids import COORDINATOR_BITS, TxnID
 from txnframework.model.metadata import Expect, Put
 from txnframework.model.paths import ids_key
 from txnframework.model.records import IdBlock, decode, encode
-from txnframework.plugin import CoordinatorContext
-from txnframework_metadata._options import CoordinatorOptions
+from txnframework.plugin._contexts import CoordinatorContext
 
 _FIRST_NUMBER = 1
 
@@ -70,10 +73,13 @@ class SharedTransactionIds:
     A host that holds none begins at any of them: its ids are as good, it only meets others when it reserves a block.
     """
 
-    def __init__(self, context: CoordinatorContext, share: ICoordinatorShare, options: CoordinatorOptions) -> None:
+    def __init__(
+        self, context: CoordinatorContext, share: ICoordinatorShare, block_size: int, attempts_max: int
+    ) -> None:
         self._store = context.store
         self._share = share
-        self._options = options
+        self._block_size = block_size
+        self._attempts_max = attempts_max
         self._any = share.ids[context.environment.random_bits(COORDINATOR_BITS) % len(share.ids)]
         self._of: dict[int, TransactionIds] = {}
 
@@ -81,6 +87,5 @@ class SharedTransactionIds:
         """Return an id that no process was ever given; raises as TransactionIds does."""
         coordinator = min(await self._share.held(), default=self._any)
         if coordinator not in self._of:
-            bounds = self._options
-            self._of[coordinator] = TransactionIds(self._store, coordinator, bounds.id_block_size, bounds.attempts_max)
+            self._of[coordinator] = TransactionIds(self._store, coordinator, self._block_size, self._attempts_max)
         return await self._of[coordinator].next_id()

@@ -1,0 +1,239 @@
+"""The coordinator ``log``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from zope.interface import implementer
+
+from txnframework.errors import (
+    Closed,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    TransactionConflict,
+    TransactionNotFound,
+    Unavailable,
+)
+from txnframework.interfaces import ITransactionCoordinator, IWatch
+from txnframework.model import (
+    Begin,
+    End,
+    Limit,
+    OpenQuery,
+    Outstanding,
+    Participant,
+    State,
+    Swept,
+    Transaction,
+    TxnID,
+)
+from txnframework.model.ids import COORDINATOR_BITS, LOG_FAMILY, LOG_FAMILY_BIT
+from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
+from txnframework_legacy.coordinator.ending import Ending
+from txnframework_legacy.coordinator.logs import TransactionLogs
+from txnframework_legacy.coordinator.records import AddPartition, AddSubscription, AnyRecord, New
+from txnframework_legacy.coordinator.states import Logged
+from txnframework_legacy.coordinator.sweeping import Sweeping
+from txnframework_legacy.options import CoordinatorOptions
+
+
+@implementer(ITransactionCoordinator)
+class LogCoordinator:
+    """
+    Begins a transaction with one record in a log, and ends it in two phases.
+
+    What is kept in memory is what the logs say, of transactions that are not forgotten yet; it is found again by
+    reading them.
+    """
+
+    family: str = LOG_FAMILY
+
+    def __init__(self, context: CoordinatorContext) -> None:
+        options = options_as(context.options, CoordinatorOptions)
+        self._environment = context.environment
+        self._closed = asyncio.Event()
+        block, attempts = options.id_block_size, options.attempts_max
+        self._ids: TransactionIds | SharedTransactionIds
+        if context.share is None:
+            ids = tuple(range(LOG_FAMILY_BIT, LOG_FAMILY_BIT + context.transactions.coordinators))
+            own = ids[context.environment.random_bits(COORDINATOR_BITS) % len(ids)]
+            self._ids = TransactionIds(context.store, own, block, attempts)
+        else:
+            ids = context.share.ids
+            self._ids = SharedTransactionIds(context, context.share, block, attempts)
+        self._logs = TransactionLogs(context.ledgers, context.environment, ids, options.batching)
+        self._ending = Ending(self._logs, context.participants, context.environment, options, self._closed)
+        self._sweeping = Sweeping(self._logs, self._ending, context.transactions, options)
+        self._end_timeout_ms = context.transactions.end_timeout_ms
+
+    # -- one transaction ------------------------------------------------------------------------------
+
+    async def begin(self, request: Begin) -> Transaction:
+        """Begin with one record."""
+        self._require_open()
+        txn_id = await self._ids.next_id()
+        log = await self._logs.make(txn_id.coordinator)
+        now_ms = self._environment.now_ms()
+        record = New(
+            number=txn_id.number,
+            created_ms=now_ms,
+            deadline_ms=now_ms + request.timeout_ms,
+            principal=request.principal,
+            session=request.session,
+        )
+        try:
+            found = (await log.append(record)).get(txn_id.number)
+        except OutcomeUnknown:
+            found = None
+            try:
+                found = (await log.catch_up()).get(txn_id.number)
+            except (Unavailable, Closed) as error:
+                raise OutcomeUnknown(f"transaction {txn_id} may have begun; nobody knows of it") from error
+        if found is None:
+            raise OutcomeUnknown(f"transaction {txn_id} may have begun; nobody knows of it")
+        return found.as_told()
+
+    async def enlist(self, txn_id: TxnID, participants: frozenset[Participant]) -> None:
+        """Record who takes part, unless it is recorded already."""
+        self._require_open()
+        found = await self._logs.find_logged(txn_id)
+        if found is None:
+            raise TransactionNotFound(txn_id)
+        log, logged = found
+        missing = participants - logged.transaction.participants
+        for record in _additions(txn_id, missing) if logged.state is State.OPEN else ():
+            after = (await log.append(record)).get(txn_id.number)
+            if after is None:
+                raise TransactionNotFound(txn_id)
+            logged = after
+        if logged.state is not State.OPEN and participants:
+            # Also where it was recorded before: whoever asks is about to write.
+            raise TransactionConflict(txn_id, f"it has ended ({logged.as_told().state.value})")
+
+    async def end(self, request: End) -> Transaction:
+        """
+        Decide, and tell every participant.
+
+        :raises EndTransactionTimeout: one could not be reached in ``end_timeout_ms``; the decision stands.
+        """
+        self._require_open()
+        log, logged = await self._ending.decide(request)
+        if logged.settling:
+            await self._ending.finish(log, logged, self._end_timeout_ms)
+        return logged.as_told()
+
+    async def settle(self, txn_id: TxnID) -> Swept:
+        """Tell the participants of a decided transaction, once."""
+        self._require_open()
+        found = await self._logs.find_logged(txn_id)
+        if found is None:
+            return Swept(0, 0)
+        log, logged = found
+        if logged.state is State.OPEN:
+            raise InvalidTransactionState(txn_id, State.OPEN, "it has not ended, so there is nothing to settle")
+        left = await self._ending.settle_once(log, logged)
+        return Swept(len(logged.transaction.participants) - left if logged.settling else 0, left)
+
+    async def describe(self, txn_id: TxnID) -> Transaction:
+        """Return it with its participants; one that is decided as ended."""
+        self._require_open()
+        found = await self._logs.find_logged(txn_id)
+        if found is None:
+            raise TransactionNotFound(txn_id)
+        return found[1].as_told()
+
+    # -- many transactions ----------------------------------------------------------------------------
+
+    async def list_open(self, query: OpenQuery) -> tuple[Transaction, ...]:
+        """Return open transactions, oldest deadline first."""
+        self._require_open()
+        latest_ms = self._environment.now_ms() - query.age_ms_min
+        behind = (-1, TxnID(0, 0)) if query.after is None else _due(await self.describe(query.after))
+        found = [logged.transaction for logged in await self._all() if logged.state is State.OPEN]
+        found = [one for one in found if one.created_ms <= latest_ms and _due(one) > behind]
+        return tuple(sorted(found, key=_due)[: query.limit.items])
+
+    async def outstanding(self, after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
+        """Return those that were decided and of which not every participant is known to have been told, by id."""
+        self._require_open()
+        settling = [logged.as_told() for logged in await self._all() if logged.settling]
+        found = sorted((one for one in settling if after is None or one.txn_id > after), key=lambda one: one.txn_id)
+        return tuple(Outstanding(one.txn_id, one, len(one.participants)) for one in found[: limit.items])
+
+    async def watch_ended(self, txn_ids: frozenset[TxnID]) -> dict[TxnID, State]:
+        """Wait until one of them has ended, reading nothing while nothing is appended to their logs."""
+        watches: list[IWatch] = []
+        try:
+            for coordinator in sorted({txn_id.coordinator for txn_id in txn_ids}):
+                log = await self._logs.find(coordinator)
+                if log is not None:
+                    watches.append(await log.watch())
+            while txn_ids:
+                self._require_open()
+                ended: dict[TxnID, State] = {}
+                for txn_id in sorted(txn_ids):
+                    found = await self._logs.find_logged(txn_id)
+                    state = State.COMMITTED if found is None else found[1].as_told().state
+                    if state is not State.OPEN:
+                        ended[txn_id] = state
+                if ended:
+                    return ended
+                await self._changed(watches)
+            return {}
+        finally:
+            for watch in watches:
+                await watch.close()
+
+    async def expire(self, now_ms: int) -> Swept:
+        """Abort what is past its deadline, and finish what was left half ended."""
+        self._require_open()
+        return await self._sweeping.expire(now_ms)
+
+    async def collect(self, now_ms: int) -> Swept:
+        """Forget what is done, finish what is not, let the logs shrink."""
+        self._require_open()
+        return await self._sweeping.collect(now_ms)
+
+    async def forget_segment(self, segment: str, upto_ledger_id: int | None) -> None:  # noqa: ARG002
+        """Forget nothing: the logs keep nothing of a topic but the names in transactions that took part there."""
+        self._require_open()
+
+    async def close(self) -> None:
+        """Stop; whoever waits in ``watch_ended`` gets Closed."""
+        self._closed.set()
+        await self._logs.close()
+
+    def _require_open(self) -> None:
+        if self._closed.is_set():
+            raise Closed("the coordinator was closed")
+
+    async def _all(self) -> list[Logged]:
+        """Return every transaction of every log."""
+        return [logged for log in await self._logs.all() for logged in (await log.catch_up()).all()]
+
+    async def _changed(self, watches: Iterable[IWatch]) -> None:
+        """Wait for the first change, or the end; what another watch has to tell is read in the same round."""
+        waits = [asyncio.ensure_future(wait) for wait in (*(one.changed() for one in watches), self._closed.wait())]
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
+        finally:
+            for one in waits:
+                one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+
+def _due(transaction: Transaction) -> tuple[int, TxnID]:
+    return transaction.deadline_ms, transaction.txn_id
+
+
+def _additions(txn_id: TxnID, participants: frozenset[Participant]) -> Iterable[AnyRecord]:
+    """Return the records that name these: one for topics, one for subscriptions."""
+    segments = sorted(one.segment for one in participants if not one.subscription)
+    subscriptions = sorted((one.segment, one.subscription) for one in participants if one.subscription)
+    if segments:
+        yield AddPartition(number=txn_id.number, segments=segments)
+    if subscriptions:
+        yield AddSubscription(number=txn_id.number, subscriptions=subscriptions)

@@ -1,0 +1,76 @@
+"""The logs of the family's coordinators."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from txnframework.environment import Environment
+from txnframework.errors import LedgerNotFound
+from txnframework.interfaces import ILedgerStore
+from txnframework.model import TxnID
+from txnframework_legacy.coordinator.log import TransactionLog
+from txnframework_legacy.coordinator.states import Logged
+from txnframework_legacy.log import Batching
+
+
+def log_name(coordinator: int) -> str:
+    """Return the name of a coordinator's log: no topic can have such a name."""
+    return f"transaction-log:{coordinator:04x}"
+
+
+class TransactionLogs:
+    """Opens each log on first use, and keeps it. A log is made when a transaction first begins in it."""
+
+    def __init__(
+        self, ledgers: ILedgerStore, environment: Environment, ids: tuple[int, ...], batching: Batching
+    ) -> None:
+        self.ids = ids
+        """Every coordinator of the family."""
+        self._ledgers = ledgers
+        self._environment = environment
+        self._batching = batching
+        self._opened: dict[int, TransactionLog] = {}
+        self._opening = asyncio.Lock()
+
+    async def make(self, coordinator: int) -> TransactionLog:
+        """Return a coordinator's log, made if it is not there."""
+        made = await self._get(coordinator, make=True)
+        assert made is not None
+        return made
+
+    async def find(self, coordinator: int) -> TransactionLog | None:
+        """Return a coordinator's log; None: nothing ever began in it."""
+        return await self._get(coordinator, make=False)
+
+    async def find_logged(self, txn_id: TxnID) -> tuple[TransactionLog, Logged] | None:
+        """Return a transaction and its log, by what was confirmed before the call; None: it is not known."""
+        log = await self.find(txn_id.coordinator)
+        if log is None:
+            return None
+        logged = (await log.catch_up()).get(txn_id.number)
+        return None if logged is None else (log, logged)
+
+    async def all(self) -> list[TransactionLog]:
+        """Return every log that there is."""
+        found = [await self.find(coordinator) for coordinator in self.ids]
+        return [log for log in found if log is not None]
+
+    async def close(self) -> None:
+        """Close all that are open."""
+        async with AsyncExitStack() as stack:
+            for log in self._opened.values():
+                stack.push_async_callback(log.close)
+
+    async def _get(self, coordinator: int, *, make: bool) -> TransactionLog | None:
+        if coordinator in self._opened:
+            return self._opened[coordinator]
+        async with self._opening:
+            if coordinator not in self._opened:
+                name = log_name(coordinator)
+                try:
+                    ledger = await (self._ledgers.create(name) if make else self._ledgers.open(name))
+                except LedgerNotFound:
+                    return None
+                self._opened[coordinator] = TransactionLog(coordinator, ledger, self._environment, self._batching)
+            return self._opened[coordinator]

@@ -1,0 +1,113 @@
+"""Aborting what is overdue, finishing what was left half ended, forgetting what is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from txnframework.config import TransactionsSection
+from txnframework.errors import Corrupt, InvalidTransactionState, TransactionNotFound, TxnFrameworkError
+from txnframework.model import Action, End, State, Swept
+from txnframework_legacy.coordinator.ending import Ending
+from txnframework_legacy.coordinator.log import TransactionLog
+from txnframework_legacy.coordinator.logs import TransactionLogs
+from txnframework_legacy.coordinator.records import Forget
+from txnframework_legacy.coordinator.states import Logged
+from txnframework_legacy.options import CoordinatorOptions
+
+
+class Sweeping:
+    """The two sweeps over every log; a bounded number of transactions at a time."""
+
+    def __init__(
+        self, logs: TransactionLogs, ending: Ending, transactions: TransactionsSection, options: CoordinatorOptions
+    ) -> None:
+        self._logs = logs
+        self._ending = ending
+        self._transactions = transactions
+        self._options = options
+        self._turn = 0
+
+    async def expire(self, now_ms: int) -> Swept:
+        """Abort what is overdue; and tell the participants of what was decided, by whoever died over it."""
+        skew_ms = self._transactions.max_clock_skew_ms
+        overdue: list[Logged] = []
+        settling: list[tuple[TransactionLog, Logged]] = []
+        next_ms: int | None = None
+        for log in await self._logs.all():
+            for logged in (await log.catch_up()).all():
+                if logged.settling:
+                    settling.append((log, logged))
+                elif logged.state is State.OPEN:
+                    due_ms = logged.transaction.deadline_ms + skew_ms
+                    if due_ms < now_ms:
+                        overdue.append(logged)
+                    else:
+                        next_ms = due_ms + 1 if next_ms is None else min(next_ms, due_ms + 1)
+        turn = self._transactions.sweep_transactions_max
+        overdue.sort(key=lambda one: one.transaction.deadline_ms)
+        done = 0
+        for logged in overdue[:turn]:
+            done += await self._abort(logged)
+        finished = await self._finish(settling, turn)
+        left = max(0, len(overdue) - turn) + len(settling) - finished
+        return Swept(done + finished, left, next_ms)
+
+    async def collect(self, now_ms: int) -> Swept:
+        """Forget what ended longer ago than outcomes are kept, and let the logs shrink."""
+        turn = self._transactions.sweep_transactions_max
+        done = left = 0
+        for log in await self._logs.all():
+            known = (await log.catch_up()).all()
+            settling = [(log, logged) for logged in known if logged.settling]
+            finished = await self._finish(settling, max(0, turn - done))
+            left += len(settling) - finished
+            due = [one.transaction.txn_id.number for one in log.transactions.all() if self._is_due(one, now_ms)]
+            forgotten = due[: max(0, turn - done)]
+            if forgotten:
+                await log.append(Forget(numbers=forgotten))
+            left += len(due) - len(forgotten)
+            done += finished + len(forgotten)
+            await log.shrink(self._options.ledger_entries_max)
+        return Swept(done, left)
+
+    def _is_due(self, logged: Logged, now_ms: int) -> bool:
+        ended_ms = logged.transaction.finalized_ms
+        if ended_ms is None or logged.state is State.OPEN or logged.settling:
+            return False
+        return ended_ms + self._transactions.retention_ms + self._transactions.max_clock_skew_ms < now_ms
+
+    async def _abort(self, logged: Logged) -> int:
+        """Abort one that is overdue, and tell its participants once; return 1 if it was."""
+        request = End(logged.transaction.txn_id, Action.ABORT, operator=True)
+        try:
+            log, decided = await self._ending.decide(request)
+        except (InvalidTransactionState, TransactionNotFound):
+            return 0  # somebody else was quicker
+        await self._finish([(log, decided)], 1)
+        return 1
+
+    async def _finish(self, settling: list[tuple[TransactionLog, Logged]], items_max: int) -> int:
+        """
+        Tell the participants of some; return of how many all have taken it.
+
+        Those tried last time and not finished must not keep others from their turn for ever: each sweep begins with
+        another one.
+        """
+        finished = 0
+        for log, logged in self._in_turn(settling, items_max):
+            try:
+                finished += not await self._ending.settle_once(log, logged)
+            except Corrupt:
+                raise
+            except TxnFrameworkError:
+                continue
+        return finished
+
+    def _in_turn(
+        self, settling: list[tuple[TransactionLog, Logged]], items_max: int
+    ) -> Iterator[tuple[TransactionLog, Logged]]:
+        start = 0
+        if len(settling) > items_max:
+            self._turn += items_max
+            start = self._turn % len(settling)
+        yield from [*settling[start:], *settling[:start]][:items_max]

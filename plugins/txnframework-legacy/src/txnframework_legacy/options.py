@@ -1,0 +1,38 @@
+"""Options of the plugins; times and bounds that every family shares stand under ``[transactions]``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from txnframework_legacy.log import Batching
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every part of the family can be told."""
+
+    batching: Batching = Batching()
+    attempts_max: Annotated[
+        int, Meta(ge=1, description="How often a write whose outcome is not known is tried before it is told.")
+    ] = 10
+    ledger_entries_max: Annotated[
+        int, Meta(ge=1, description="How many entries a ledger of a log holds before the next one is opened.")
+    ] = 10_000
+
+
+class CoordinatorOptions(Options, frozen=True, kw_only=True):
+    """Options of the coordinator."""
+
+    id_block_size: Annotated[
+        int,
+        Meta(ge=1, description="How many transaction ids a process reserves at once; what it does not use is lost."),
+    ] = 1_000
+    participants_together_max: Annotated[
+        int, Meta(ge=1, description="How many participants of one transaction are told its outcome at the same time.")
+    ] = 16
+    retry_delay_ms: Annotated[
+        int, Meta(ge=1, description="The wait before a participant is tried again; it doubles with each further one.")
+    ] = 10
+    retry_delay_ms_max: Annotated[int, Meta(ge=1, description="The longest wait between two of these tries.")] = 1_000
