@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from txnframework.config._decode import Place
 from txnframework.config._sections import Config, DomainOverride, DomainSection, DomainsSection
 from txnframework.config._urls import redact_url, store_name
-from txnframework.errors import UnknownPlugin
+from txnframework.errors import InvalidInput, UnknownPlugin
 
 if TYPE_CHECKING:
     from txnframework.plugin import PluginRegistry, Provider
@@ -46,7 +46,13 @@ def _store(url: str, place: Place, find: Find) -> Provider[Any, Any]:
     name = store_name(url)
     if not name:
         raise place.error(f"found {redact_url(url)!r}, expected a URL such as 'scheme://host/path'")
-    return _named(name, place, find)
+    provider = _named(name, place, find)
+    if provider.check_url is not None:
+        try:
+            provider.check_url(url)
+        except InvalidInput as exc:
+            raise place.error(str(exc)) from exc
+    return provider
 
 
 def _require_ledger_in(name: str, place: Place, registry: PluginRegistry) -> None:

@@ -24,6 +24,8 @@ class Provider(Generic[C, R]):
     what it had acquired is released before it raises. ``implementation`` is the class, which is verified against
     the role when the plugin is loaded. ``families`` says which coordinators, buffers and pending-ack stores
     belong together; stores and dispatchers leave it empty. ``options`` types the table of the configuration.
+    ``check_url``, of a store, raises InvalidInput for a URL that ``open`` would refuse before it connects, in one
+    sentence that shows no password; it does no I/O.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Provider(Generic[C, R]):
     implementation: type[Any]
     families: frozenset[str] = frozenset()
     options: type[msgspec.Struct] | None = None
+    check_url: Callable[[str], object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

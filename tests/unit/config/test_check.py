@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from zope.interface import implementer
 
 from txnframework.config import check_config, load_config
-from txnframework.errors import ConfigurationError, UnknownPlugin
+from txnframework.errors import ConfigurationError, InvalidInput, UnknownPlugin
 from txnframework.interfaces import (
     ILedgerStore,
     IMetadataStore,
@@ -43,13 +44,20 @@ def provider(interface: Any, name: str, family: str = "", options: Any = None) -
     return Provider(name, never, implementation(interface), families, options)
 
 
+def refuse(url: str) -> None:
+    raise InvalidInput("its colour is not known")
+
+
 def registry() -> PluginRegistry:
     hooks = {
         "txnframework_metadata_stores": [
             provider(IMetadataStore, "zz", options=StoreOptions),
             provider(IMetadataStore, "no-messages"),
         ],
-        "txnframework_ledger_stores": [provider(ILedgerStore, "zz")],
+        "txnframework_ledger_stores": [
+            provider(ILedgerStore, "zz"),
+            dataclasses.replace(provider(ILedgerStore, "zz-strict"), check_url=refuse),
+        ],
         "txnframework_coordinators": [provider(ITransactionCoordinator, "zz-one", "one")],
         "txnframework_buffers": [
             provider(ITransactionBuffer, "zz-one", "one"),
@@ -132,6 +140,7 @@ def test_right_configuration_passes() -> None:
             "pending_acks.zz-one.a",
             "pending-ack store 'zz-one' takes no options",
         ),
+        ({**STORES, "ledger": {"url": "zz-strict:?colour=blue"}}, "ledger.url", "its colour is not known"),
     ],
 )
 def test_wrong_name_or_option_is_placed(table: dict[str, Any], path: str, reason: str) -> None:

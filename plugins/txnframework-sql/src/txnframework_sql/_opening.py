@@ -36,6 +36,16 @@ def postgresql_needed(url: str) -> Iterator[None]:
         ) from None
 
 
+def check_url(url: str) -> None:
+    """Raise InvalidInput for a URL that names no database of a known kind, or has parameters that are not known."""
+    if not is_postgresql(url):
+        locate(url)
+        return
+    with postgresql_needed(url):
+        from txnframework_sql.postgresql._url import locate as locate_server
+    locate_server(url)
+
+
 async def open_executor(url: str, environment: Environment, options: DatabaseOptions, kind: Kind) -> Executor:
     """Open a database; made, with an identity of its own, if it is not there."""
     new_identity = f"sql-{environment.random_bits(64):016x}"

@@ -9,6 +9,7 @@ from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.plugin import Command, Provider, StoreContext, hookimpl
 from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
 from txnframework_sql._metadata_store import PostgresqlMetadataStore, SqlMetadataStore, open_metadata_store
+from txnframework_sql._opening import check_url
 from txnframework_sql._options import LedgerOptions, MetadataOptions, completed, for_postgresql, for_sqlite
 
 if TYPE_CHECKING:
@@ -43,8 +44,14 @@ def _sql() -> click.Command:
 def txnframework_metadata_stores() -> list[Provider[StoreContext, IMetadataStore]]:
     """Provide ``sqlite`` and ``postgresql``."""
     return [
-        Provider("sqlite", open_metadata, SqlMetadataStore, options=for_sqlite(MetadataOptions)),
-        Provider("postgresql", open_metadata, PostgresqlMetadataStore, options=for_postgresql(MetadataOptions)),
+        Provider("sqlite", open_metadata, SqlMetadataStore, options=for_sqlite(MetadataOptions), check_url=check_url),
+        Provider(
+            "postgresql",
+            open_metadata,
+            PostgresqlMetadataStore,
+            options=for_postgresql(MetadataOptions),
+            check_url=check_url,
+        ),
     ]
 
 
@@ -52,6 +59,8 @@ def txnframework_metadata_stores() -> list[Provider[StoreContext, IMetadataStore
 def txnframework_ledger_stores() -> list[Provider[StoreContext, ILedgerStore]]:
     """Provide ``sqlite`` and ``postgresql``."""
     return [
-        Provider("sqlite", open_ledgers, SqlLedgerStore, options=for_sqlite(LedgerOptions)),
-        Provider("postgresql", open_ledgers, SqlLedgerStore, options=for_postgresql(LedgerOptions)),
+        Provider("sqlite", open_ledgers, SqlLedgerStore, options=for_sqlite(LedgerOptions), check_url=check_url),
+        Provider(
+            "postgresql", open_ledgers, SqlLedgerStore, options=for_postgresql(LedgerOptions), check_url=check_url
+        ),
     ]

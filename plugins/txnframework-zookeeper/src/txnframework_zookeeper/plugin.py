@@ -5,7 +5,7 @@ from __future__ import annotations
 from txnframework.interfaces import IMetadataStore
 from txnframework.plugin import Provider, StoreContext, hookimpl, options_as
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
-from txnframework_zookeeper._options import MetadataOptions
+from txnframework_zookeeper._options import MetadataOptions, locate
 
 
 async def open_metadata(context: StoreContext) -> IMetadataStore:
@@ -17,4 +17,4 @@ async def open_metadata(context: StoreContext) -> IMetadataStore:
 @hookimpl
 def txnframework_metadata_stores() -> list[Provider[StoreContext, IMetadataStore]]:
     """Provide ``zookeeper``."""
-    return [Provider("zookeeper", open_metadata, ZooKeeperMetadataStore, options=MetadataOptions)]
+    return [Provider("zookeeper", open_metadata, ZooKeeperMetadataStore, options=MetadataOptions, check_url=locate)]
