@@ -17,7 +17,7 @@ from txnframework.model import KeyRange
 from txnframework.testing import run_ready
 from txnframework_sql import SqlMetadataStore
 from txnframework_sql.schema import leases, sessions
-from txnframework_sql.steps.calls import rows
+from txnframework_sql.steps.calls import Steps, rows
 from txnframework_sql.testing import SESSION_TTL_MS, SqlMetadataHarness
 
 STEP_MS = 200
@@ -40,10 +40,15 @@ def sql(store: IMetadataStore) -> SqlMetadataStore:
 def busy(store: SqlMetadataStore) -> Iterator[None]:
     """Keep the store's database thread from everything that is asked within the block."""
     gate = threading.Event()
-    task = asyncio.ensure_future(store.executor.read(lambda _: gate.wait()))
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def wait() -> Steps[None]:
+        gate.wait()
+        yield from ()
+
+    task = asyncio.ensure_future(store.executor.read(wait))
     try:
         yield
+        assert not task.done()
     finally:
         gate.set()
 
