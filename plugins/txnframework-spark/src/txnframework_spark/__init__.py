@@ -7,6 +7,7 @@ distribution is installed. ``txnframework_spark.microbatch`` walks through one m
 from __future__ import annotations
 
 from txnframework_spark.errors import (
+    ApplicationMixed,
     BatchNotCommitted,
     CorruptOffset,
     DataLost,
@@ -18,6 +19,7 @@ from txnframework_spark.errors import (
     PauseOrphaned,
     StateLost,
     TopicLost,
+    TopicMissing,
     UnknownOption,
     Unsupported,
 )
@@ -25,6 +27,7 @@ from txnframework_spark.java import check_java
 from txnframework_spark.session import require_this_interpreter
 
 __all__ = [
+    "ApplicationMixed",
     "BatchNotCommitted",
     "CorruptOffset",
     "DataLost",
@@ -36,6 +39,7 @@ __all__ = [
     "PauseOrphaned",
     "StateLost",
     "TopicLost",
+    "TopicMissing",
     "UnknownOption",
     "Unsupported",
     "check_java",

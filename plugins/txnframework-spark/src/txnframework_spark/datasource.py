@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
 from txnframework_spark.errors import Unsupported
 from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.sink.batch import JobWriter
 from txnframework_spark.sink.streaming import TransactionalWriter
 from txnframework_spark.source.columns import columns_of
 from txnframework_spark.source.streaming import TransactionalReader
@@ -40,7 +41,7 @@ class TransactionalDataSource(DataSource):
                 "output mode complete would replace what a topic holds, which a log cannot; use output mode append, and"
                 " with an aggregation a watermark"
             )
-        return TransactionalWriter(dict(self.options), schema.fieldNames())
+        return TransactionalWriter(dict(self.options), schema)
 
     def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002
         """Refuse: this release reads streams only."""
@@ -49,8 +50,11 @@ class TransactionalDataSource(DataSource):
             " what is there and stops"
         )
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002
-        """Refuse: this release writes streams only."""
-        raise Unsupported(
-            "write.save does not work with this format yet; use writeStream, whose batches are committed exactly once"
-        )
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Begin a batch job and return its sink; only for mode append."""
+        if overwrite:
+            raise Unsupported(
+                "mode overwrite would replace what a topic holds, which a log cannot; use mode append, or delete the"
+                " topic and create it again first: txnframework topic delete, txnframework topic create"
+            )
+        return JobWriter.begun(dict(self.options), schema)

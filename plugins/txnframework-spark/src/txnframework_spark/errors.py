@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from txnframework.errors import Conflict, Corrupt, InvalidInput, Unavailable
+from txnframework.errors import Conflict, Corrupt, InvalidInput, NotFound, Unavailable
 
 
 class InvalidOption(InvalidInput):
@@ -106,3 +106,22 @@ class BatchNotCommitted(Conflict):
 
 class PauseOrphaned(Unavailable):
     """The process waited at a pause point and nobody is left to release it."""
+
+
+class TopicMissing(NotFound):
+    """Rows are to go to ``topic``, which is not there."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"topic {topic} does not exist; create it first: txnframework topic create {topic}")
+
+
+class ApplicationMixed(Conflict):
+    """``application`` is used by streams and by batch jobs, whose batches cannot be told apart by one count."""
+
+    def __init__(self, application: str, by: str, wanted: str) -> None:
+        self.application = application
+        super().__init__(
+            f"txnAppId {application} belongs to {by}, so {wanted} cannot use it: their versions are counted apart;"
+            " give it a txnAppId of its own"
+        )

@@ -100,7 +100,7 @@ class World:
         options = SourceOptions.parse(given)
         planner = await InputPlanner.open(host, options, f"spark source {next(_numbers)}")
         self.stack.push_async_callback(planner.close)
-        return Run(host, planner, SinkOptions.parse(sink or {"topic": "out", "txnAppId": "app"}), query)
+        return Run(host, planner, SinkOptions.of_stream(sink or {"topic": "out", "txnAppId": "app"}), query)
 
 
 @dataclass
@@ -138,16 +138,16 @@ class Run:
             await ledger.close()
         return found
 
-    async def stage(self, batch: int, values: list[str], partition: int = 0) -> Staged:
+    async def stage(self, batch: int, values: list[str]) -> Staged:
         """Run one attempt of a write task."""
         application = self.sink.application_id or self.query
         txn_id = await begin(self.host, application, self.facts(batch), 60_000)
         branch = Branch(txn_id, self.host.environment.random_bits(62) | 1)
-        writer = BranchWriter(self.host, branch, f"p{branch.number}")
+        writer = BranchWriter(self.host, self.sink, branch, f"p{branch.number}")
         if values:
-            rows = pa.RecordBatch.from_pydict({"key": values, "value": [f"{value}!" for value in values]})
-            await writer.write(rows, self.sink.topic)
-        return Staged(application, self.query, self.name, batch, str(txn_id), branch.number, partition, 0, writer.rows)
+            await writer.write(pa.RecordBatch.from_pydict({"key": values, "value": [f"{value}!" for value in values]}))
+        await writer.finish()
+        return Staged(str(txn_id), branch.number, writer.rows, self.facts(batch), application)
 
     async def commit(self, batch: int, *messages: Staged | None) -> None:
         await commit_staged(self.host, self.sink, messages, batch)

@@ -172,7 +172,7 @@ def test_tasks_of_two_transactions_commit_nothing(play: Play) -> None:
         values = await run.read(0, start, end)
         first = await run.stage(0, values)
         await abort_staged(run.host, [first])
-        second = await run.stage(0, [], partition=1)
+        second = await run.stage(0, [])
         assert first.txn != second.txn
         with pytest.raises(BatchNotCommitted):
             await run.commit(0, first, second)
@@ -314,9 +314,9 @@ def test_an_output_segment_that_splits_in_mid_batch_loses_and_repeats_nothing(pl
         run = await world.run()
         start, end = await run.plan(None)
         found = await run.read(0, start, end)
-        low = await run.stage(0, found[:20], partition=0)
+        low = await run.stage(0, found[:20])
         await world.host.topics.split(TopicName.parse("out"), 0)
-        high = await run.stage(0, found[20:], partition=1)
+        high = await run.stage(0, found[20:])
         await run.commit(0, low, high)
         assert sorted(await world.read()) == sorted(f"{value}!" for value in values)
 

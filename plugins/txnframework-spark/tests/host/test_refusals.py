@@ -9,7 +9,9 @@ import pytest
 
 from txnframework.errors import Fenced
 from txnframework.model.names import TopicName
-from txnframework_spark.errors import NotJudgeable, StateLost
+from txnframework_spark.errors import NotJudgeable, StateLost, Unsupported
+from txnframework_spark.sink.staged import Staged
+from txnframework_spark.sink.untransacted import require_no_acknowledgments
 
 Play = Callable[..., None]
 
@@ -93,5 +95,29 @@ def test_a_stateful_query_with_an_older_checkpoint_is_refused_and_with_its_own_g
         await world.publish("d")
         await (await world.run(sink=STATEFUL)).batch(3, two)
         assert sorted(await world.read()) == ["a!", "b!", "c!", "d!"]
+
+    play(scenario)
+
+
+UNTRANSACTED = {"topic": "out", "transactional": "false"}
+
+
+def test_without_transactions_a_stream_writes_at_once_and_acknowledges_nothing(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        await world.publish("a")
+        run = await world.run(source=UNGROUPED, sink=UNTRANSACTED)
+        start, end = await run.plan(None)
+        values = await run.read(0, start, end)
+        await require_no_acknowledgments(run.host.metadata, run.facts(0))
+        await run.commit(0, Staged(None, 0, len(values), run.facts(0)))
+        grouped = await world.run(sink=UNTRANSACTED)
+        start, end = await grouped.plan(None)
+        values = await grouped.read(0, start, end)
+        for refused in (
+            require_no_acknowledgments(grouped.host.metadata, grouped.facts(0)),
+            grouped.commit(0, Staged(None, 0, len(values), grouped.facts(0))),
+        ):
+            with pytest.raises(Unsupported, match=r"subscription g of .* leave out groupId"):
+                await refused
 
     play(scenario)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from txnframework.model.entries import EntryMessage, EntryView, encode_columns, encode_entry
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.names import SegmentName
 from txnframework.model.positions import Position
 from txnframework_spark.errors import Unsupported
-from txnframework_spark.sink.columns import check_sink_columns, entry_columns
+from txnframework_spark.sink.columns import check_sink_columns, entry_columns, sink_rows
 from txnframework_spark.source.columns import EntryArrays
 
 SEGMENT = SegmentName.parse("segment://public/default/in/0000-ffff-0")
@@ -62,16 +73,18 @@ def test_messages_that_are_done_are_left_out() -> None:
     assert [row["value"] for row in batch.to_pylist()] == [b""]
 
 
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
 def test_rows_become_the_same_messages() -> None:
     """Slices, nulls among keys, strings for binaries and missing headers are all ordinary."""
-    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     table = {
-        "key": pa.array(["skipped", "k", None, ""], pa.string()),
-        "value": pa.array([b"skipped", b"one", b"", b"three"], pa.binary()),
-        "headers": pa.array([[("s", b"")], [("h", b"x")], None, [("a", b""), ("b", b"2")]], headers),
+        "key": pa.array(["skipped", "k", None, "", "left"], pa.string()),
+        "value": pa.array([b"skipped", b"one", b"", b"three", b"left"], pa.binary()),
+        "headers": pa.array([[("s", b"")], [("h", b"x")], None, [("a", b""), ("b", b"2")], [("l", b"")]], HEADERS),
     }
-    rows = pa.RecordBatch.from_pydict(table).slice(1)
-    columns = entry_columns(rows, pa.array([4, 7, 8], pa.int64()), 99)
+    rows = sink_rows(pa.RecordBatch.from_pydict(table)).slice(1, 3)
+    columns = entry_columns(rows, np.array([4, 7, 8]), 99)
     view = EntryView(encode_columns(columns, "p", None))
     found = list(view.messages())
     assert [message.key for message in found] == [b"k", None, b""]
@@ -81,11 +94,38 @@ def test_rows_become_the_same_messages() -> None:
     assert {message.published_ms for message in found} == {99}
 
 
-def test_what_cannot_be_written_is_refused() -> None:
-    for names, has_topic in ((["key"], True), (["value"], False), (["value", "partition"], True)):
-        with pytest.raises(Unsupported):
-            check_sink_columns(names, has_topic)
-    with pytest.raises(Unsupported, match="null"):
-        entry_columns(pa.RecordBatch.from_pydict({"value": [b"x", None]}), pa.array([0, 1], pa.int64()), 0)
-    with pytest.raises(Unsupported, match="cast it"):
-        entry_columns(pa.RecordBatch.from_pydict({"value": [1]}), pa.array([0], pa.int64()), 0)
+PAIR = StructType().add("key", StringType()).add("value", BinaryType())
+
+
+@pytest.mark.parametrize(
+    ("columns", "has_topic", "said"),
+    [
+        ({"key": BinaryType()}, True, "needs a column value"),
+        ({"value": BinaryType()}, False, "option topic"),
+        ({"value": BinaryType(), "partition": LongType()}, True, "no use for column partition"),
+        ({"value": LongType()}, True, "column value has type bigint; cast it"),
+        ({"value": StringType(), "key": LongType()}, True, "column key has type bigint; cast it"),
+        ({"value": StringType(), "topic": BinaryType()}, True, "column topic has type binary"),
+        ({"value": StringType(), "headers": StringType()}, True, "column headers has type string"),
+        ({"value": StringType(), "headers": ArrayType(StringType())}, True, "column headers has type array<string>"),
+    ],
+)
+def test_a_schema_that_cannot_be_written_is_refused(columns: dict[str, DataType], has_topic: bool, said: str) -> None:
+    schema = StructType([StructField(name, kind) for name, kind in columns.items()])
+    with pytest.raises(Unsupported, match=said):
+        check_sink_columns(schema, has_topic)
+
+
+def test_a_schema_that_can_be_written_is_not() -> None:
+    schema = StructType().add("key", StringType()).add("value", BinaryType()).add("headers", ArrayType(PAIR))
+    check_sink_columns(schema.add("topic", StringType()), False)
+
+
+def test_a_null_is_refused_where_a_message_has_none() -> None:
+    with pytest.raises(Unsupported, match="coalesce"):
+        sink_rows(pa.RecordBatch.from_pydict({"value": [b"x", None]}))
+    for pair in ((None, b""), ("h", None)):
+        headers = pa.array([[pair]], HEADERS)
+        rows = sink_rows(pa.RecordBatch.from_arrays([pa.array([b"x"]), headers], ["value", "headers"]))
+        with pytest.raises(Unsupported, match="headers has a null"):
+            entry_columns(rows, np.array([0]), 0)

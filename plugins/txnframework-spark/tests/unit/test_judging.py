@@ -7,9 +7,18 @@ import pytest
 from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
 from txnframework.model.transactions import Application, BatchID, CommittedBatch
-from txnframework_spark.errors import Diverged, MixedBatch, NotJudgeable, StateLost
+from txnframework_spark.errors import ApplicationMixed, Diverged, MixedBatch, NotJudgeable, StateLost
 from txnframework_spark.microbatch.ranges import Range
-from txnframework_spark.sink.judging import AcknowledgedRange, Verdict, judge, judge_by_version, require_whole_state
+from txnframework_spark.sink.judging import (
+    JOBS,
+    AcknowledgedRange,
+    Verdict,
+    judge,
+    judge_by_version,
+    judge_job,
+    require_kind,
+    require_whole_state,
+)
 
 TOPIC = TopicName.parse("in")
 
@@ -99,6 +108,27 @@ def test_an_empty_batch_of_such_a_query_is_dropped_and_not_committed() -> None:
     """Committed, it would make the query one that is known, and its next batch one that counts."""
     assert judge_by_version(application(("old", 3)), batch("new", 0), 0, False) is Verdict.REPLAY
     assert judge_by_version(application(), batch("new", 0), 0, False) is Verdict.FRESH
+
+
+@pytest.mark.parametrize(
+    ("committed", "version", "last"),
+    [([], 0, None), ([3], 4, None), ([3], 3, 3), ([3, 9, 10], 4, 10), ([3, 9], 10, None)],
+)
+def test_a_job_is_a_replay_up_to_the_last_committed_version(
+    committed: list[int], version: int, last: int | None
+) -> None:
+    """Versions need not follow each other; one that was left out is over."""
+    assert judge_job(application(*((JOBS, known) for known in committed)), version) == last
+
+
+def test_an_application_is_of_streams_or_of_jobs() -> None:
+    require_kind(application(), JOBS)
+    require_kind(application(("q", 1)), "other")
+    require_kind(application((JOBS, 1)), JOBS)
+    with pytest.raises(ApplicationMixed, match="txnAppId of its own"):
+        require_kind(application((JOBS, 1)), "q")
+    with pytest.raises(ApplicationMixed, match="txnAppId of its own"):
+        require_kind(application(("q", 1)), JOBS)
 
 
 # -- state --------------------------------------------------------------------------------------------

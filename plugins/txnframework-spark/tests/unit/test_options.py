@@ -154,7 +154,7 @@ def test_one_topic_and_segments_of_topics_may_be_named_instead() -> None:
 def test_a_relative_configuration_file_is_the_same_one_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
     assert SourceOptions.parse({"subscribe": "a", "config": "t.toml"}).stores.config == "/t.toml"
-    assert SinkOptions.parse({"topic": "a", "config": "t.toml"}).stores.config == "/t.toml"
+    assert SinkOptions.of_stream({"topic": "a", "config": "t.toml"}).stores.config == "/t.toml"
 
 
 def test_a_delay_is_written_as_spark_writes_it() -> None:
@@ -163,9 +163,50 @@ def test_a_delay_is_written_as_spark_writes_it() -> None:
 
 
 def test_a_sink_ignores_what_spark_itself_puts_there() -> None:
-    options = SinkOptions.parse({"topic": "out", "checkpointlocation": "/x", "txnappid": "app", "txnappreset": "true"})
+    options = SinkOptions.of_stream(
+        {"topic": "out", "checkpointlocation": "/x", "txnappid": "app", "txnappreset": "true"}
+    )
     assert str(options.topic) == "topic://public/default/out"
     assert (options.application_id, options.reset, options.stateful) == ("app", True, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "option", "said"),
+    [
+        ({"txnVersion": "3"}, "txnVersion", "write only"),
+        ({"transactional": "false", "txnAppId": "a"}, "txnAppId", "there is no transaction"),
+        ({"transactional": "no"}, "transactional", "true, false"),
+        ({"maxBytesInFlight": "0"}, "maxBytesInFlight", "at least 1"),
+    ],
+)
+def test_what_a_stream_cannot_have_is_said(given: dict[str, str], option: str, said: str) -> None:
+    with pytest.raises(InvalidOption, match=said) as found:
+        SinkOptions.of_stream(given)
+    assert found.value.option == option
+
+
+@pytest.mark.parametrize(
+    ("given", "option", "said"),
+    [
+        ({"txnVersion": "3"}, "txnVersion", "txnAppId beside it"),
+        ({"txnAppId": "a"}, "txnAppId", "txnVersion beside it"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, "txnVersion", "at least 0"),
+        ({"txnAppId": "a", "txnVersion": "1", "txnAppReset": "true"}, "txnAppReset", "writeStream only"),
+        ({"transactional": "false", "txnAppId": "a", "txnVersion": "1"}, "txnAppId", "there is no transaction"),
+    ],
+)
+def test_what_a_job_cannot_have_is_said(given: dict[str, str], option: str, said: str) -> None:
+    with pytest.raises(InvalidOption, match=said) as found:
+        SinkOptions.of_job(given)
+    assert found.value.option == option
+
+
+def test_a_job_has_both_application_and_version_or_neither() -> None:
+    both = SinkOptions.of_job({"txnappid": "a", "txnversion": "0"})
+    assert (both.application_id, both.version) == ("a", 0)
+    assert SinkOptions.of_job({}).version is None
+    with pytest.raises(UnknownOption, match="did you mean txnVersion"):
+        SinkOptions.of_job({"txnVersoin": "1"})
 
 
 def test_stores_come_from_a_file_from_urls_or_from_the_default() -> None:

@@ -37,13 +37,16 @@ async def begin(host: Host, application: str, facts: BatchFacts, timeout_ms: int
 
     :raises Fenced: a newer run of the application has begun; this one must stop.
     """
-    coordinator = await coordinator_of(host)
+    return await begin_batch(await coordinator_of(host), batch_id(application, facts), timeout_ms)
+
+
+async def begin_batch(coordinator: IApplicationCoordinator, batch: BatchID, timeout_ms: int) -> TxnID:
+    """Claim the application for the batch's run, if it is not yet, and return the batch's open transaction."""
     for attempt in range(_TRIES):
         try:
-            await coordinator.claim(application, facts.run)
-            return (await coordinator.begin_batch(batch_id(application, facts), timeout_ms)).txn_id
+            return (await coordinator.begin_batch(batch, timeout_ms)).txn_id
         except OutcomeUnknown:
-            # Both may be asked again: they find what the first call did.
+            # It may be asked again: it finds what the first call did.
             if attempt == _TRIES - 1:
                 raise
     raise AssertionError("unreachable")

@@ -25,6 +25,16 @@ class TaskFacts:
     attempt: int
 
 
+def current_attempt() -> tuple[int, int]:
+    """Return partition and attempt of the task that this process runs now, of whatever kind of job."""
+    from pyspark.taskcontext import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise Unsupported("this runs inside of a Spark task only")
+    return context.partitionId(), context.attemptNumber()
+
+
 def current_task() -> TaskFacts:
     """Return the facts of the task that this process runs now; Unsupported outside of a micro-batch's tasks."""
     from pyspark.taskcontext import TaskContext  # imported late: unit tests of the decisions need no Spark

@@ -1,4 +1,4 @@
-"""Options of ``writeStream``."""
+"""Options of ``writeStream`` and ``write``."""
 
 from __future__ import annotations
 
@@ -7,38 +7,91 @@ from dataclasses import dataclass
 from typing import Final
 
 from txnframework.model.names import TopicName
+from txnframework_spark.errors import InvalidOption
 from txnframework_spark.options.given import GivenOptions, topic_of
 from txnframework_spark.options.stores import STORE_OPTIONS, StoreOptions
 
-_KNOWN: Final = (*STORE_OPTIONS, "topic", "txnAppId", "txnAppReset", "txnAppStateful", "transactionTimeoutMs")
+_KNOWN: Final = (
+    *STORE_OPTIONS,
+    "topic",
+    "transactional",
+    "txnAppId",
+    "txnVersion",
+    "txnAppReset",
+    "txnAppStateful",
+    "transactionTimeoutMs",
+    "maxBytesInFlight",
+)
+_OF_TRANSACTIONS: Final = ("txnAppId", "txnVersion", "txnAppReset", "txnAppStateful", "transactionTimeoutMs")
+_TIMEOUT_MS: Final = 600_000
+_BYTES_IN_FLIGHT_MAX: Final = 16 << 20
+_OF_STREAMS: Final = ("txnAppReset", "txnAppStateful")
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Options of ``writeStream``.
+    """Options of ``writeStream`` and ``write``.
 
-    ``topic`` None: each row's column ``topic`` names it. ``application_id`` None: the query id. ``reset``: a new query
-    may take over an application id of which nothing can be judged. ``stateful``: the plan keeps state in the
-    checkpoint, so that a query without that state is refused.
+    ``topic`` None: each row's column ``topic`` names it. ``transactional`` False: rows are visible as they are written,
+    at least once. ``application_id`` None: the query id; a batch job has none then. ``version``: of a batch job,
+    counted within its application. ``reset``: a new query may take over an application id of which nothing can be
+    judged. ``stateful``: the plan keeps state in the checkpoint, so that a query without that state is refused.
+    ``bytes_in_flight_max``: of the entries that one task has underway, and of the rows it gathers for them.
     """
 
     stores: StoreOptions
     topic: TopicName | None = None
+    transactional: bool = True
     application_id: str | None = None
+    version: int | None = None
     reset: bool = False
     stateful: bool = False
-    transaction_timeout_ms: int = 600_000
+    transaction_timeout_ms: int = _TIMEOUT_MS
+    bytes_in_flight_max: int = _BYTES_IN_FLIGHT_MAX
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> SinkOptions:
-        """Return the options in ``given``; InvalidOption or UnknownOption in one sentence."""
+    def of_stream(cls, given: Mapping[str, str]) -> SinkOptions:
+        """Return the options of a ``writeStream``; InvalidOption or UnknownOption in one sentence."""
+        found = cls._parse(given)
+        if found.version is not None:
+            raise InvalidOption(
+                "txnVersion", "it goes with write only: a stream's batches are counted by Spark; leave it out"
+            )
+        return found
+
+    @classmethod
+    def of_job(cls, given: Mapping[str, str]) -> SinkOptions:
+        """Return the options of a ``write``; InvalidOption or UnknownOption in one sentence."""
+        options = GivenOptions(given, _KNOWN, "a txnframework sink")
+        for name in _OF_STREAMS:
+            if options.text(name) is not None:
+                raise InvalidOption(name, "it goes with writeStream only; leave it out")
+        found = cls._parse(given)
+        if found.version is not None and found.application_id is None:
+            raise InvalidOption("txnVersion", "it needs the option txnAppId beside it, which names the application")
+        if found.application_id is not None and found.version is None:
+            raise InvalidOption(
+                "txnAppId",
+                "in a batch job it needs the option txnVersion beside it, a number that grows from job to job",
+            )
+        return found
+
+    @classmethod
+    def _parse(cls, given: Mapping[str, str]) -> SinkOptions:
         options = GivenOptions(given, _KNOWN, "a txnframework sink")
         topic = options.text("topic")
+        transactional = options.flag("transactional", True)
+        for name in _OF_TRANSACTIONS:
+            if not transactional and options.text(name) is not None:
+                raise InvalidOption(name, "with transactional=false there is no transaction that it could be about")
         return cls(
             stores=options.stores(),
             topic=None if topic is None else topic_of("topic", topic),
+            transactional=transactional,
             application_id=options.text("txnAppId"),
+            version=options.number("txnVersion", least=0),
             reset=options.flag("txnAppReset", False),
             stateful=options.flag("txnAppStateful", False),
-            transaction_timeout_ms=options.number("transactionTimeoutMs") or 600_000,
+            transaction_timeout_ms=options.number("transactionTimeoutMs") or _TIMEOUT_MS,
+            bytes_in_flight_max=options.number("maxBytesInFlight") or _BYTES_IN_FLIGHT_MAX,
         )

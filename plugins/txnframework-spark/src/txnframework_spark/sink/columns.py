@@ -2,92 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import ArrayType, BinaryType, CharType, DataType, StringType, StructType, VarcharType
 
 from txnframework.model.entry_columns import BinaryColumn, Buffer, EntryColumns, HeaderColumns
 from txnframework_spark.errors import Unsupported
 from txnframework_spark.source.columns import HEADER_FIELDS
 
+_BYTES: Final = (StringType, BinaryType, CharType, VarcharType)
+_HEADERS: Final = pa.list_(pa.struct(HEADER_FIELDS))
+_TYPES: Final = {"key": pa.binary(), "value": pa.binary(), "topic": pa.string(), "headers": _HEADERS}
 
-def check_sink_columns(names: Sequence[str], has_topic: bool) -> None:
-    """Refuse a schema that cannot be written, in one sentence."""
-    known = ("key", "value", "topic", "headers")
+
+def check_sink_columns(schema: StructType, has_topic: bool) -> None:
+    """Refuse a schema that cannot be written, in one sentence that says what to change."""
+    names = schema.fieldNames()
+    extra = [name for name in names if name not in _TYPES]
+    if extra:
+        raise Unsupported(
+            f"a txnframework sink has no use for column {extra[0]}; it takes {', '.join(_TYPES)}: select those, for"
+            " example with to_json(struct(*)) as value"
+        )
     if "value" not in names:
         raise Unsupported("a txnframework sink needs a column value (string or binary)")
     if not has_topic and "topic" not in names:
         raise Unsupported("a txnframework sink needs the option topic or a column topic that names each row's topic")
-    extra = [name for name in names if name not in known]
-    if extra:
-        raise Unsupported(f"a txnframework sink has no use for column {extra[0]}; it takes {', '.join(known)}")
+    for field in schema.fields:
+        _check_type(field.name, field.dataType)
 
 
-def as_binary(column: pa.Array, name: str) -> pa.Array:
-    """Return a string or binary column as binary with 32-bit offsets; Unsupported for other types."""
-    kind = column.type
-    if not (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-    ):
-        raise Unsupported(f"column {name} has type {kind}; cast it to string or binary")
-    return column.cast(pa.binary())
+def _check_type(name: str, kind: DataType) -> None:
+    found = kind.simpleString()
+    if name in ("key", "value") and not isinstance(kind, _BYTES):
+        raise Unsupported(f"column {name} has type {found}; cast it to string or binary")
+    if name == "topic" and not isinstance(kind, StringType | CharType | VarcharType):
+        raise Unsupported(f"column topic has type {found}; cast it to string")
+    if name == "headers":
+        pair = kind.elementType if isinstance(kind, ArrayType) else None
+        fields = [field.name for field in pair.fields] if isinstance(pair, StructType) else []
+        if fields != ["key", "value"]:
+            raise Unsupported(f"column headers has type {found}; make it array<struct<key: string, value: binary>>")
 
 
-def entry_columns(rows: pa.RecordBatch, first_sequence: pa.Array, published_ms: int) -> EntryColumns:
-    """Return rows with columns value, and key and headers where there are any, as an entry's columns.
+def sink_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of a schema that was checked with the types that an entry has; Unsupported for a null value."""
+    if rows.column("value").null_count:
+        raise Unsupported(
+            "column value has a null, and a message's value may be empty but not null; filter such rows out, or write"
+            " coalesce(value, '') as value"
+        )
+    schema = pa.schema([pa.field(name, _TYPES[name]) for name in rows.schema.names])
+    arrays = [rows.column(field.name).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    ``first_sequence``: the sequence id of each row, growing. The rows own their memory from offset 0.
+
+def entry_columns(rows: pa.RecordBatch, sequences: npt.NDArray[np.int64], published_ms: int) -> EntryColumns:
+    """Return rows as ``sink_rows`` makes them, or a slice of such, as an entry's columns.
+
+    ``sequences``: the sequence id of each row, growing.
     """
-    values = as_binary(rows.column("value"), "value")
-    if values.null_count:
-        raise Unsupported("column value has a null; a message's value may be empty but not null")
     keys: BinaryColumn | None = None
     validity: Buffer | None = None
-    if "key" in rows.schema.names:
-        column = as_binary(rows.column("key"), "key")
-        if column.null_count < rows.num_rows:
-            validity, keys = _parts(column)
-    times = pa.repeat(pa.scalar(published_ms, pa.int64()), rows.num_rows)
+    if "key" in rows.schema.names and (column := rows.column("key")).null_count < rows.num_rows:
+        keys = _binary(column)
+        if column.null_count:
+            valid = column.is_valid().to_numpy(zero_copy_only=False)
+            validity = np.packbits(valid, bitorder="little").data
     return EntryColumns(
         count=rows.num_rows,
-        values=_parts(values)[1],
-        sequence_ids=_numbers(first_sequence),
-        published_ms=_numbers(times),
+        values=_binary(rows.column("value")),
+        sequence_ids=sequences.data,
+        published_ms=np.full(rows.num_rows, published_ms, np.int64).data,
         keys=keys,
         keys_validity=validity,
         headers=_header_columns(rows),
     )
 
 
-def _parts(column: pa.Array) -> tuple[Buffer | None, BinaryColumn]:
-    """Return validity and data of a binary array that begins at 0; a copy where it does not."""
-    if column.offset:
-        column = column.take(pa.array(range(len(column)), pa.int64()))
-    validity, offsets, data = column.buffers()
-    mask = None if validity is None or not column.null_count else memoryview(validity)
-    return mask, BinaryColumn(memoryview(offsets), b"" if data is None else memoryview(data))
-
-
-def _numbers(column: pa.Array) -> Buffer:
-    buffer = column.buffers()[1]
-    return memoryview(buffer)[8 * column.offset :]
+def _binary(column: pa.Array) -> BinaryColumn:
+    """Return a binary array's data with offsets that begin at 0; others would be shifted one by one."""
+    _, offsets_buffer, data_buffer = column.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[column.offset : column.offset + len(column) + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = b"" if data_buffer is None else memoryview(data_buffer)[first:last]
+    return BinaryColumn((offsets - np.int32(first)).data, data)
 
 
 def _header_columns(rows: pa.RecordBatch) -> HeaderColumns | None:
     if "headers" not in rows.schema.names:
         return None
-    column = rows.column("headers").cast(pa.list_(pa.struct(HEADER_FIELDS)))
-    column = pc.fill_null(column, pa.scalar([], column.type)) if column.null_count else column
-    pairs = column.flatten()
-    if not len(pairs):
+    column = rows.column("headers")
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    if not lengths.any():
         return None
-    lengths = pc.list_value_length(column).cast(pa.int32())
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])
+    # Flattening leaves out what stands behind a null.
+    pairs = column.flatten()
     names, values = pairs.field("key").cast(pa.binary()), pairs.field("value")
-    if names.null_count or values.null_count:
-        raise Unsupported("column headers has a null key or value; both may be empty but not null")
-    return HeaderColumns(memoryview(offsets.buffers()[1]), _parts(names)[1], _parts(values)[1])
+    if pairs.null_count or names.null_count or values.null_count:
+        raise Unsupported("column headers has a null header, key or value; key and value may be empty but not null")
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return HeaderColumns(offsets.data, _binary(names), _binary(values))

@@ -11,31 +11,35 @@ again, *then* decide by one compare-and-set:
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 from txnframework.broker import Host
 from txnframework.errors import (
     Conflict,
     Fenced,
-    InvalidTransactionState,
-    OutcomeUnknown,
     TransactionConflict,
-    TransactionNotFound,
-    Unavailable,
 )
 from txnframework.interfaces import IApplicationCoordinator
 from txnframework.model.acks import Ack, AckRequest, ProcessedRange
 from txnframework.model.ids import Branch, TxnID
-from txnframework.model.transactions import Action, Application, End, SourceRange
+from txnframework.model.transactions import Application, SourceRange
 from txnframework_spark.errors import BatchNotCommitted
 from txnframework_spark.microbatch.applications import batch_id, coordinator_of
 from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, JUDGED, SETTLED, Pauses
 from txnframework_spark.microbatch.registration import Reading, load_subscription, readings_of
 from txnframework_spark.microbatch.tasks import BatchFacts
 from txnframework_spark.options.sink import SinkOptions
-from txnframework_spark.sink.judging import AcknowledgedRange, Verdict, judge, judge_by_version, require_whole_state
+from txnframework_spark.sink.ending import abort_open, commit_branches, settle
+from txnframework_spark.sink.judging import (
+    AcknowledgedRange,
+    Verdict,
+    judge,
+    judge_by_version,
+    require_kind,
+    require_whole_state,
+)
 from txnframework_spark.sink.staged import Staged
+from txnframework_spark.sink.untransacted import require_no_acknowledgments
 
 
 async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Staged | None], batch: int) -> None:
@@ -49,16 +53,19 @@ async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Sta
     :raises OutcomeUnknown: not even reading could tell; a replay of the batch will.
     """
     staged = [message for message in messages if message is not None]
-    if not staged:
+    first = staged[0] if staged else None
+    if first is None or first.batch is None:
         return
-    first = staged[0]
-    one = {(message.application, message.query, message.run, message.batch, message.txn) for message in staged}
-    if len(one) != 1 or len(staged) != len(messages) or first.batch != batch:
+    if not options.transactional:
+        await require_no_acknowledgments(host.metadata, first.batch)
+        return
+    one = {(message.application, message.batch, message.txn) for message in staged}
+    if len(one) != 1 or len(staged) != len(messages) or first.batch.batch != batch:
         await abort_staged(host, staged)
         raise BatchNotCommitted(
             f"the tasks of batch {batch} wrote in different transactions, because the first one ended in mid-batch"
         )
-    decision = _Decision(host, options, staged)
+    decision = _Decision(host, options, staged, first.batch)
     try:
         await decision.run()
     except Conflict:
@@ -68,29 +75,28 @@ async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Sta
 
 async def abort_staged(host: Host, staged: Sequence[Staged]) -> None:
     """End every transaction that the messages name and that is still open; what is committed stays so."""
-    coordinator = await coordinator_of(host)
-    for txn_id in sorted({message.txn_id for message in staged}):
-        # Unavailable: the next batch or run aborts it, at the latest its timeout does.
-        with contextlib.suppress(InvalidTransactionState, TransactionNotFound, Unavailable, OutcomeUnknown):
-            await coordinator.end(End(txn_id, Action.ABORT))
-            await coordinator.settle(txn_id)
+    txn_ids = [message.txn_id for message in staged if message.txn_id is not None]
+    if txn_ids:
+        await abort_open(await coordinator_of(host), txn_ids)
 
 
 class _Decision:
     """One batch, all of whose tasks wrote in one transaction."""
 
-    def __init__(self, host: Host, options: SinkOptions, staged: Sequence[Staged]) -> None:
+    def __init__(self, host: Host, options: SinkOptions, staged: Sequence[Staged], facts: BatchFacts) -> None:
         first = staged[0]
+        assert first.txn_id is not None
         self._host = host
         self._options = options
         self._staged = staged
-        self._facts = BatchFacts(first.query, first.run, first.batch)
-        self._batch = batch_id(first.application, self._facts)
+        self._facts = facts
+        self._batch = batch_id(first.application or facts.query, facts)
         self._txn_id: TxnID = first.txn_id
 
     async def run(self) -> None:
         coordinator = await coordinator_of(self._host)
         application = await self._current(coordinator)
+        require_kind(application, self._facts.query)
         if self._options.stateful and not self._options.reset:
             require_whole_state(application, self._batch)
         readings = await readings_of(self._host.metadata, self._facts)
@@ -111,15 +117,10 @@ class _Decision:
         pauses.reach(ACKS_PUT, self._facts.batch, **doing)
         await self._current(coordinator)
         await self._check_epochs(readings)
-        branches = frozenset({0}) | {message.branch for message in self._staged}
-        try:
-            await coordinator.end(End(self._txn_id, Action.COMMIT, branches=branches))
-        except (InvalidTransactionState, TransactionNotFound) as error:
-            raise BatchNotCommitted(f"batch {self._facts.batch} was not committed: {error}") from error
+        await commit_branches(coordinator, self._txn_id, self._staged, f"batch {self._facts.batch}")
         # Between here and Spark's own record of the batch a kill means a replay, which the cursors recognise.
         pauses.reach(COMMITTED, self._facts.batch, **doing)
-        with contextlib.suppress(Unavailable, OutcomeUnknown):
-            await coordinator.settle(self._txn_id)
+        await settle(coordinator, self._txn_id)
         pauses.reach(SETTLED, self._facts.batch, **doing)
 
     async def _current(self, coordinator: IApplicationCoordinator) -> Application:

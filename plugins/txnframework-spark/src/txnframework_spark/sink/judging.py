@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from txnframework.model.positions import Position
 from txnframework.model.transactions import Application, BatchID
-from txnframework_spark.errors import Diverged, MixedBatch, NotJudgeable, StateLost
+from txnframework_spark.errors import ApplicationMixed, Diverged, MixedBatch, NotJudgeable, StateLost
 from txnframework_spark.microbatch.ranges import Range
+
+JOBS: Final = "batch jobs"
+"""What stands for the query of all batch jobs of an application, whose versions are counted together."""
 
 
 class Verdict(Enum):
@@ -99,6 +103,26 @@ def judge_by_version(application: Application, batch: BatchID, rows: int, reset:
         " messages were processed before; restore the checkpoint, use another txnAppId, or set txnAppReset=true if they"
         " may be processed again"
     )
+
+
+def judge_job(application: Application, version: int) -> int | None:
+    """Return the last committed version of the application's batch jobs if it makes ``version`` a replay, else None."""
+    last = max((known.version for known in application.committed if known.query == JOBS), default=-1)
+    return last if version <= last else None
+
+
+def require_kind(application: Application, query: str) -> None:
+    """
+    Raise ApplicationMixed if what ``query`` is not, a stream or batch jobs, has committed under this application.
+
+    A stream's batches are counted by Spark within a query, versions of jobs by whoever starts them: neither count says
+    anything about the other's.
+    """
+    others = [known.query for known in application.committed if (known.query == JOBS) != (query == JOBS)]
+    if others and query == JOBS:
+        raise ApplicationMixed(application.application, f"the stream of query {others[-1]}", "a batch job")
+    if others:
+        raise ApplicationMixed(application.application, "batch jobs", "a stream")
 
 
 def require_whole_state(application: Application, batch: BatchID) -> None:

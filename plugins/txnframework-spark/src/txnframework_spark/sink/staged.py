@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from pyspark.sql.datasource import WriterCommitMessage
 
 from txnframework.model.ids import TxnID
+from txnframework_spark.microbatch.tasks import BatchFacts
 
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What one successful task attempt wrote: all of it is durable under ``branch`` of ``txn`` and counts if listed."""
+    """What one successful task attempt wrote: all of it is durable under ``branch`` of ``txn`` and counts if listed.
 
-    application: str
-    query: str
-    run: str
-    batch: int
-    txn: str
+    ``txn`` None: it was written without a transaction, or nothing was. ``batch``, ``application``: of a stream.
+    """
+
+    txn: str | None
     branch: int
-    partition: int
-    attempt: int
     rows: int
+    batch: BatchFacts | None = None
+    application: str | None = None
 
     @property
-    def txn_id(self) -> TxnID:
+    def txn_id(self) -> TxnID | None:
         """The transaction, as an id."""
-        return TxnID.parse(self.txn)
+        return None if self.txn is None else TxnID.parse(self.txn)

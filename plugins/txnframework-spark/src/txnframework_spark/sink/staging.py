@@ -2,155 +2,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txnframework.broker import Host
-from txnframework.errors import LedgerSealed, OutcomeUnknown
+from txnframework.errors import TopicNotFound
 from txnframework.model.entries import encode_columns
-from txnframework.model.hashing import key_hashes, keyless_hashes
 from txnframework.model.ids import Branch
 from txnframework.model.layout import Layout
 from txnframework.model.ledger import Append, ProducerSequence
 from txnframework.model.names import TopicName
-from txnframework_spark.errors import Unsupported
-from txnframework_spark.options.given import topic_of
-from txnframework_spark.sink.columns import as_binary, entry_columns
+from txnframework_spark.errors import TopicMissing, Unsupported
+from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.sink.appends import Appends, Part
+from txnframework_spark.sink.columns import entry_columns, sink_rows
+from txnframework_spark.sink.routing import ROW, by_segment, by_topic, cut, sizes_of
 
 _REROUTES_MAX: Final = 64
 """How many splits and merges of one topic one write may meet; more means that something is wrong with the layout."""
 
 
+async def layout_of(host: Host, topic: TopicName) -> Layout:
+    """Return the topic's layout; TopicMissing says how to create it."""
+    try:
+        return await host.topics.layout(topic)
+    except TopicNotFound as error:
+        raise TopicMissing(str(topic)) from error
+
+
 class BranchWriter:
     """Writes under one branch of a transaction; after an error the branch is given up, and so never listed.
 
-    ``producer`` contains the branch: a retried attempt is another producer, whose copies are judged by their branch and
-    not taken for repetitions of the first attempt's.
+    ``branch`` None: outside of transactions. ``producer`` contains the branch: a retried attempt is another producer,
+    whose copies are judged by their branch and not taken for repetitions of the first attempt's.
     """
 
-    def __init__(self, host: Host, branch: Branch, producer: str) -> None:
+    def __init__(self, host: Host, options: SinkOptions, branch: Branch | None, producer: str) -> None:
         self._host = host
+        self._topic = options.topic
         self._branch = branch
         self._producer = producer
-        self._next_sequence = 0
+        self._bounds = host.config.client
+        self._bytes_max = options.bytes_in_flight_max
+        self._appends = Appends(host, options.bytes_in_flight_max)
         self._layouts: dict[TopicName, Layout] = {}
+        self._gathered: list[pa.RecordBatch] = []
+        self._segments = 1
+        self._next_sequence = 0
         self.rows = 0
 
-    async def write(self, rows: pa.RecordBatch, topic: TopicName | None) -> None:
-        """Return when every row is durable; ``topic`` None: the column ``topic`` names it."""
-        for name, part in _by_topic(rows, topic):
-            await self._write_topic(name, part)
+    async def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows over; they are durable when ``finish`` has returned."""
+        if not rows.num_rows:
+            return
+        self._gathered.append(sink_rows(rows))
+        # Enough for each segment to get an entry of full size.
+        full = sum(part.num_rows for part in self._gathered) >= self._bounds.entry_messages_max * self._segments
+        if full or sum(part.nbytes for part in self._gathered) >= self._bytes_max:
+            await self._send()
+
+    async def finish(self) -> None:
+        """Return when every row that was written is durable."""
+        if self._gathered:
+            await self._send()
+        await self._settle()
+
+    async def cancel(self) -> None:
+        """Give up what is underway."""
+        await self._appends.cancel()
+
+    async def _send(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        rows = pa.concat_batches(gathered) if len(gathered) > 1 else gathered[0]
+        self._require_small(rows)
+        numbers = pa.array(np.arange(self.rows, self.rows + rows.num_rows))
         self.rows += rows.num_rows
+        self._segments = 0
+        for topic, mine in by_topic(rows.append_column(ROW, numbers), self._topic):
+            await self._route(topic, mine)
+        if self._appends.refused:
+            await self._settle()
 
-    async def _write_topic(self, topic: TopicName, rows: pa.RecordBatch) -> None:
-        sequences = pa.array(range(self._next_sequence, self._next_sequence + rows.num_rows), pa.int64())
-        self._next_sequence += rows.num_rows
-        left = rows.append_column("_sequence", sequences)
-        layout = self._layouts.get(topic) or await self._host.topics.layout(topic)
+    async def _route(self, topic: TopicName, rows: pa.RecordBatch) -> None:
+        layout = self._layouts.get(topic)
+        if layout is None:
+            layout = self._layouts[topic] = await layout_of(self._host, topic)
+        for segment, mine in by_segment(rows, layout, self._producer):
+            self._segments += 1
+            pieces = cut(mine, self._bounds.entry_messages_max, self._bounds.entry_bytes_max)
+            entries = tuple(map(self._entry, pieces))
+            await self._appends.put(Part(topic, str(layout.name_of(segment.id)), mine, entries))
+
+    async def _settle(self) -> None:
+        """Return when everything is durable: what a sealed segment refused goes to its children, in order."""
         for _ in range(_REROUTES_MAX):
-            self._layouts[topic] = layout
-            left = await self._write_routed(layout, left)
-            if not left.num_rows:
+            refused = await self._appends.drain()
+            if not refused:
                 return
-            # A segment was sealed under us: its children take the rest, in the same transaction and branch.
-            layout = await self._host.topics.finish_changes(topic)
-        raise Unsupported(f"topic {topic} was split or merged {_REROUTES_MAX} times during one write")
+            for topic in sorted({part.topic for part in refused}, key=str):
+                # In the same transaction and branch.
+                self._layouts[topic] = await self._host.topics.finish_changes(topic)
+                parts = [part.rows for part in refused if part.topic == topic]
+                await self._route(topic, pa.Table.from_batches(parts).sort_by(ROW).combine_chunks().to_batches()[0])
+        raise Unsupported(f"topics were split or merged {_REROUTES_MAX} times during one write")
 
-    async def _write_routed(self, layout: Layout, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Write each row to its segment; return the rows whose segment turned out to be sealed."""
-        hashes = self._hashes(rows)
-        active = layout.active()
-        starts = np.array([segment.start for segment in active])
-        places = np.searchsorted(starts, hashes, side="right") - 1
-        refused: list[pa.RecordBatch] = []
-        for number, segment in enumerate(active):
-            mine = rows.take(pa.array(np.nonzero(places == number)[0], pa.int64()))
-            if not mine.num_rows:
-                continue
-            try:
-                await self._append(str(layout.name_of(segment.id)), mine)
-            except LedgerSealed:
-                refused.append(mine)
-        if not refused:
-            return rows.slice(0, 0)
-        left = pa.Table.from_batches(refused).sort_by("_sequence").combine_chunks()
-        return left.to_batches()[0]
-
-    def _hashes(self, rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        sequences = rows.column("_sequence").to_pylist()
-        if "key" not in rows.schema.names:
-            return np.array(keyless_hashes(self._producer, sequences), dtype=np.int64)
-        keys = as_binary(rows.column("key"), "key").take(pa.array(range(rows.num_rows), pa.int64()))
-        _, offsets, data = keys.buffers()
-        view = memoryview(offsets).cast("i")[: rows.num_rows + 1]
-        hashes = np.array(key_hashes(view, b"" if data is None else memoryview(data)), dtype=np.int64)
-        if keys.null_count:
-            keyless = np.array(keyless_hashes(self._producer, sequences), dtype=np.int64)
-            hashes = np.where(keys.is_null().to_numpy(zero_copy_only=False), keyless, hashes)
-        return hashes
-
-    async def _append(self, name: str, rows: pa.RecordBatch) -> None:
-        """Append the rows as entries of bounded size; LedgerSealed: none of them."""
-        segment = await self._host.segment(name)
-        entries = tuple(self._entry(part) for part in self._cut(rows))
-        unknown: OutcomeUnknown | None = None
-        for _ in range(self._host.config.client.retries_max + 1):
-            try:
-                await segment.buffer.append(entries)
-                return
-            except OutcomeUnknown as error:
-                # The same sequences again: what is stored already is confirmed and not stored twice.
-                unknown = error
-            except LedgerSealed:
-                if unknown is None:
-                    raise
-                # They may stand in the sealed segment; written to a child as well they would be there twice.
-                break
-        assert unknown is not None
-        raise unknown
+    def _require_small(self, rows: pa.RecordBatch) -> None:
+        largest = int(sizes_of(rows).max())
+        if largest > self._bounds.message_bytes_max:
+            raise Unsupported(
+                f"a message of {largest} bytes is larger than client.message_bytes_max"
+                f" ({self._bounds.message_bytes_max}) of the configuration; raise that, or write smaller messages"
+            )
 
     def _entry(self, rows: pa.RecordBatch) -> Append:
-        sequences = rows.column("_sequence")
+        # Numbered as they are laid out, not as they came: a ledger knows from which number to which an entry goes, not
+        # which of them it holds, so numbers of other entries must never be between them.
+        first = self._next_sequence
+        self._next_sequence += rows.num_rows
+        sequences = np.arange(first, self._next_sequence, dtype=np.int64)
         columns = entry_columns(rows, sequences, self._host.environment.now_ms())
-        token = ProducerSequence(self._producer, sequences[0].as_py(), sequences[-1].as_py())
+        token = ProducerSequence(self._producer, first, self._next_sequence - 1)
         data = encode_columns(columns, self._producer, self._branch)
         return Append(data, rows.num_rows, self._branch, token)
-
-    def _cut(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Cut rows into entries of at most so many messages and bytes; a single larger message stands alone."""
-        bounds = self._host.config.client
-        sizes = pc.fill_null(pc.binary_length(as_binary(rows.column("value"), "value")), 0).to_numpy()
-        if "key" in rows.schema.names:
-            sizes = sizes + pc.fill_null(pc.binary_length(as_binary(rows.column("key"), "key")), 0).to_numpy()
-        largest = int(sizes.max())
-        if largest > bounds.message_bytes_max:
-            raise Unsupported(
-                f"a message of {largest} bytes is larger than client.message_bytes_max ({bounds.message_bytes_max})"
-            )
-        ends = np.cumsum(sizes, dtype=np.int64)
-        first = 0
-        while first < rows.num_rows:
-            before = int(ends[first - 1]) if first else 0
-            fitting = int(np.searchsorted(ends, before + bounds.entry_bytes_max, side="right"))
-            last = min(max(fitting, first + 1), first + bounds.entry_messages_max, rows.num_rows)
-            yield rows.slice(first, last - first)
-            first = last
-
-
-def _by_topic(rows: pa.RecordBatch, topic: TopicName | None) -> Iterator[tuple[TopicName, pa.RecordBatch]]:
-    """Return the rows by topic, in order within each, without the column ``topic``."""
-    names = rows.schema.names
-    columns = rows.select([name for name in names if name != "topic"])
-    if topic is not None:
-        if rows.num_rows:
-            yield topic, columns
-        return
-    given = rows.column("topic").cast(pa.string())
-    if given.null_count:
-        raise Unsupported("column topic has a null and there is no option topic to stand in for it")
-    for name in pc.unique(given).to_pylist():
-        yield topic_of("column topic", name), columns.filter(pc.equal(given, name))

@@ -1,22 +1,26 @@
-"""The sink as Spark sees it: every call stands alone, in a process of its own, and only messages connect them."""
+"""The sink of a stream as Spark sees it: every call stands alone, in a process of its own, and only messages connect
+them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
-from txnframework.model.ids import BRANCH_BITS, Branch
+from txnframework.broker import Host
 from txnframework_spark import process
 from txnframework_spark.microbatch.applications import begin
 from txnframework_spark.microbatch.pause import BEGUN, MID_WRITE, STAGED, Pauses
-from txnframework_spark.microbatch.tasks import current_task
+from txnframework_spark.microbatch.tasks import BatchFacts, TaskFacts, current_task
 from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.sink.attempt import attempt_writer, write_all
 from txnframework_spark.sink.columns import check_sink_columns
 from txnframework_spark.sink.committing import abort_staged, commit_staged
 from txnframework_spark.sink.staged import Staged
-from txnframework_spark.sink.staging import BranchWriter
+from txnframework_spark.sink.untransacted import require_no_acknowledgments
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,60 +32,44 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
     Made several times and in several processes for each batch; making one has no effect.
     """
 
-    def __init__(self, options: Mapping[str, str], columns: Sequence[str]) -> None:
-        self._options = SinkOptions.parse(options)
-        check_sink_columns(columns, self._options.topic is not None)
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = SinkOptions.of_stream(options)
+        check_sink_columns(schema, self._options.topic is not None)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage a task's rows; always all of them, also in a replay, which costs one discarded write.
-
-        An attempt that fails leaves entries under a branch that nobody lists: they are aborted with no further step.
-        """
+        """Stage a task's rows; always all of them, also in a replay, which costs one discarded write."""
         task = current_task()
-        pauses = Pauses.from_environment()
         host = process.host(self._options.stores)
+        if not self._options.transactional:
+            return self._write_at_once(host, task, iterator)
         application = self._options.application_id or task.batch.query
         txn_id = process.run(begin(host, application, task.batch, self._options.transaction_timeout_ms))
-        # Random, never the attempt's number: that one starts over when a batch is replayed.
-        branch = Branch(txn_id, host.environment.random_bits(BRANCH_BITS) | 1)
-        producer = f"spark/{application}/{task.batch.batch}/{task.partition}/{branch.number:016x}"
-        writer = BranchWriter(host, branch, producer)
-        doing = {
-            "query": task.batch.query,
-            "run": task.batch.run,
-            "txn": txn_id,
-            "branch": branch.number,
-            "partition": task.partition,
-            "attempt": task.attempt,
-        }
-        pauses.reach(BEGUN, task.batch.batch, **doing)
-        paused = not pauses.includes(MID_WRITE, task.batch.batch)
-        for rows in iterator:
-            if paused or not rows.num_rows:
-                process.run(writer.write(rows, self._options.topic))
-                continue
-            half = (rows.num_rows + 1) // 2
-            process.run(writer.write(rows.slice(0, half), self._options.topic))
-            pauses.reach(MID_WRITE, task.batch.batch, **doing, rows_written=writer.rows)
-            process.run(writer.write(rows.slice(half), self._options.topic))
-            paused = True
-        pauses.reach(STAGED, task.batch.batch, **doing, rows_written=writer.rows)
-        return Staged(
-            application=application,
-            query=task.batch.query,
-            run=task.batch.run,
-            batch=task.batch.batch,
-            txn=str(txn_id),
-            branch=branch.number,
-            partition=task.partition,
-            attempt=task.attempt,
-            rows=writer.rows,
-        )
+        name = f"{application}/{task.batch.batch}/{task.partition}"
+        writer, branch = attempt_writer(host, self._options, txn_id, name)
+        pauses = Pauses.from_environment()
+
+        def reach(point: str, **more: object) -> None:
+            doing = {"query": task.batch.query, "run": task.batch.run, "txn": txn_id, "branch": branch}
+            pauses.reach(point, task.batch.batch, **doing, partition=task.partition, attempt=task.attempt, **more)
+
+        def halfway() -> None:
+            reach(MID_WRITE, rows_written=writer.rows)
+
+        reach(BEGUN)
+        write_all(writer, iterator, halfway if pauses.includes(MID_WRITE, task.batch.batch) else None)
+        reach(STAGED, rows_written=writer.rows)
+        return Staged(str(txn_id), branch, writer.rows, task.batch, application)
+
+    def _write_at_once(self, host: Host, task: TaskFacts, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Write rows that everybody sees as they are written."""
+        writer, _ = attempt_writer(host, self._options, None, f"{task.batch.query}/{task.partition}")
+        write_all(writer, _unacknowledged(host, task.batch, iterator))
+        return Staged(None, 0, writer.rows, task.batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Decide the batch; returning means that it is committed, now or before. Raising makes Spark call ``abort``."""
         host = process.host(self._options.stores)
-        process.run(commit_staged(host, self._options, _staged(messages), batchId))
+        process.run(commit_staged(host, self._options, staged_of(messages), batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """End what the messages name, unless it was committed after all; never undoes a commit.
@@ -89,10 +77,25 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
         Without any message (every task failed) nothing is known here: the next batch or run ends the transaction, or
         its timeout does.
         """
-        staged = [message for message in _staged(messages) if message is not None]
+        staged = [message for message in staged_of(messages) if message is not None]
         if staged:
             process.run(abort_staged(process.host(self._options.stores), staged))
 
 
-def _staged(messages: list[WriterCommitMessage | None]) -> list[Staged | None]:
+def staged_of(messages: list[WriterCommitMessage | None]) -> list[Staged | None]:
+    """Return Spark's messages as what they are; None where a task has failed."""
     return [message if isinstance(message, Staged) else None for message in messages]
+
+
+def _unacknowledged(host: Host, batch: BatchFacts, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass the rows on, after a look whether they may be written without a transaction.
+
+    A read task registers what it will have acknowledged before it hands out a row, so with the first one it stands
+    there, and nothing is visible yet.
+    """
+    looked = False
+    for rows in batches:
+        if rows.num_rows and not looked:
+            process.run(require_no_acknowledgments(host.metadata, batch))
+            looked = True
+        yield rows

@@ -1,0 +1,118 @@
+"""What one write task writes is there once and in order, however its topics change under it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from txnframework.model.names import TopicName
+from txnframework_spark.errors import TopicMissing, Unsupported
+from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.sink.staging import BranchWriter
+
+Play = Callable[..., None]
+OUT = TopicName.parse("out")
+
+
+def rows(first: int, last: int, **columns: Any) -> pa.RecordBatch:
+    values = [f"{number}" for number in range(first, last)]
+    return pa.RecordBatch.from_pydict({"key": [f"k{number % 50}" for number in range(first, last)], "value": values})
+
+
+def writer_of(world: Any, **options: str) -> BranchWriter:
+    given = SinkOptions.of_stream({"topic": "out", "transactional": "false", **options})
+    return BranchWriter(world.host, given, None, "p")
+
+
+def in_order(values: list[str]) -> bool:
+    """Whether the rows of each key stand in the order in which they were written."""
+    last: dict[int, int] = {}
+    for value in map(int, values):
+        if last.get(value % 50, -1) > value:
+            return False
+        last[value % 50] = value
+    return True
+
+
+def test_rows_come_in_order_through_little_room(play: Play) -> None:
+    """The bound of what is underway makes a writer wait, it loses nothing; and every batch has more than one entry."""
+
+    async def scenario(world: Any) -> None:
+        writer = writer_of(world, maxBytesInFlight="2000")
+        for first in range(0, 3_000, 250):
+            await writer.write(rows(first, first + 250))
+        await writer.finish()
+        found = await world.read()
+        assert sorted(map(int, found)) == list(range(3_000))
+        assert in_order(found)
+        assert writer.rows == 3_000
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("change", ["split", "merge"])
+def test_a_change_of_the_topic_between_two_of_its_segments_loses_no_row(play: Play, change: str) -> None:
+    """One segment has its rows already when the other one turns out to be sealed."""
+
+    async def scenario(world: Any) -> None:
+        writer = writer_of(world)
+        await writer.write(rows(0, 1_000))
+        await writer.finish()
+        appends = writer._appends
+        put, seen = appends.put, []
+
+        async def change_before_the_second(part: Any) -> None:
+            seen.append(part.segment)
+            if len(seen) == 2:
+                assert await appends.drain() == []
+                await (world.host.topics.merge(OUT, 0, 1) if change == "merge" else world.host.topics.split(OUT, 1))
+            await put(part)
+
+        appends.put = change_before_the_second  # type: ignore[method-assign]
+        await writer.write(rows(1_000, 3_000))
+        await writer.finish()
+        assert len(set(seen)) > 2
+        found = await world.read()
+        assert sorted(map(int, found)) == list(range(3_000))
+        assert in_order(found)
+
+    play(scenario)
+
+
+def test_rows_that_wait_for_a_sealed_segment_all_go_to_its_children(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        writer = writer_of(world)
+        await writer.write(rows(0, 1_000))
+        await world.host.topics.split(OUT, 0)
+        await world.host.topics.split(OUT, 1)
+        for first in range(1_000, 9_000, 1_000):
+            await writer.write(rows(first, first + 1_000))
+        await writer.finish()
+        found = await world.read()
+        assert sorted(map(int, found)) == list(range(9_000))
+        assert in_order(found)
+
+    play(scenario)
+
+
+def test_a_topic_that_is_not_there_is_said_with_what_makes_it(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        writer = writer_of(world, topic="nowhere")
+        with pytest.raises(TopicMissing, match="txnframework topic create topic://public/default/nowhere"):
+            await writer.write(rows(0, 1_000))
+
+    play(scenario)
+
+
+def test_what_is_too_large_is_refused_before_anything_is_written(play: Play) -> None:
+    async def scenario(world: Any) -> None:
+        writer = writer_of(world)
+        await writer.write(pa.RecordBatch.from_pydict({"value": ["small", "x" * 6_000_000]}))
+        with pytest.raises(Unsupported, match="message_bytes_max"):
+            await writer.finish()
+        assert await world.read() == []
+
+    play(scenario)

@@ -1,0 +1,74 @@
+"""Batch jobs on real Spark: one transaction each, once for each version, and clear words for what cannot be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture
+def frame(spark: SparkSession) -> DataFrame:
+    """Return rows ``value 0`` to ``value 29`` in three tasks."""
+    return spark.range(0, 30, numPartitions=3).selectExpr("cast(id as string) as key", "concat('value ', id) as value")
+
+
+def once(first: int, last: int) -> Counter[str]:
+    return Counter(f"value {number}" for number in range(first, last))
+
+
+def save(frame: DataFrame, stores: Any, mode: str = "append", **options: str) -> None:
+    given = {"metadata": stores.url, "topic": "out", **options}
+    frame.write.format("txnframework").options(**given).mode(mode).save()
+
+
+def test_a_version_is_written_once_whatever_attempts_it_takes(frame: DataFrame, stores: Any) -> None:
+    # Inside of the test: by its name the workers would look for it in this module, which they cannot import.
+    def fail_first_attempts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark.taskcontext import TaskContext
+
+        yield from batches
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() == 0 and context.partitionId() == 1:
+            raise RuntimeError("the first attempt fails after its rows were handed on")
+
+    flaky = frame.mapInArrow(fail_first_attempts, "key string, value string")
+    save(flaky, stores, txnAppId="jobs", txnVersion="1")
+    assert stores.read() == once(0, 30)
+    save(frame, stores, txnAppId="jobs", txnVersion="1")
+    assert stores.read() == once(0, 30)
+    save(frame.limit(0), stores, txnAppId="jobs", txnVersion="2")
+    save(frame, stores, transactional="false")
+    assert sum(stores.read().values()) == 60
+
+
+def test_a_job_that_fails_writes_nothing(frame: DataFrame, stores: Any) -> None:
+    from pyspark.sql import functions
+
+    null = functions.when(frame.key == "29", None).otherwise(frame.value)
+    with pytest.raises(Exception, match="coalesce"):
+        save(frame.select("key", null.alias("value")), stores)
+    assert stores.read() == Counter()
+
+
+def test_what_cannot_be_written_is_said(spark: SparkSession, frame: DataFrame, stores: Any) -> None:
+    from pyspark.errors import AnalysisException
+
+    with pytest.raises(AnalysisException, match="mode append, or delete the topic"):
+        save(frame, stores, mode="overwrite")
+    for mode in ("errorifexists", "ignore"):
+        with pytest.raises(AnalysisException, match=r"[Aa]ppend"):
+            save(frame, stores, mode=mode)
+    with pytest.raises(AnalysisException, match="did you mean txnVersion"):
+        save(frame, stores, txnVerson="1")
+    with pytest.raises(AnalysisException, match="topic create topic://public/default/nowhere"):
+        save(frame, stores, topic="nowhere")
+    with pytest.raises(AnalysisException, match="column value has type bigint; cast it"):
+        save(spark.range(3).withColumnRenamed("id", "value"), stores)
+    assert stores.read() == Counter()
