@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from typing import Any
 
@@ -31,11 +32,30 @@ _log.addFilter(_no_secrets)
 _log.addHandler(logging.NullHandler())
 
 
-def new_client(servers: Servers, options: MetadataOptions, resumed: tuple[int, bytes] | None) -> Any:
-    """Return a client that is not started yet; ``resumed``: the number and the password of a session to go on with."""
+class Client(KazooClient):  # type: ignore[misc]
+    """A client that becomes connected, or not, under the lock of its connection."""
+
+    def __init__(self, lock: AbstractContextManager[Any], **terms: Any) -> None:
+        self._lock = lock
+        super().__init__(**terms)
+
+    def _session_callback(self, state: str) -> None:
+        with self._lock:
+            super()._session_callback(state)
+
+
+def new_client(
+    servers: Servers, options: MetadataOptions, resumed: tuple[int, bytes] | None, lock: AbstractContextManager[Any]
+) -> Any:
+    """
+    Return a client that is not started yet.
+
+    ``resumed``: the number and the password of a session to go on with. ``lock``: see ``Connection``.
+    """
     timeout_s = options.session_timeout_ms / 1000
-    handler = ThreadHandler(min(timeout_s, options.connect_timeout_ms / 1000), _tls(options))
-    client = KazooClient(
+    handler = ThreadHandler(min(timeout_s, options.connect_timeout_ms / 1000), _tls(options), lock)
+    client = Client(
+        lock,
         hosts=servers.hosts,
         timeout=timeout_s,
         client_id=resumed,
@@ -46,7 +66,7 @@ def new_client(servers: Servers, options: MetadataOptions, resumed: tuple[int, b
         ),
         logger=_log,
     )
-    client._connection = Connection(client, client._conn_retry.copy(), _log, _sasl(servers, options))
+    client._connection = Connection(client, client._conn_retry.copy(), lock, _sasl(servers, options))
     return client
 
 

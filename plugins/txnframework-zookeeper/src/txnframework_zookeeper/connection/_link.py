@@ -14,12 +14,14 @@ from kazoo.protocol.states import KeeperState
 
 from txnframework.errors import Closed, TxnFrameworkError, Unavailable
 from txnframework_zookeeper._options import MetadataOptions, Servers
+from txnframework_zookeeper.connection._direct import Direct
 from txnframework_zookeeper.connection._errors import NotSent, refused
 from txnframework_zookeeper.connection._kazoo import new_client
 from txnframework_zookeeper.connection._roles import Role
 from txnframework_zookeeper.connection._thread import Changed, Connected, Ended, Flight, Returns
 
 _RESTART_S = 1.0
+_STOP_S = 10.0
 
 
 class Session(Enum):
@@ -89,8 +91,9 @@ class Link:
         self._is_closed = False
         # A request and the end of a session must not pass each other: kazoo would then drop the request unanswered, or
         # send it in the next session.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._client: Any = None
+        self._direct: Direct | None = None
         self._resumed: tuple[int, bytes] | None = None
 
     @property
@@ -125,15 +128,20 @@ class Link:
         """Send what was handed over now, and not at the end of this turn of the loop."""
         unsent, self._unsent = self._unsent, []
         with self._lock, self._client._connection.together():
+            direct = self._direct if self._direct is not None and self._direct.is_open else None
             for request, landing, session_id in unsent:
                 flight = Flight(self._returns, landing.take)
                 if self._client._state == KeeperState.CONNECTING:
                     # kazoo would keep it until there is a connection, for however long that takes.
                     flight.set_exception(NotSent())
-                elif session_id in (None, self._client._session_id):
-                    self._client._call(request, flight)
-                else:
+                elif session_id not in (None, self._client._session_id):
                     flight.set_exception(SessionExpiredError())
+                elif direct is not None:
+                    direct.send(request, flight)
+                else:
+                    self._client._call(request, flight)
+            if direct is not None:
+                direct.flush()
 
     async def until_connected(self) -> None:
         """
@@ -175,7 +183,7 @@ class Link:
 
     def start(self) -> None:
         """Begin to connect; the session goes on if there was one and it lives."""
-        client = new_client(self._servers, self._options, self._resumed)
+        client = new_client(self._servers, self._options, self._resumed, self._lock)
 
         def moved(_: object) -> None:
             with self._lock:
@@ -187,7 +195,7 @@ class Link:
 
         client.add_listener(moved)
         client._connection.receive = receive
-        self._client = client
+        self._client, self._direct = client, Direct(client, self._returns, self._lock)
         client.start_async()
 
     def cut(self) -> None:
@@ -213,6 +221,8 @@ class Link:
             return
         # What was handed over before goes before the end of the session.
         self.send()
+        if self._direct is not None:
+            self._direct.end()
         if not ends_session:
             client._stopped.set()
         if not was_connected or not ends_session:
@@ -257,6 +267,8 @@ class Link:
         self.connections += 1
         self._refusal = None
         self.may_lag = self.may_lag or is_new
+        if self._direct is not None:
+            self._direct.begin()
         self._connected.set()
         self._tell(Session.NEW if is_new else Session.BACK)
 
@@ -289,4 +301,6 @@ def _stop(client: Any) -> None:
     # nothing to ring at, after it has stopped.
     with suppress(AttributeError):
         client.stop()
+    # It waits for nothing where the session is left alone; then too its thread has to end before it is closed.
+    client._connection.stop(_STOP_S)
     client.close()

@@ -3,19 +3,19 @@ kazoo's thread: how it waits, and how what it receives comes into the event loop
 
 kazoo runs a thread for the connection, and by its own handler two more for callbacks. This handler has none besides the
 first: results, watch events and states go from it into the loop, in the order in which they came, many at a time.
-Nothing of this package runs on that thread for longer than it takes to put something into a queue.
+Nothing of this package runs on that thread for longer than it takes to put something into a queue. While a connection
+stands it mostly sleeps: ``_direct`` does without it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import select
 import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,12 +71,17 @@ class Returns:
         if not self._is_on_its_way:
             self._is_on_its_way = True
             try:
-                self._loop.call_soon_threadsafe(self._deliver)
+                self._loop.call_soon_threadsafe(self.deliver)
             except RuntimeError:
                 # The loop was closed, and nobody waits in it.
                 self._waiting.clear()
 
-    def _deliver(self) -> None:
+    def hold(self) -> None:
+        """Wake nobody for what is put from now on: who holds, in the loop, delivers."""
+        self._is_on_its_way = True
+
+    def deliver(self) -> None:
+        """Call whoever is to receive what waits; in the loop."""
         # First the mark, then the look: what is put in between has a wake-up of its own.
         self._is_on_its_way = False
         try:
@@ -86,7 +91,7 @@ class Returns:
         finally:
             # Whoever failed to receive something keeps nobody else from it.
             if self._waiting:
-                self._loop.call_soon(self._deliver)
+                self._loop.call_soon(self.deliver)
 
 
 class Flight:
@@ -108,11 +113,12 @@ class Flight:
 
 
 class ThreadHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """What kazoo asks for sockets, and for waiting at them."""
+    """What kazoo asks for sockets, and for waiting at them; ``lock``: see ``Connection``."""
 
-    def __init__(self, attempt_s: float, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, attempt_s: float, tls: ssl.SSLContext | None, lock: AbstractContextManager[Any]) -> None:
         super().__init__()
         self._tls = tls
+        self._lock = lock
         self.last_error: BaseException | None = None
         self._attempt_s = attempt_s
 
@@ -135,7 +141,8 @@ class ThreadHandler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **_: object) -> Wire:
         """Return a connected socket."""
         try:
-            return Wire(self._connected(address, hostname, min(timeout, self._attempt_s)), timeout * _READ_PART)
+            connected = self._connected(address, hostname, min(timeout, self._attempt_s))
+            return Wire(connected, timeout * _READ_PART, self._lock)
         except OSError as error:
             self.last_error = error
             raise
@@ -153,7 +160,7 @@ class ThreadHandler(SequentialThreadingHandler):  # type: ignore[misc]
         """Return which of the sockets have something to read; writing is always possible."""
         if write:
             return [], write, []
-        ready = [end for end in read if end.pending()]
+        ready = [end for end in read if end.is_ready()]
         if ready:
             return ready, [], []
         return self._poll(read, timeout), [], []
@@ -161,22 +168,40 @@ class ThreadHandler(SequentialThreadingHandler):  # type: ignore[misc]
     def _poll(self, read: list[Any], timeout_s: float | None) -> list[Any]:
         wire = read[0]
         assert isinstance(wire, Wire)
-        poll = select.poll()
-        ends = {end.fileno(): end for end in read}
-        for number in ends:
-            poll.register(number, select.POLLIN)
         wire.flush()
-        patience_s = wire.patience_s()
-        wait_s = patience_s if timeout_s is None else min(timeout_s, patience_s)
-        return [ends[number] for number, _ in poll.poll(wait_s * 1000)]
+        patience_s = max(0.0, wire.patience_s())
+        found = _readable(
+            [end for end in read if end is not wire or not wire.is_lent],
+            patience_s if timeout_s is None else min(timeout_s, patience_s),
+        )
+        if not found:
+            # A loop that is held up reads nothing: neither is the server silent then, nor may the session end for it.
+            found = _readable([wire], 0)
+        if not found:
+            wire.require_patience()
+        return found
+
+
+def _readable(ends: list[Any], wait_s: float) -> list[Any]:
+    poll = select.poll()
+    by_number = {end.fileno(): end for end in ends}
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    return [by_number[number] for number, _ in poll.poll(wait_s * 1000)]
 
 
 class Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection, with what it does not tell: the timeout agreed on, and events of recursive watches."""
+    """
+    kazoo's connection, with what it does not tell: the timeout agreed on, and events of recursive watches.
 
-    def __init__(self, client: Any, retry: Any, logger: logging.Logger, login: dict[str, str] | None) -> None:
-        super().__init__(client, retry, logger=logger, sasl_options=login)
+    ``lock``: whoever holds it alone gives numbers to requests, reads answers, and says that the connection has ended.
+    """
+
+    def __init__(self, client: Any, retry: Any, lock: Any, login: dict[str, str] | None) -> None:
+        super().__init__(client, retry, logger=client.logger, sasl_options=login)
         self.receive: Callable[[Connected | Changed | Ended], None] = lambda _: None
+        self._lock = lock
+        self._is_ready = False
         self._has_logged_in = False
         self._role = Role.UNKNOWN
         self._leaves_leader = 0
@@ -191,6 +216,33 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         """Wake kazoo's thread once, at the end, for all that it is given meanwhile; in one thread at a time."""
         bell = self._write_sock
         return bell.held() if isinstance(bell, Bell) else nullcontext()
+
+    def ring(self) -> None:
+        """Let kazoo's thread look at the wire, and at what it was given."""
+        bell = self._write_sock
+        if bell is not None:
+            with suppress(OSError):
+                bell.send(b"\0")
+
+    def lendable(self) -> Wire | None:
+        """Return the wire of a connection that stands, if an event loop can wait for it; under the lock."""
+        wire = self._socket
+        is_there = self._is_ready and isinstance(wire, Wire) and not wire.is_closed and wire.can_be_lent
+        return wire if is_there else None
+
+    def take_answers(self) -> object:
+        """Take all that came; return what kazoo returns for an answer that ends the connection. Under the lock."""
+        wire = self._socket
+        if wire.failure is not None:
+            raise wire.failure
+        if not wire.has_message():
+            with self._socket_error_handling(), suppress(BlockingIOError, ssl.SSLWantReadError):
+                if not wire.fill():
+                    raise ConnectionDropped("socket connection broken")
+        response: object = None
+        while response is None and wire.has_message():
+            response = super()._read_socket(wire.silence_s)
+        return response
 
     def zk_loop(self) -> None:
         """Be connected until it is stopped."""
@@ -211,6 +263,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         return hosts * 2
 
     def _connect_attempt(self, host: str, hostip: str, port: int, retry: Any) -> Any:
+        self._is_ready = False
         self._role = self._ask(host, hostip, port)
         self._leaves_leader -= 1
         if self._leaves_leader >= 0 and self._role is Role.LEADER:
@@ -232,6 +285,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self._socket.silence_s = read_timeout_ms / 1000
         self.handler.last_error = None
         self._has_logged_in = True
+        self._is_ready = True
         client = self.client
         timeout_ms = round(read_timeout_ms / _READ_PART)
         self.receive(Connected(client._session_id, client._session_passwd, timeout_ms, self._role))
@@ -251,18 +305,15 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
         """Send all that kazoo was told of; it would look for an answer, and at the time, between any two."""
-        for _ in range(min(self._read_sock.pending(), _TOGETHER_MAX)):
-            super()._send_request(read_timeout, connect_timeout)
+        with self._lock:
+            for _ in range(min(self._read_sock.pending(), _TOGETHER_MAX)):
+                super()._send_request(read_timeout, connect_timeout)
         self._socket.flush()
 
-    def _read_socket(self, read_timeout: float) -> object:
-        """Take an answer, and with it all that came; what kazoo returns for the last one that ends a connection."""
-        response: object = super()._read_socket(read_timeout)
-        for _ in range(_TOGETHER_MAX):
-            if response is not None or not self._socket.has(1):
-                break
-            response = super()._read_socket(read_timeout)
-        return response
+    def _read_socket(self, read_timeout: float) -> object:  # noqa: ARG002
+        """Take all answers that came, and wait for none."""
+        with self._lock:
+            return self.take_answers()
 
     def _read(self, length: int, timeout: float) -> bytes:
         """Return so many bytes; to ask whether they are there takes kazoo longer than to take them."""
@@ -272,7 +323,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _write(self, msg: bytes, timeout: float) -> None:  # noqa: ARG002
         """Send all of it; a wire takes it all, and waits by itself."""
-        with self._socket_error_handling():
+        with self._lock:
             self._socket.send(msg)
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:

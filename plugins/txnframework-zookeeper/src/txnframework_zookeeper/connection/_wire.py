@@ -1,5 +1,5 @@
 """
-What kazoo's thread writes to and reads from: a socket that is read and written in large pieces, and a bell.
+What is written to and read from: a socket that is read and written in large pieces, and a bell.
 
 kazoo asks the kernel about its sockets before every piece of every message. These two answer most of that themselves,
 so that many requests cost one system call.
@@ -13,12 +13,13 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from struct import Struct
 from typing import Any
 
 _PIECE = 1 << 16
-_UNSENT_MAX = 1 << 14
+_SIZE = Struct("!i")
 
 
 class Silence(OSError):
@@ -26,14 +27,28 @@ class Silence(OSError):
 
 
 class Wire:
-    """A connected socket as kazoo uses it. Only its thread does, but for ``cut``."""
+    """
+    A connected socket as kazoo uses it.
 
-    def __init__(self, connected: socket.socket, silence_s: float) -> None:
+    kazoo's thread has it, until it lends it to the event loop; see ``_direct``. What both may do is done under
+    ``lock``, and nobody who holds that waits for the server.
+    """
+
+    def __init__(self, connected: socket.socket, silence_s: float, lock: AbstractContextManager[Any]) -> None:
         self.silence_s = silence_s
+        self.is_lent = self.is_closed = False
+        self.failure: BaseException | None = None
+        self._lock = lock
         self._socket = connected
-        self._received = memoryview(b"")
+        self._received = bytearray()
         self._unsent = bytearray()
         self._asked_at: float | None = None
+        self._let_go: Callable[[Callable[[], None]], None] | None = None
+
+    @property
+    def can_be_lent(self) -> bool:
+        """Whether an event loop can wait for it: of what was encrypted, more may have come than a socket shows."""
+        return not isinstance(self._socket, ssl.SSLSocket)
 
     def fileno(self) -> int:
         """Return the socket's descriptor."""
@@ -53,39 +68,63 @@ class Wire:
             return len(self._received)
         return self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
 
+    def is_ready(self) -> bool:
+        """Whether there is something to be done that the kernel does not show."""
+        if self.failure is not None or self.has_message():
+            return True
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
     def has(self, size: int) -> bool:
         """Whether so many bytes were received already."""
         return len(self._received) >= size
 
+    def has_message(self) -> bool:
+        """Whether a whole message was received already."""
+        received = self._received
+        return len(received) >= _SIZE.size and len(received) >= _SIZE.size + _SIZE.unpack_from(received)[0]
+
     def recv(self, size: int) -> bytes:
         """Return at most so many bytes, empty at the end of the connection."""
         if not self._received:
-            self._received = memoryview(self._socket.recv(_PIECE))
-            self._asked_at = None
-        piece = self._received[:size]
-        self._received = self._received[size:]
-        return bytes(piece)
+            self.fill()
+        piece = bytes(self._received[:size])
+        del self._received[:size]
+        return piece
+
+    def fill(self) -> bool:
+        """Take what the kernel has, or a part of it; False at the end of the connection."""
+        piece = self._socket.recv(_PIECE)
+        self._asked_at = None
+        self._received += piece
+        return bool(piece)
 
     def send(self, data: bytes) -> int:
         """Take all of it; it is on its way at the latest when kazoo waits for an answer."""
         self._unsent += data
         if self._asked_at is None:
             self._asked_at = time.monotonic()
-        if len(self._unsent) >= _UNSENT_MAX:
-            self.flush()
         return len(data)
 
     def flush(self) -> None:
-        """Hand everything that was sent to the kernel."""
+        """Hand everything that was sent to the kernel, and wait until it takes it."""
+        while True:
+            with self._lock:
+                awaited = self.push()
+            if awaited is None:
+                return
+            self._wait(awaited)
+
+    def push(self) -> int | None:
+        """Hand to the kernel what it takes now; return what to wait for before the rest, None: there is none."""
         while self._unsent:
             try:
                 sent = self._socket.send(self._unsent)
             except (BlockingIOError, ssl.SSLWantWriteError):
-                self._wait(select.POLLOUT)
+                return select.POLLOUT
             except ssl.SSLWantReadError:
-                self._wait(select.POLLIN)
-            else:
-                del self._unsent[:sent]
+                return select.POLLIN
+            del self._unsent[:sent]
+        return None
 
     def patience_s(self) -> float:
         """
@@ -93,12 +132,21 @@ class Wire:
 
         kazoo's own heartbeat does not notice a server that is silent as long as there is something to send.
         """
-        if self._asked_at is None:
-            return self.silence_s
-        left_s = self._asked_at + self.silence_s - time.monotonic()
-        if left_s <= 0:
+        asked_at = self._asked_at
+        return self.silence_s if asked_at is None else asked_at + self.silence_s - time.monotonic()
+
+    def require_patience(self) -> None:
+        """Raise Silence if an answer has been waited for for too long."""
+        if self.patience_s() <= 0:
             raise Silence(errno.ETIMEDOUT, f"the server has not answered for {self.silence_s:.1f} s")
-        return left_s
+
+    def lend(self, let_go: Callable[[Callable[[], None]], None]) -> None:
+        """Let the event loop have it; ``let_go`` lets the loop forget it, and then calls what it was given."""
+        self.is_lent, self._let_go = True, let_go
+
+    def give_back(self) -> None:
+        """Let kazoo's thread have it again; the loop has forgotten it."""
+        self.is_lent, self._let_go = False, None
 
     def cut(self) -> None:
         """End the connection, from any thread: kazoo finds it broken."""
@@ -108,10 +156,18 @@ class Wire:
             return
 
     def close(self) -> None:
-        """Close the socket."""
-        self._socket.close()
+        """Close the socket, not before the loop has forgotten it: its number is given to the next one."""
+        with self._lock:
+            let_go = self._let_go
+            self.is_closed = True
+            self.give_back()
+        if let_go is None:
+            self._socket.close()
+        else:
+            let_go(self._socket.close)
 
     def _wait(self, what: int) -> None:
+        self.require_patience()
         poll = select.poll()
         poll.register(self.fileno(), what)
         poll.poll(self.patience_s() * 1000)
@@ -135,6 +191,10 @@ class Bell:
     def fileno(self) -> int:
         """Return a descriptor that is readable while the count is not 0."""
         return self._ear.fileno()
+
+    def is_ready(self) -> bool:
+        """Whether it has been rung and not heard."""
+        return self._count > 0
 
     def pending(self) -> int:
         """Return how often it has been rung and not heard."""
