@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import select
 import threading
+import time
 from multiprocessing.connection import Connection
 
 import pytest
@@ -15,6 +17,7 @@ from txnframework_zookeeper._options import MetadataOptions, locate
 from txnframework_zookeeper.connection._errors import AlreadyThere, MultiFailed, NotThere, OtherVersion
 from txnframework_zookeeper.connection._link import Session
 from txnframework_zookeeper.connection._requests import CheckNode, CreateNode, DeleteNode, SetNode
+from txnframework_zookeeper.connection._wire import Bell, Wire
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire, opened
 
@@ -81,6 +84,118 @@ def test_many_requests_are_under_way_at_once_and_no_more_than_allowed(url: str) 
             assert found is not None
             assert found.data == b"398"  # 399 was cancelled
             assert zookeeper._room._value == 8
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_lent", [True, False], ids=["by the loop", "by kazoo's thread"])
+def test_what_is_asked_in_one_turn_of_the_loop_is_sent_together(
+    server: Ensemble, monkeypatch: pytest.MonkeyPatch, is_lent: bool
+) -> None:
+    """
+    What is asked alone is sent at once; what is asked beside it, by one system call for all of a turn, in its order.
+
+    Where the loop cannot wait for the wire, that call is the one that wakes kazoo's thread.
+    """
+    calls: list[object] = []
+    sent = Wire, "push"
+    if not is_lent:
+        monkeypatch.setattr(Wire, "can_be_lent", False)
+        sent = Bell, "_be_heard"
+    call = getattr(*sent)
+    monkeypatch.setattr(*sent, lambda one: (calls.append(one), call(one))[1])
+
+    async def main() -> None:
+        async with opened(f"zookeeper://{server.hosts}/a") as zookeeper:
+            await zookeeper.multi([CreateNode("/a")])
+            assert zookeeper.link._client._connection._socket.is_lent is is_lent
+            server.servers[0].pause()
+            calls.clear()
+            first = asyncio.ensure_future(zookeeper.multi([SetNode("/a", b"first")]))
+            await asyncio.sleep(0)
+            assert len(calls) == 1
+            if not is_lent:
+                await asyncio.to_thread(_wait_until_sent, zookeeper)
+            calls.clear()
+            rest = [asyncio.ensure_future(zookeeper.multi([SetNode("/a", b"%d" % n)])) for n in range(100)]
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert len(calls) == 1
+            server.servers[0].resume()
+            zxids = [done.zxid for done in await asyncio.gather(first, *rest)]
+            assert zxids == sorted(zxids)
+            found = await zookeeper.get("/a")
+            assert found is not None
+            assert found.data == b"99"
+
+    asyncio.run(main())
+
+
+def _wait_until_sent(zookeeper: ZooKeeper) -> None:
+    """Return when kazoo's thread waits for an answer, and has nothing to send."""
+    until = time.monotonic() + WAIT_S
+    while zookeeper.link._client._queue or not zookeeper.link._client._pending:
+        assert time.monotonic() < until
+        time.sleep(0)
+
+
+def test_a_bell_that_is_held_is_heard_once() -> None:
+    """At the end, for all who rang meanwhile; each ring is counted, and none is lost or heard before."""
+    bell = Bell()
+    ear = select.poll()
+    ear.register(bell.fileno(), select.POLLIN)
+    with bell.held():
+        for _ in range(3):
+            bell.send(b"\0")
+        assert (ear.poll(0), bell.is_ready()) == ([], True)
+    assert ear.poll(0)
+    assert (bell.recv(2), bell.recv(2)) == (b"\0\0", b"\0")
+    assert (ear.poll(0), bell.is_ready()) == ([], False)
+    with bell.held():
+        pass
+    assert ear.poll(0) == []
+    bell.send(b"\0")
+    assert ear.poll(0)
+    bell.close()
+
+
+def test_what_a_server_does_not_take_yet_holds_nobody_up(server: Ensemble) -> None:
+    """The loop goes on, and all of it arrives, in its order."""
+
+    async def main() -> None:
+        async with opened(f"zookeeper://{server.hosts}/a") as zookeeper:
+            await zookeeper.multi([CreateNode("/a")])
+            server.servers[0].pause()
+            # More than any pair of sockets holds.
+            values = [bytes((n,)) * 900_000 for n in range(16)]
+            ops = [SetNode("/a", value, version) for version, value in enumerate(values)]
+            writes = [asyncio.ensure_future(zookeeper.multi([op])) for op in ops]
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert len(zookeeper.link._client._pending) == len(values)
+            assert zookeeper.link._client._connection._socket._unsent
+            server.servers[0].resume()
+            await asyncio.gather(*writes)
+            found = await zookeeper.get("/a")
+            assert found is not None
+            assert (found.data, found.stat.version) == (values[-1], len(values))
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_is_held_up_keeps_its_session(url: str) -> None:
+    """For longer than its timeout: what the server says meanwhile is read, and it is told that the client is there."""
+
+    async def main() -> None:
+        async with opened(url, MetadataOptions(session_timeout_ms=1_200)) as zookeeper:
+            await zookeeper.multi([CreateNode("/e", b"", is_ephemeral=True)])
+            session, connections = zookeeper.link.session_id, zookeeper.link.connections
+            read = asyncio.ensure_future(zookeeper.get("/e"))
+            await asyncio.sleep(0)
+            threading.Event().wait(2 * zookeeper.link.timeout_ms / 1000)
+            assert await read is not None
+            assert await zookeeper.exists("/e") is not None
+            assert (zookeeper.link.session_id, zookeeper.link.connections) == (session, connections)
 
     asyncio.run(main())
 

@@ -439,3 +439,27 @@ async def test_a_chroot_with_something_else_is_refused(opened: Open, url: str) -
         await store.zookeeper.multi([CreateNode("/else"), CreateNode("/else/records")])
     with pytest.raises(Exception, match="empty chroot"):
         await (await open_metadata_store(f"{url}/else", SystemEnvironment(), OPTIONS)).close()
+
+
+@in_a_loop
+async def test_text_that_cannot_be_stored_is_named(opened: Open) -> None:
+    """Half of a surrogate pair has no UTF-8 form: whoever uses it as a name is told where, in one sentence."""
+    half, entry = "a\ud800", IndexEntry("a\ud800", b"")
+    async with opened() as store:
+        for what, do in (
+            ("the key '/a", lambda: store.get(Key(f"/{half}"))),
+            ("the key '/a", lambda: store.put(Put(Key(f"/{half}"), b"", Expect.ANY))),
+            ("the partition '/a", lambda: store.put_sequential(PutSequential(Key(f"/{half}"), b""))),
+            ("the partition 'a", lambda: store.get(Key("/a", half))),
+            ("the partition 'a", lambda: store.put(Put(Key("/a", half), b"", Expect.ANY))),
+            ("the index 'a", lambda: store.put(Put(Key("/a"), b"", Expect.ANY, (entry,)))),
+            ("the index 'a", lambda: store.scan_index(IndexRange(half, b"", b"a"), 1)),
+            ("the index 'a", lambda: store.watch(IndexRange(half, b"", b"a"))),
+            ("keys from '/a", lambda: store.scan(KeyRange(f"/{half}/", f"/{half}/b"), 1)),
+            ("the lease 'a", lambda: store.acquire_lease(half, "holder")),
+            ("holder 'a", lambda: store.acquire_lease("name", half)),
+        ):
+            with pytest.raises(InvalidInput, match=rf"{what}\\ud800[^ ]* has no UTF-8 form: ") as refused:
+                await do()
+            assert str(refused.value).isascii()
+        assert (await store.scan(ALL, 1)).records == ()

@@ -19,6 +19,7 @@ from txnframework.interfaces import ILease
 from txnframework_zookeeper._lease_nodes import LeaseNodes, Standing
 from txnframework_zookeeper.connection._link import Session
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.tree._layout import no_utf8
 
 # Parts of the timeout: half a tick; how often kazoo sends something at least, and how often this does with leases.
 _HALF_TICK, _PING, _BEAT = 1 / 4, 1 / 3, 1 / 8
@@ -73,7 +74,16 @@ class Leases:
         zookeeper.listen(self)
 
     async def acquire(self, name: str, holder: str) -> Lease:
-        """Take a lease, or raise LeaseHeld; the session and holder that have it already get it again."""
+        """
+        Take a lease, or raise LeaseHeld; the session and holder that have it already get it again.
+
+        :raises InvalidInput: the name, or the holder's, cannot be stored.
+        """
+        for what, text in (("the name of the lease", name), ("the name of its holder", holder)):
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise no_utf8(f"{what} {text!r}") from error
         async with self._changing:
             unknown: OutcomeUnknown | None = None
             for _ in range(self._attempts_max):

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from txnframework.model import IndexEntry, IndexRange
-from txnframework_zookeeper.tree._layout import GOES_ON, RECORD, SLASH, PathCut, common_start, cut_path
+from txnframework_zookeeper.tree._layout import GOES_ON, RECORD, SLASH, PathCut, common_start, cut_path, no_utf8
 from txnframework_zookeeper.tree._names import escape, is_id, unescape
 from txnframework_zookeeper.tree._names import names as names_of_component
 
@@ -83,7 +83,10 @@ def entry_node(entry: IndexEntry, path: str, mark: str, depth: int) -> EntryNode
 
 @lru_cache(_CACHED)
 def _root(index: str) -> str:
-    return f"{INDEXES}/{escape(index)}{SLASH}"
+    try:
+        return f"{INDEXES}/{escape(index)}{SLASH}"
+    except UnicodeEncodeError as error:
+        raise no_utf8(f"the name of the index {index!r}") from error
 
 
 def _inner(key: _Cut, below: PathCut) -> int:

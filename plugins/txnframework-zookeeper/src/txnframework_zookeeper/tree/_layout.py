@@ -49,7 +49,12 @@ def _node_of(path: str, partition: str) -> str:
     try:
         return node_at(path, partition_mark(path, partition))
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"the key {path!r} has no UTF-8 form") from error
+        raise no_utf8(f"the key {path!r}") from error
+
+
+def no_utf8(what: str) -> InvalidInput:
+    """Return what to raise, ``from`` the error, where text cannot be stored."""
+    return InvalidInput(f"{what} has no UTF-8 form: half of a surrogate pair is no character; leave it out")
 
 
 def node_at(path: str, mark: str) -> str:
@@ -123,7 +128,10 @@ def partition_mark(path: str, partition: str) -> str:
     for at, component in enumerate(components_of(path)):
         if _unescaped(component) == partition:
             return str(at)
-    return _HASH + hashlib.blake2b(partition.encode(), digest_size=8).hexdigest()
+    try:
+        return _HASH + hashlib.blake2b(partition.encode(), digest_size=8).hexdigest()
+    except UnicodeEncodeError as error:
+        raise no_utf8(f"the partition {partition!r}") from error
 
 
 def partition_of(path: str, mark: str, stored: str | None) -> str:
@@ -176,7 +184,10 @@ def start_of(keys: KeyRange) -> Below:
     if not slash or not head:
         return Below("/", None, RECORDS)
     # The pieces of components that a slash ends are the same whatever comes behind them.
-    names = cut_path(f"{head}/").names[:-1]
+    try:
+        names = cut_path(f"{head}/").names[:-1]
+    except UnicodeEncodeError as error:
+        raise no_utf8(f"the range of keys from {keys.start!r}") from error
     return Below(f"{head}/", None, f"{RECORDS}/{'/'.join(names)}")
 
 
