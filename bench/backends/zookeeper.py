@@ -3,14 +3,15 @@ ZooKeeper, and kazoo beside the framework, which asks for the same changes of th
 
 The server is one of our own, started for the run, with everything on disk before it is confirmed; or those that
 TXN_TEST_ZOOKEEPER_HOSTS names. ZooKeeper keeps no messages: the ledgers are in memory, so that ZooKeeper is what is
-measured, and in SQLite only where a second process reads them.
+measured. Where a second process reads them they are in PostgreSQL, on a server of our own or the one that
+TXN_TEST_POSTGRESQL_URL names, because it tells who waits elsewhere of what was appended; SQLite is asked every 20 ms.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,15 +63,24 @@ class RawTransactions:
 
 @dataclass(frozen=True)
 class ZooKeeperBackend:
-    directory: Path
+    made: ExitStack
     hosts: str
     name: str = "zookeeper"
     versions: dict[str, str] = field(default_factory=dict)
+    databases: dict[str, str] = field(default_factory=dict)
     root: str = field(default_factory=lambda: f"/bench/{secrets.token_hex(8)}")
 
     def config(self, database: str) -> dict[str, object]:
-        ledger = f"sqlite:///{self.directory / database}.db" if database == READ_ELSEWHERE else f"memory://{database}"
+        ledger = self._notifying(database) if database == READ_ELSEWHERE else f"memory://{database}"
         return {"metadata": {"url": f"zookeeper://{self.hosts}{self.root}/{database}"}, "ledger": {"url": ledger}}
+
+    def _notifying(self, database: str) -> str:
+        """Return the URL of a database, which is made when it is first asked for."""
+        from txnframework.testing.servers.postgresql_databases import fresh_database
+
+        if database not in self.databases:
+            self.databases[database] = self.made.enter_context(fresh_database())
+        return self.databases[database]
 
     @contextmanager
     def raw(self, database: str) -> Iterator[RawTransactions]:
@@ -111,9 +121,10 @@ def assert_done(results: list[object]) -> None:
 
 
 @contextmanager
-def zookeeper(directory: Path) -> Iterator[ZooKeeperBackend]:
+def zookeeper(_: Path) -> Iterator[ZooKeeperBackend]:
     """Make chroots on a server; a server of our own is gone with this process."""
     from txnframework.testing.servers.zookeeper import server_version, shared_hosts
 
     hosts = shared_hosts()
-    yield ZooKeeperBackend(directory, hosts, versions={"zookeeper": server_version(hosts)})
+    with ExitStack() as made:
+        yield ZooKeeperBackend(made, hosts, versions={"zookeeper": server_version(hosts)})

@@ -16,7 +16,7 @@ from functools import partial
 from struct import Struct
 from typing import Any
 
-from txnframework_zookeeper.connection._thread import Flight, Returns
+from txnframework_zookeeper.connection._returns import Flight, Returns
 from txnframework_zookeeper.connection._wire import Wire
 
 _HEAD = Struct("!iii")

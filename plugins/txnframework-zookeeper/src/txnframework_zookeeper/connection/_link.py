@@ -17,8 +17,9 @@ from txnframework_zookeeper._options import MetadataOptions, Servers
 from txnframework_zookeeper.connection._direct import Direct
 from txnframework_zookeeper.connection._errors import NotSent, refused
 from txnframework_zookeeper.connection._kazoo import new_client
+from txnframework_zookeeper.connection._returns import Flight, Returns
 from txnframework_zookeeper.connection._roles import Role
-from txnframework_zookeeper.connection._thread import Changed, Connected, Ended, Flight, Returns
+from txnframework_zookeeper.connection._thread import Changed, Connected, Ended
 
 _RESTART_S = 1.0
 _STOP_S = 10.0

@@ -1,19 +1,17 @@
 """
-kazoo's thread: how it waits, and how what it receives comes into the event loop.
+kazoo's thread: how it connects, sends, waits and receives.
 
 kazoo runs a thread for the connection, and by its own handler two more for callbacks. This handler has none besides the
-first: results, watch events and states go from it into the loop, in the order in which they came, many at a time.
-Nothing of this package runs on that thread for longer than it takes to put something into a queue. While a connection
-stands it mostly sleeps: ``_direct`` does without it.
+first: what it receives goes from it into the loop (see ``_returns``). Nothing of this package runs on that thread for
+longer than it takes to put something into a queue. While a connection stands it mostly sleeps: ``_direct`` does without
+it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import select
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -55,61 +53,6 @@ class Ended:
     """kazoo's thread is at its end: it was stopped, the login was refused, or it met something it did not expect."""
 
     error: BaseException | None
-
-
-class Returns:
-    """What goes from kazoo's thread into the loop: in order, and with one wake-up for all that wait together."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._waiting: deque[tuple[Callable[[Any], None], Any]] = deque()
-        self._is_on_its_way = False
-
-    def put(self, receive: Callable[[Any], None], what: Any) -> None:
-        """Call ``receive`` in the loop; from any thread."""
-        self._waiting.append((receive, what))
-        if not self._is_on_its_way:
-            self._is_on_its_way = True
-            try:
-                self._loop.call_soon_threadsafe(self.deliver)
-            except RuntimeError:
-                # The loop was closed, and nobody waits in it.
-                self._waiting.clear()
-
-    def hold(self) -> None:
-        """Wake nobody for what is put from now on: who holds, in the loop, delivers."""
-        self._is_on_its_way = True
-
-    def deliver(self) -> None:
-        """Call whoever is to receive what waits; in the loop."""
-        # First the mark, then the look: what is put in between has a wake-up of its own.
-        self._is_on_its_way = False
-        try:
-            while self._waiting:
-                receive, what = self._waiting.popleft()
-                receive(what)
-        finally:
-            # Whoever failed to receive something keeps nobody else from it.
-            if self._waiting:
-                self._loop.call_soon(self.deliver)
-
-
-class Flight:
-    """A request under way; kazoo calls one of the methods, from its thread or the caller's, sometimes twice."""
-
-    __slots__ = ("_receive", "_returns")
-
-    def __init__(self, returns: Returns, receive: Callable[[Any], None]) -> None:
-        self._returns = returns
-        self._receive = receive
-
-    def set(self, value: object = None) -> None:
-        """Take what the request's ``deserialize`` returned."""
-        self._returns.put(self._receive, value)
-
-    def set_exception(self, error: BaseException) -> None:
-        """Take what came instead."""
-        self._returns.put(self._receive, error)
 
 
 class ThreadHandler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -160,7 +103,8 @@ class ThreadHandler(SequentialThreadingHandler):  # type: ignore[misc]
         """Return which of the sockets have something to read; writing is always possible."""
         if write:
             return [], write, []
-        ready = [end for end in read if end.is_ready()]
+        with self._lock:
+            ready = [end for end in read if end.is_ready()]
         if ready:
             return ready, [], []
         return self._poll(read, timeout), [], []
