@@ -209,6 +209,41 @@ async def test_a_transaction_costs_a_multi_for_each_step(opened: Open) -> None:
 
 
 @in_a_loop
+async def test_a_range_is_listed_in_one_round_trip_the_way_it_was_before(opened: Open) -> None:
+    """What was on the way the last time is listed together; what came or went since is seen all the same."""
+    async with opened() as store, opened() as other:
+        writes = index_keys.prefix_range("kinds", "writes")
+        trips = 0
+        send = store.zookeeper._send_reads
+
+        def count() -> None:
+            nonlocal trips
+            trips += 1
+            send()
+
+        store.zookeeper._send_reads = count  # type: ignore[method-assign]
+
+        async def scanned() -> tuple[int, list[Key]]:
+            before = trips
+            found = (await store.scan_index(writes, 10)).records
+            return trips - before, [record.key for record in found]
+
+        version = await begin(other)
+        first = (await operate(other, version)).key
+        far, found = await scanned()
+        assert found == [first]
+        assert await scanned() == (2, [first])
+        assert far > 2
+        # In a node beside the one that was on the way, and nothing below that one any more.
+        elsewhere = Key(f"/txn-op/{0x9124F80:032x}/{1:020d}", str(TXN))
+        await other.put(Put(elsewhere, b"op", Expect.ABSENT, by_kind("writes")))
+        assert (await scanned())[1] == [first, elsewhere]
+        await other.delete(first, Expect.ANY)
+        assert (await scanned())[1] == [elsewhere]
+        assert await scanned() == (2, [elsewhere])
+
+
+@in_a_loop
 async def test_what_is_empty_goes(opened: Open, environment: VirtualEnvironment) -> None:
     """Nodes that hold nothing any more are removed after a while, and nothing is left of a transaction."""
     async with opened() as store:

@@ -70,7 +70,9 @@ class ZooKeeperMetadataStore:
             zookeeper, self._known, self._reaping, options, f"{environment.random_bits(_CLIENT_BITS):x}"
         )
         self._reading = Reading(zookeeper, self._known, options.attempts_max)
-        self._scanning = Scanning(zookeeper, self._known, self._reaping, self._reading, options.page_bytes_max)
+        self._scanning = Scanning(
+            zookeeper, self._known, self._reaping, self._reading, options.page_bytes_max, options.nodes_known_max
+        )
         self._watches = Watches(zookeeper, options.watches_max)
         nodes = LeaseNodes(zookeeper, self._reaping, environment, options.attempts_max)
         self._leases = Leases(zookeeper, nodes, session, options.attempts_max)

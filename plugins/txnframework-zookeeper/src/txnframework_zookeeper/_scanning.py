@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from txnframework.model import IndexEntry, IndexRange, KeyRange, Record, RecordPage
-from txnframework_zookeeper._known import Known
+from txnframework_zookeeper._known import Known, Remembered
 from txnframework_zookeeper._reading import Reading
 from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
@@ -25,6 +25,8 @@ from txnframework_zookeeper.tree._layout import (
 )
 
 _LISTED_TOGETHER_FIRST, _LISTED_TOGETHER_MAX = 2, 16
+# So few nodes a walk opened whose way the next one expects to go.
+_EXPECTED_MAX = 8
 # Each of them may hold as much as is not written in chunks.
 _READ_TOGETHER_MAX = 256
 
@@ -49,6 +51,9 @@ class _Walk(Generic[P]):
     The first listing waits until the server has what was confirmed before; the others follow it. Two are listed first,
     and twice as many each time that was not enough: large ones hold a page, small ones must not be waited for one by
     one.
+
+    ``expected``: nodes that are listed beside the first one, as a walk that began there opened them before. They show
+    what was confirmed before, too, and what is found in them counts if they are met.
     """
 
     def __init__(
@@ -58,13 +63,16 @@ class _Walk(Generic[P]):
         open_child: Callable[[P, str], P],
         order: Callable[[P], tuple[str, ...]],
         admits: Callable[[P], bool],
+        expected: Sequence[str],
     ) -> None:
         self._scanning = scanning
         self._open_child = open_child
         self._order = order
         self._admits = admits
         self._left: list[tuple[tuple[str, ...], bool, str, P]] = []
-        self._is_current = True
+        self.opened: list[str] = []
+        self._expected = expected
+        self._listed: dict[str, list[str]] | None = None
         self._together = _LISTED_TOGETHER_FIRST
         self._push(start)
 
@@ -101,8 +109,18 @@ class _Walk(Generic[P]):
         heapq.heappush(self._left, (self._order(place), place.mark is not None, place.node, place))
 
     async def _list(self, places: list[P]) -> list[list[str]]:
-        is_current, self._is_current = self._is_current, False
-        return await asyncio.gather(*(self._scanning.list(place.node, is_current) for place in places))
+        nodes = [place.node for place in places]
+        if len(self.opened) <= _EXPECTED_MAX:
+            self.opened += nodes
+        if self._listed is None:
+            self._listed = await self._list_now([*nodes, *self._expected], is_current=True)
+        elif left := [node for node in nodes if node not in self._listed]:
+            self._listed |= await self._list_now(left, is_current=False)
+        return [self._listed.pop(node) for node in nodes]
+
+    async def _list_now(self, nodes: list[str], is_current: bool) -> dict[str, list[str]]:
+        names = await asyncio.gather(*(self._scanning.list(node, is_current) for node in nodes))
+        return dict(zip(nodes, names, strict=True))
 
 
 class Scanning:
@@ -114,13 +132,21 @@ class Scanning:
     """
 
     def __init__(
-        self, zookeeper: ZooKeeper, known: Known, reaping: Reaping, reading: Reading, page_bytes_max: int
+        self,
+        zookeeper: ZooKeeper,
+        known: Known,
+        reaping: Reaping,
+        reading: Reading,
+        page_bytes_max: int,
+        nodes_max: int,
     ) -> None:
         self._zookeeper = zookeeper
         self._known = known
         self._reaping = reaping
         self._reading = reading
         self._page_bytes_max = page_bytes_max
+        # What walks opened that did not go far, by the node where they began.
+        self._opened: Remembered[Sequence[str]] = Remembered(nodes_max)
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return the first records of a range of keys, and what is left of it."""
@@ -131,7 +157,9 @@ class Scanning:
                 return place.text < keys.stop and (place.text >= keys.start or keys.start.startswith(place.text))
             return keys.start <= place.text < keys.stop and _may_be_in(place, keys.partition)
 
-        walk = _Walk(self, start_of(keys), below, lambda place: (place.text, place.mark or ""), admits)
+        start = start_of(keys)
+        expected = self._opened.get(start.node) or ()
+        walk = _Walk(self, start, below, lambda place: (place.text, place.mark or ""), admits, expected)
         page = _Page(self._page_bytes_max)
         while not page.is_cut and (len(page.records) < items_max or page.ends_at(walk.next_leaf())):
             places = await walk.leaves(min(max(1, items_max - len(page.records)), _READ_TOGETHER_MAX))
@@ -152,6 +180,7 @@ class Scanning:
                 read = None if head is None else await self._reading.completed(mark, place.node, head)
                 if read is not None and _is_of(read.record, keys.partition):
                     page.add(read.record)
+        self._note_opened(walk.opened)
         if not page.records or (walk.is_done and not page.is_cut):
             return RecordPage(tuple(page.records))
         # A page ends between two paths: the first text behind a path is the path with the lowest character added.
@@ -164,12 +193,14 @@ class Scanning:
         start, stop, after = entries.start.hex(), entries.stop.hex(), entries.after
         # Records whose entries have one key stand in the order of their paths, then in that of their names' marks.
         behind = None if after is None else (after.path, partition_mark(after.path, after.partition))
+        first = start_of_index(entries)
         walk = _Walk(
             self,
-            start_of_index(entries),
+            first,
             entry_below,
             lambda place: (place.digits, place.path, place.mark or ""),
             lambda place: _is_in(place, start, stop, behind),
+            self._opened.get(first.node) or (),
         )
         page = _Page(self._page_bytes_max)
         last = b""
@@ -196,6 +227,7 @@ class Scanning:
                     continue
                 page.add(head.record)
                 last = key
+        self._note_opened(walk.opened)
         found = tuple(page.records)
         if not found or (walk.is_done and not page.is_cut):
             return RecordPage(found)
@@ -214,6 +246,13 @@ class Scanning:
         else:
             self._reaping.note(node)
         return names
+
+    def _note_opened(self, opened: Sequence[str]) -> None:
+        """Remember what a walk opened below the node where it began, if that is little."""
+        if 1 < len(opened) <= _EXPECTED_MAX:
+            self._opened.note(opened[0], opened[1:])
+        elif opened:
+            self._opened.forget(opened[0])
 
 
 class _Page:
