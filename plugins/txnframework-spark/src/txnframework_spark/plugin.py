@@ -1,4 +1,4 @@
-"""What this distribution brings to the command line: ``txnframework demo``."""
+"""What this distribution brings to the command line: ``txnframework demo`` and ``txnframework pipeline``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 @hookimpl
 def txnframework_commands() -> Iterable[Command]:
-    """Return the command; what it needs (click, rich, PySpark) is imported when it is used."""
+    """Return the commands; what they need (click, rich, PySpark) is imported when they are used."""
     return (
         Command("demo", "Run an exactly-once Spark pipeline, kill it again and again, and check every row.", _demo),
+        Command("pipeline", "Run a Spark pipeline that is described by a file, each message exactly once.", _pipeline),
     )
 
 
@@ -23,3 +24,9 @@ def _demo() -> click.Command:
     from txnframework_spark.demo.command import demo
 
     return demo
+
+
+def _pipeline() -> click.Command:
+    from txnframework_spark.pipeline.command import pipeline
+
+    return pipeline

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Coroutine
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,9 +34,25 @@ def host(stores: StoreOptions, sweep: bool = False) -> Host:
     return _host(stores, sweep, os.getpid())
 
 
+def shipped_file(path: str) -> Path | None:
+    """Return the file of this name that came with the Spark job (``spark.files``, ``addFile``), if one did.
+
+    Executors of a cluster have no other way to a configuration file that lies with the driver.
+    """
+    from py4j.protocol import Py4JError  # imported late: a host that is no part of a Spark job needs none
+    from pyspark import SparkFiles
+
+    try:
+        found = Path(SparkFiles.getRootDirectory()) / Path(path).name
+    except (AssertionError, Py4JError):
+        return None  # no Spark job runs in this process
+    return found if found.exists() else None
+
+
 @cache
 def _host(stores: StoreOptions, sweep: bool, pid: int) -> Host:  # noqa: ARG001 - the key: a forked process begins anew
-    config = load_config(stores.source())
+    shipped = None if stores.config is None else shipped_file(stores.config)
+    config = load_config(stores.source() if shipped is None else shipped)
     if not sweep:
         quiet = msgspec.structs.replace(config.transactions, sweep=False)
         config = msgspec.structs.replace(config, transactions=quiet)

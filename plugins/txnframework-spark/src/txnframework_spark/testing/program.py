@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from txnframework_spark.demo.pipeline import FAILURE, leave_with_the_parent, reason_in
+from txnframework_spark.demo.pipeline import FAILURE, leave_with_the_parent
+from txnframework_spark.failures import reason_in
 from txnframework_spark.microbatch.pause import VARIABLE
 from txnframework_spark.session import require_this_interpreter
 from txnframework_spark.testing.outputs import LEFT, RIGHT

@@ -1,0 +1,63 @@
+"""What a pipeline would do, as Spark analyses it; nothing is read or written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.pipeline.description import Pipeline
+from txnframework_spark.pipeline.frames import output_of
+from txnframework_spark.pipeline.options import sink_options
+from txnframework_spark.pipeline.session import ANALYSING, is_local, open_session
+from txnframework_spark.pipeline.stateful import plan_of, stateful_operators
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What a pipeline would do: columns by view, those of what is written, and the operators that keep state."""
+
+    views: dict[str, tuple[str, ...]]
+    columns: tuple[str, ...]
+    stateful: tuple[str, ...]
+
+
+def analyse(pipeline: Pipeline, file: Path, log: Path | None) -> Analysis:
+    """Return what Spark makes of the pipeline's sources, transform and sinks; ConfigurationError where it cannot."""
+    with open_session(pipeline, log, ANALYSING) as spark:
+        output = output_of(spark, pipeline, file)
+        views = {source.view: tuple(spark.table(source.view).columns) for source in pipeline.sources}
+        return Analysis(views, tuple(output.columns), stateful_operators(plan_of(output)))
+
+
+def guarantee(pipeline: Pipeline, stateful: bool) -> str:
+    """Return what is promised of the pipeline's output, and what that rests on."""
+    if not is_transactional(pipeline):
+        return "at least once: the sink writes without transactions, so a batch that is run again is there twice"
+    if stateful:
+        return (
+            "exactly once, as long as the checkpoint is kept: it has the state; with another one the pipeline refuses"
+            " to go on"
+        )
+    if all(source.group_id is not None for source in pipeline.sources):
+        return "exactly once, also with a checkpoint that is lost or older: the subscriptions know what was read"
+    return "exactly once, as long as the checkpoint is kept: without group_id only it knows what was read"
+
+
+def notes(pipeline: Pipeline, stateful: bool) -> tuple[str, ...]:
+    """Return what somebody should know who runs the pipeline on what it names."""
+    found = []
+    local = is_local(pipeline.spark.master)
+    if stateful and not local and "://" not in pipeline.pipeline.checkpoint:
+        found.append(
+            f"executors keep state in {pipeline.pipeline.checkpoint}: it has to be one folder that driver and executors"
+            " share"
+        )
+    if stateful and any(source.group_id is None for source in pipeline.sources):
+        found.append("a source without group_id begins anew when the checkpoint is lost")
+    return tuple(found)
+
+
+def is_transactional(pipeline: Pipeline) -> bool:
+    """Whether a batch is one transaction; a sink may be told to write without."""
+    return bool(getattr(SinkOptions.parse(sink_options(pipeline, stateful=False)), "transactional", True))

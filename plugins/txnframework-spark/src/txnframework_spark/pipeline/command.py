@@ -1,0 +1,124 @@
+"""``txnframework pipeline``: what a person types, and what the exit status says."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from txnframework.cli.output import PLAIN_WIDTH, output_option, print_json
+from txnframework_spark.pipeline import shown
+from txnframework_spark.pipeline.analysis import analyse
+from txnframework_spark.pipeline.loading import load_pipeline
+from txnframework_spark.pipeline.progress import Screen
+from txnframework_spark.pipeline.running import Start, run_query
+from txnframework_spark.pipeline.session import open_session
+from txnframework_spark.pipeline.stopping import StopRequests
+from txnframework_spark.pipeline.stores import abort_open, at_stores, check_topics, standing_of
+
+STATUS_INTERRUPTED = 130
+
+EPILOG = """\
+Exit status: 0 if everything was read, or it was stopped by SIGTERM; 130 if it was stopped by Control-C; 1 if the query
+failed; 2 if something in the file, or that was typed, is wrong.
+"""
+
+file_argument = click.argument("file", type=click.Path(path_type=Path), default="pipeline.toml")
+log_option = click.option(
+    "--spark-log",
+    "log",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where Spark's own log goes.  [default: on a terminal a temporary file, otherwise standard error]",
+)
+
+
+@click.group(no_args_is_help=True)
+def pipeline() -> None:
+    """
+    Run a Spark pipeline that is described by a file.
+
+    FILE (default: pipeline.toml) names topics to read, a query over them, and topics to write. Each micro-batch is one
+    transaction over all that it writes and what it has read.
+    """
+
+
+@pipeline.command(epilog=EPILOG)
+@file_argument
+@click.option(
+    "--reset",
+    is_flag=True,
+    help="Go on where nothing tells what was processed before (NotJudgeable, StateLost); for one start only.",
+)
+@log_option
+@click.pass_context
+def run(ctx: click.Context, file: Path, reset: bool, log: Path | None) -> None:
+    """
+    Run the pipeline in FILE until everything is read, or until it is stopped.
+
+    Relative paths in FILE begin at the working folder. SIGTERM and Control-C let the batch under way finish, for
+    stop_timeout_ms at most; sent again, they give it up. Whatever ends the pipeline, the next start goes on exactly
+    where the last committed batch ended.
+    """
+    told = load_pipeline(file)
+    at_stores(check_topics(told))
+    console = Console()
+    console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
+    with StopRequests() as requests, Screen(console, told.pipeline.name) as screen:
+        log = _log(log, console)
+        if console.is_terminal:
+            screen.say(f"Spark's own log is {log}.")
+        with open_session(told, log) as spark:
+            requests.listen()
+            stopped = bool(requests.count) or run_query(spark, Start(told, file, reset), screen, requests)
+        given_up = stopped and at_stores(abort_open(told))
+        screen.say(shown.ending(screen, stopped, given_up))
+    ctx.exit(STATUS_INTERRUPTED if requests.first == signal.SIGINT else 0)
+
+
+@pipeline.command()
+@file_argument
+@log_option
+@output_option
+def validate(file: Path, log: Path | None, output: str) -> None:
+    """
+    Say what the pipeline in FILE would do, without doing it.
+
+    Looks at the file, the stores, the topics that it names, and at its query as Spark analyses it; starts a small Spark
+    for that, whatever master the file names.
+    """
+    told = load_pipeline(file)
+    readings = at_stores(check_topics(told))
+    analysis = analyse(told, file, _log(log, Console()))
+    if output == "json":
+        print_json(shown.analysis_document(told, analysis, readings))
+    else:
+        shown.print_analysis(told, analysis, readings)
+
+
+@pipeline.command()
+@file_argument
+@output_option
+def status(file: Path, output: str) -> None:
+    """
+    Show how far the pipeline in FILE is.
+
+    From the stores alone, without Spark, whether it runs or not. BEHIND is how many messages of a segment it may read
+    and has not processed ("at most" where aborted ones may be among them).
+    """
+    told = load_pipeline(file)
+    standing = at_stores(standing_of(told))
+    if output == "json":
+        print_json(shown.standing_document(told, standing))
+    else:
+        shown.print_standing(told, standing)
+
+
+def _log(chosen: Path | None, console: Console) -> Path | None:
+    if chosen is not None or not console.is_terminal:
+        return chosen
+    with tempfile.NamedTemporaryFile(prefix="txnframework-pipeline-", suffix=".log", delete=False) as made:
+        return Path(made.name)

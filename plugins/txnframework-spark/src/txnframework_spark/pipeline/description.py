@@ -1,0 +1,188 @@
+"""What stands in ``pipeline.toml``: every value typed and described, as the reference shows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from txnframework.config import redact_url
+
+OptionValue = str | bool | int | float
+"""An option as TOML has it; Spark takes text."""
+
+Text = Annotated[str, Meta(min_length=1)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+FunctionName = Annotated[str, Meta(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+
+_DURATION: Final = re.compile(r"\d+(\.\d+)? (milli|micro)?(second|minute|hour|day|week)s?")
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file."""
+
+
+class PipelineTable(Table, frozen=True, kw_only=True):
+    """What the pipeline is called, where Spark keeps its notes of it, and when it runs."""
+
+    name: Annotated[
+        Text,
+        Meta(description="The application, which outlives checkpoints: the sink's txnAppId. Never reuse."),
+    ]
+    checkpoint: Annotated[
+        Text,
+        Meta(
+            description="Folder or URL of Spark's checkpoint. A stateful pipeline on a cluster needs one that all"
+            " of its machines reach.",
+        ),
+    ]
+    trigger: Annotated[
+        Literal["processing_time", "available_now", "continuous"],
+        Meta(description="processing_time runs until it is stopped, available_now until all is read that was there."),
+    ] = "processing_time"
+    interval: Annotated[
+        str, Meta(description="With processing_time: how far apart batches begin; 0: one after the other.")
+    ] = "0 seconds"
+    stop_timeout_ms: Annotated[
+        int, Meta(ge=0, description="When asked to stop: how long the batch under way may take to finish.")
+    ] = 30_000
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be exactly once, and an interval that Spark would not understand."""
+        if self.trigger == "continuous":
+            raise ValueError(
+                "trigger continuous has no batches that could be committed; use processing_time, with interval"
+                ' "0 seconds" for the least delay'
+            )
+        if not _DURATION.fullmatch(self.interval):
+            raise ValueError(f'interval {self.interval!r} is not a length of time such as "10 seconds"')
+
+
+class SparkTable(Table, frozen=True, kw_only=True):
+    """The Spark that it runs on."""
+
+    master: Annotated[Text, Meta(description="Such as local[2], or spark://host:7077 for a cluster's master.")] = (
+        "local[*]"
+    )
+    log_level: Annotated[
+        Literal["ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"],
+        Meta(description="What Spark writes into its own log."),
+    ] = "WARN"
+    conf: Annotated[dict[str, OptionValue], Meta(description="Spark's own settings, by their names.")] = {}
+
+    def __repr__(self) -> str:
+        """Return the table without the values of settings: some are secret."""
+        return f"{type(self).__name__}(master={self.master!r}, conf={sorted(self.conf)!r})"
+
+
+class StoresTable(Table, frozen=True, kw_only=True):
+    """Where the topics are; without it, what ``txnframework`` finds by itself: ``./txnframework.toml``."""
+
+    config: Annotated[
+        str | None,
+        Meta(description="A configuration file of txnframework. Executors of a cluster are sent it."),
+    ] = None
+    metadata: Annotated[str | None, Meta(description="Instead of config: the URL of the metadata store.")] = None
+    ledger: Annotated[str | None, Meta(description="With metadata: the URL of the ledger store, if another.")] = None
+
+    def __post_init__(self) -> None:
+        """Refuse two answers to one question."""
+        if self.config is not None and (self.metadata is not None or self.ledger is not None):
+            raise ValueError("config names the stores already; leave metadata and ledger out")
+        if self.ledger is not None and self.metadata is None:
+            raise ValueError("ledger goes with metadata; name that as well, or config instead of both")
+
+    def __repr__(self) -> str:
+        """Return the table without passwords."""
+        urls = [None if url is None else redact_url(url) for url in (self.metadata, self.ledger)]
+        return f"{type(self).__name__}(config={self.config!r}, metadata={urls[0]!r}, ledger={urls[1]!r})"
+
+
+class Watermark(Table, frozen=True, kw_only=True):
+    """How late a row may be, for aggregations over time; later ones are dropped."""
+
+    column: Annotated[Text, Meta(description="A column of the source that holds a time.")]
+    delay: Annotated[str, Meta(description='Such as "10 minutes".')]
+
+    def __post_init__(self) -> None:
+        """Refuse a delay that Spark would not understand."""
+        if not _DURATION.fullmatch(self.delay):
+            raise ValueError(f'delay {self.delay!r} is not a length of time such as "10 minutes"')
+
+
+class Source(Table, frozen=True, kw_only=True):
+    """Topics that are read; a temporary view of SQL, and a DataFrame by this name for Python."""
+
+    view: Annotated[Name, Meta(description="Its name in SQL and in Python.")]
+    subscribe: Annotated[
+        str | list[str] | None,
+        Meta(description="The topic, or several. Without it, options name subscribePattern or assign."),
+    ] = None
+    group_id: Annotated[
+        Text | None,
+        Meta(
+            description="The subscription that is acknowledged in the sinks' transaction. Without one the checkpoint"
+            " alone knows what was read.",
+        ),
+    ] = None
+    watermark: Annotated[Watermark | None, Meta(description="For aggregations and joins over time: see Watermark.")] = (
+        None
+    )
+    options: Annotated[
+        dict[str, OptionValue], Meta(description="Further options of the source, by their names in Spark.")
+    ] = {}
+
+
+class Transform(Table, frozen=True, kw_only=True):
+    """What becomes of the rows; without it, those of the only source are passed on."""
+
+    sql: Annotated[Text | None, Meta(description="A query over the views.")] = None
+    python: Annotated[
+        FunctionName | None,
+        Meta(
+            description="module:function; called with the session and a dict of DataFrames by view, it returns a"
+            " DataFrame, or a dict of them for sinks that name theirs by frame. The folder of the file is looked in"
+            " first.",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Ask for one of them."""
+        if (self.sql is None) == (self.python is None):
+            raise ValueError("expected either sql or python")
+
+
+class Sink(Table, frozen=True, kw_only=True):
+    """A topic that is written, or several. All sinks together are one query and one transaction for each batch."""
+
+    topic: Annotated[Text | None, Meta(description="The topic. Without one, each row's column topic names it.")] = None
+    frame: Annotated[Text | None, Meta(description="Which DataFrame, of those that the Python function returns.")] = (
+        None
+    )
+    where: Annotated[Text | None, Meta(description="A condition in SQL: which rows.")] = None
+    key: Annotated[Text | None, Meta(description="The key, in SQL.  [default: column key, if any]")] = None
+    value: Annotated[Text | None, Meta(description="The value, in SQL.  [default: column value]")] = None
+    headers: Annotated[Text | None, Meta(description="The headers, in SQL.  [default: column headers, if any]")] = None
+    options: Annotated[
+        dict[str, OptionValue],
+        Meta(description="Further options of the sink, by their names in Spark; they hold for all sinks together."),
+    ] = {}
+
+
+class Pipeline(Table, frozen=True, kw_only=True):
+    """A pipeline: sources, what becomes of their rows, and sinks."""
+
+    pipeline: PipelineTable
+    sources: Annotated[tuple[Source, ...], Meta(description="At least one.")]
+    sinks: Annotated[tuple[Sink, ...], Meta(description="At least one.")]
+    spark: SparkTable = SparkTable()
+    stores: StoresTable = StoresTable()
+    transform: Transform | None = None
+
+
+def spelled(options: Mapping[str, OptionValue]) -> dict[str, str]:
+    """Return options as Spark takes them."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}

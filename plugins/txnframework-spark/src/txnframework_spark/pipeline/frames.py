@@ -1,0 +1,172 @@
+"""From sources to the one DataFrame that is written: views, the transform, and all sinks in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from txnframework.config import Place
+from txnframework.errors import ConfigurationError
+from txnframework_spark.failures import sentence_of
+from txnframework_spark.pipeline.calling import call_python
+from txnframework_spark.pipeline.description import Pipeline, Sink, Source
+from txnframework_spark.pipeline.options import source_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+R = TypeVar("R")
+
+_TYPES: Final = {
+    "topic": "STRING",
+    "key": "BINARY",
+    "value": "BINARY",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+"""What a sink takes, by column."""
+
+_TEXT: Final = ("string", "binary")
+
+
+def output_of(spark: SparkSession, pipeline: Pipeline, file: Path) -> DataFrame:
+    """Return all that the pipeline writes, each row with its topic; ConfigurationError where it cannot be.
+
+    Nothing is read, only analysed. The views stay in the session.
+    """
+    top = Place(file=str(file))
+    views = {
+        source.view: _view(spark, pipeline, source, (top / "sources").at(index))
+        for index, source in enumerate(pipeline.sources)
+    }
+    made = _transformed(spark, pipeline, views, top)
+    parts = [
+        _written(frame, [(pipeline.sinks[index], (top / "sinks").at(index)) for index in indexes])
+        for frame, indexes in _sinks_by_frame(pipeline, made, top)
+    ]
+    whole = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+    if not whole.isStreaming:
+        raise (top / "transform").error("makes no stream: none of the sources is in what it returns")
+    return whole
+
+
+def _view(spark: SparkSession, pipeline: Pipeline, source: Source, place: Place) -> DataFrame:
+    reader = spark.readStream.format("txnframework").options(**source_options(pipeline, source))
+    frame = _analysed(reader.load, place)
+    if source.watermark is not None:
+        marked = source.watermark
+        frame = _analysed(partial(_marked, frame, marked.column, marked.delay), place / "watermark")
+    frame.createOrReplaceTempView(source.view)
+    return frame
+
+
+def _marked(frame: DataFrame, column: str, delay: str) -> DataFrame:
+    marked = frame.withWatermark(column, delay)
+    marked.schema  # noqa: B018 - Spark looks for the column only now
+    return marked
+
+
+def _transformed(
+    spark: SparkSession, pipeline: Pipeline, views: Mapping[str, DataFrame], top: Place
+) -> Mapping[str | None, DataFrame]:
+    """Return DataFrames by the names that sinks call them; a single one has none."""
+    transform = pipeline.transform
+    if transform is None:
+        (only,) = views.values()
+        return {None: only}
+    if transform.sql is not None:
+        return {None: _analysed(partial(spark.sql, transform.sql), top / "transform" / "sql")}
+    assert transform.python is not None
+    return call_python(spark, transform.python, views, top / "transform" / "python")
+
+
+def _sinks_by_frame(
+    pipeline: Pipeline, made: Mapping[str | None, DataFrame], top: Place
+) -> Sequence[tuple[DataFrame, list[int]]]:
+    """Return each DataFrame with the sinks that write it, so that each is read once."""
+    found: dict[str | None, list[int]] = {name: [] for name in made}
+    for index, sink in enumerate(pipeline.sinks):
+        name = None if None in made else sink.frame or sink.topic
+        if name not in found or (None in made and sink.frame is not None):
+            there = "only one, without a name" if None in made else ", ".join(sorted(map(str, made)))
+            place = (top / "sinks").at(index) / "frame"
+            raise place.error(f"there is no DataFrame {sink.frame or sink.topic!r} (the function returns {there})")
+        found[name].append(index)
+    for name, indexes in found.items():
+        if not indexes:
+            raise (top / "sinks").error(f"no sink has frame {name!r}, so what the function returns by it goes nowhere")
+    return [(made[name], indexes) for name, indexes in found.items()]
+
+
+def _written(frame: DataFrame, sinks: Sequence[tuple[Sink, Place]]) -> DataFrame:
+    """Return the rows of a DataFrame for all sinks of it, in one pass: a union of them would read the input again."""
+    from pyspark.sql import functions as f
+
+    columns = [_columns(frame, sink, place) for sink, place in sinks]
+    names = [name for name in _TYPES if any(name in one for one in columns)]
+    if len(sinks) == 1:
+        condition = sinks[0][0].where
+        kept = frame if condition is None else frame.where(condition)
+        return kept.select(*(columns[0][name].alias(name) for name in names))
+    outputs = []
+    for (sink, _), mine in zip(sinks, columns, strict=True):
+        row = f.struct(*((mine[name] if name in mine else _nothing(name)).alias(name) for name in names))
+        outputs.append(row if sink.where is None else f.when(f.expr(sink.where), row))
+    exploded = frame.select(f.explode(f.array_compact(f.array(*outputs))).alias("output"))
+    return exploded.select(*(f.col("output")[name].alias(name) for name in names))
+
+
+def _columns(frame: DataFrame, sink: Sink, place: Place) -> dict[str, Column]:
+    """Return what a sink writes of a row, by column, in the types that it takes."""
+    from pyspark.sql import functions as f
+
+    there = {name.lower() for name in frame.columns}
+    found = {}
+    for name in ("key", "value", "headers"):
+        text: str | None = getattr(sink, name)
+        if text is not None or name in there:
+            found[name] = _typed(frame, name, text if text is not None else name, place / name)
+        elif name == "value":
+            columns = ", ".join(frame.columns)
+            raise (place / name).error(f"is missing, and there is no column value to stand in for it (only {columns})")
+    if sink.topic is not None:
+        found["topic"] = f.lit(sink.topic.strip())
+    elif "topic" in there:
+        found["topic"] = _typed(frame, "topic", "topic", place / "topic")
+    else:
+        raise (place / "topic").error("is missing, and there is no column topic that names each row's")
+    if sink.where is not None:
+        _analysed(lambda: frame.where(str(sink.where)).schema, place / "where")
+    return found
+
+
+def _typed(frame: DataFrame, name: str, text: str, place: Place) -> Column:
+    from pyspark.sql import functions as f
+
+    column = _analysed(lambda: f.expr(text), place)
+    kind = _analysed(lambda: frame.select(column).schema[0].dataType.simpleString(), place)
+    if name != "headers" and kind not in _TEXT:
+        hint = "to_json(...) makes text of it" if kind.startswith(("struct", "map", "array")) else "cast it to string"
+        raise place.error(f"has type {kind}, and a {name} is text or bytes: {hint}")
+    typed = column.cast(_TYPES[name])
+    _analysed(lambda: frame.select(typed).schema, place)
+    return typed
+
+
+def _nothing(name: str) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.lit(None).cast(_TYPES[name])
+
+
+def _analysed(work: Callable[[], R], place: Place) -> R:
+    """Return what Spark makes of it; what it does not understand is wrong in the file, at ``place``."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return work()
+    except ConfigurationError:
+        raise
+    except PySparkException as error:
+        raise place.error(sentence_of(error)) from error

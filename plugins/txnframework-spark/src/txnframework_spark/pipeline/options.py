@@ -1,0 +1,78 @@
+"""What sources and sink are told in Spark's words, from what the file says in its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from txnframework_spark.pipeline.description import Pipeline, Source, spelled
+
+DEFAULT_CONFIG: Final = "txnframework.toml"
+"""What ``txnframework`` reads where nothing is said, if it is there."""
+
+_STORES: Final = {"config": "[stores] config", "metadata": "[stores] metadata", "ledger": "[stores] ledger"}
+
+OWN_SOURCE_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {**_STORES, "subscribe": "subscribe of the source", "groupid": "group_id of the source"}
+)
+"""Options by lower-case name that are not given as such, and what to write instead."""
+
+OWN_SINK_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **_STORES,
+        "topic": "topic of the sink",
+        "checkpointlocation": "[pipeline] checkpoint",
+        "queryname": "[pipeline] name",
+        "txnappid": "[pipeline] name",
+        "txnappreset": "the option --reset of 'txnframework pipeline run', for one start",
+    }
+)
+"""The same for sinks."""
+
+
+def config_file(pipeline: Pipeline) -> Path | None:
+    """Return the configuration that the pipeline names, or finds where it runs; None: it names URLs, or nothing."""
+    if pipeline.stores.config is not None:
+        return Path(pipeline.stores.config)
+    default = Path(DEFAULT_CONFIG)
+    return default if pipeline.stores.metadata is None and default.exists() else None
+
+
+def store_options(pipeline: Pipeline) -> dict[str, str]:
+    """Return where the stores are, as sources and sink are told."""
+    config = config_file(pipeline)
+    if config is not None:
+        return {"config": str(config.absolute())}
+    given = {"metadata": pipeline.stores.metadata, "ledger": pipeline.stores.ledger}
+    return {name: url for name, url in given.items() if url is not None}
+
+
+def source_options(pipeline: Pipeline, source: Source) -> dict[str, str]:
+    """Return what a source is told."""
+    names = source.subscribe
+    named = {
+        "subscribe": names if isinstance(names, str) or names is None else ",".join(names),
+        "groupId": source.group_id,
+    }
+    given = {name: value for name, value in named.items() if value is not None}
+    return {**spelled(source.options), **store_options(pipeline), **given}
+
+
+def sink_options(pipeline: Pipeline, stateful: bool, reset: bool = False) -> dict[str, str]:
+    """Return what the one sink is told; rows name their topics. What the file says of state goes before ``stateful``.
+
+    The guard of a stateful plan is thereby on without anybody's doing.
+    """
+    given: dict[str, str] = {"txnAppStateful": str(stateful).lower()}
+    for sink in pipeline.sinks:
+        for name, value in spelled(sink.options).items():
+            known = next((other for other in given if other.lower() == name.lower()), name)
+            given[known] = value
+    return {
+        **given,
+        **store_options(pipeline),
+        "txnAppId": pipeline.pipeline.name,
+        "txnAppReset": str(reset).lower(),
+    }

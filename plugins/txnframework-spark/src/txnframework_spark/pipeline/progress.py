@@ -1,0 +1,122 @@
+"""What a person sees of a running pipeline: a table that lives on a terminal, a line for each batch elsewhere."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+ROWS_OUT: Final = "txnframework_rows_out"
+"""The name under which the plan counts what goes to the sinks."""
+
+_REFRESHES_A_SECOND: Final = 4
+_SHOWN_MAX: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class BatchShown:
+    """A batch that has ended; ``behind``: messages that could be read after it, None where nobody knows."""
+
+    number: int
+    at: str
+    rows_in: int
+    rows_out: int
+    behind: int | None
+    took_s: float
+
+
+def batch_of(progress: Mapping[str, Any]) -> BatchShown | None:
+    """Return the batch that a query's progress tells of; None: there was nothing to do."""
+    durations = progress["durationMs"]
+    if "addBatch" not in durations:
+        return None
+    lags = [_lag(source.get("latestOffset")) for source in progress["sources"]]
+    counted = (progress.get("observedMetrics") or {}).get(ROWS_OUT)
+    return BatchShown(
+        number=progress["batchId"],
+        at=progress["timestamp"],
+        rows_in=progress["numInputRows"],
+        rows_out=counted["rows"] if counted else 0,
+        behind=None if None in lags else sum(lag for lag in lags if lag is not None),
+        took_s=durations["triggerExecution"] / 1000,
+    )
+
+
+def _lag(offset: Any) -> int | None:
+    """Return the lag that a source reports with its latest offset; Spark hands that on as text or as a table."""
+    table = msgspec.json.decode(offset) if isinstance(offset, str) else offset
+    lag = table.get("lag") if isinstance(table, dict) else None
+    return lag["messages"] if isinstance(lag, dict) else None
+
+
+class Screen:
+    """Shows batches as they end, and what the pipeline does now."""
+
+    def __init__(self, console: Console, name: str) -> None:
+        self._console = console
+        self._name = name
+        self._doing = "starting Spark"
+        self._shown: deque[BatchShown] = deque(maxlen=_SHOWN_MAX)
+        self.batches = 0
+        self.rows_in = 0
+        self.rows_out = 0
+        self._spinner = Spinner("line", style="cyan")
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=_REFRESHES_A_SECOND)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._spinner = Spinner("line", style="dim")
+            self._doing = "stopped"
+            self._live.stop()
+
+    def doing(self, what: str) -> None:
+        """Say what the pipeline does now; on a terminal only, for it changes often."""
+        self._doing = what
+
+    def say(self, sentence: str) -> None:
+        """Say something that stays."""
+        self._console.print(Text(sentence), soft_wrap=True)
+
+    def batch(self, ended: BatchShown) -> None:
+        """Show a batch that has ended."""
+        self.batches += 1
+        self.rows_in += ended.rows_in
+        self.rows_out += ended.rows_out
+        self._shown.append(ended)
+        if not self._console.is_terminal:
+            behind = "" if ended.behind is None else f", {ended.behind:,} behind"
+            self.say(
+                f"batch {ended.number}: {ended.rows_in:,} rows in, {ended.rows_out:,} rows out{behind},"
+                f" {ended.took_s:.1f} s"
+            )
+
+    def _render(self) -> RenderableType:
+        table = Table(box=SIMPLE_HEAD)
+        for title in ("batch", "rows in", "rows out", "behind", "took"):
+            table.add_column(title, justify="right")
+        table.add_column("began")
+        for one in self._shown:
+            behind = "" if one.behind is None else f"{one.behind:,}"
+            counts = (f"{one.rows_in:,}", f"{one.rows_out:,}", behind)
+            table.add_row(str(one.number), *counts, f"{one.took_s:.1f} s", one.at)
+        line = Table.grid(padding=(0, 1))
+        total = f"{self.batches:,} batches, {self.rows_in:,} rows in, {self.rows_out:,} rows out"
+        line.add_row(self._spinner, Text(self._name, style="bold"), Text(f"{self._doing}; {total}"))
+        return Group(table, line) if self._shown else line

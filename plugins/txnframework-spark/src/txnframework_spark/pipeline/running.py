@@ -1,0 +1,113 @@
+"""One query of a pipeline, from its start to its end."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from txnframework_spark.failures import sentence_of
+from txnframework_spark.pipeline.description import Pipeline
+from txnframework_spark.pipeline.errors import PipelineFailed
+from txnframework_spark.pipeline.frames import output_of
+from txnframework_spark.pipeline.options import sink_options
+from txnframework_spark.pipeline.progress import ROWS_OUT, Screen, batch_of
+from txnframework_spark.pipeline.stateful import plan_of, stateful_operators
+from txnframework_spark.pipeline.stopping import Moment, StopRequests, is_time_to_stop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOOK_EVERY_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is started: a pipeline, the file it stands in, and whether it may go on where nothing can be judged."""
+
+    pipeline: Pipeline
+    file: Path
+    reset: bool = False
+
+
+def run_query(spark: SparkSession, start: Start, screen: Screen, requests: StopRequests) -> bool:
+    """
+    Run the pipeline until it has come to its end, or is asked to stop; return whether it was.
+
+    :raises PipelineFailed: the query ended by itself; what to do stands in its sentence.
+    """
+    name = start.pipeline.pipeline.name
+    try:
+        query = _start(spark, start)
+        return _watch(query, start.pipeline, screen, requests)
+    except PipelineFailed:
+        raise
+    except Exception as error:
+        if not _is_of_spark(error):
+            raise
+        raise PipelineFailed(name, sentence_of(error)) from error
+
+
+def _start(spark: SparkSession, start: Start) -> StreamingQuery:
+    from pyspark.sql import functions as f
+
+    pipeline = start.pipeline
+    output = output_of(spark, pipeline, start.file)
+    stateful = bool(stateful_operators(plan_of(output)))
+    counted = output.observe(ROWS_OUT, f.count(f.lit(1)).alias("rows"))
+    writer = (
+        counted.writeStream.format("txnframework")
+        .queryName(pipeline.pipeline.name)
+        .options(**sink_options(pipeline, stateful, start.reset))
+        .option("checkpointLocation", pipeline.pipeline.checkpoint)
+    )
+    if pipeline.pipeline.trigger == "available_now":
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=pipeline.pipeline.interval).start()
+
+
+def _watch(query: StreamingQuery, pipeline: Pipeline, screen: Screen, requests: StopRequests) -> bool:
+    shown = -1
+    asked_at: float | None = None
+    shown_when_asked = -1
+    while query.isActive:
+        shown = _show(query, screen, shown)
+        status = query.status
+        if requests.count and asked_at is None:
+            asked_at, shown_when_asked = time.monotonic(), shown
+            screen.say("Asked to stop: the batch under way may finish first.")
+        waited_ms = 0 if asked_at is None else round((time.monotonic() - asked_at) * 1000)
+        now = Moment(requests.count, waited_ms, bool(status["isTriggerActive"]), shown > shown_when_asked)
+        if is_time_to_stop(now, pipeline.pipeline.stop_timeout_ms):
+            query.stop()
+            break
+        screen.doing(str(status["message"]).lower())
+        requests.wait(_LOOK_EVERY_S)
+    _show(query, screen, shown)
+    error = query.exception()
+    if error is not None and not requests.count:
+        raise PipelineFailed(pipeline.pipeline.name, sentence_of(error))
+    return bool(requests.count)
+
+
+def _show(query: StreamingQuery, screen: Screen, shown: int) -> int:
+    """Show the batches that have ended since ``shown``; return the last one."""
+    last: Any = query.lastProgress
+    if last is None or last["batchId"] <= shown:
+        return shown
+    for progress in query.recentProgress:
+        ended = batch_of(progress)
+        if ended is not None and ended.number > shown:
+            screen.batch(ended)
+            shown = ended.number
+    return shown
+
+
+def _is_of_spark(error: Exception) -> bool:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    # The JVM that is gone is an error of the connection to it.
+    return isinstance(error, Py4JError | PySparkException | ConnectionError)

@@ -1,0 +1,124 @@
+"""A pipeline's stores, looked at without Spark: what it needs is there, how far it is, what it left open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+import txnframework
+from txnframework.broker import SegmentLag
+from txnframework.client import Client
+from txnframework.config import load_config
+from txnframework.errors import InvalidTransactionState, SubscriptionNotFound, TransactionNotFound
+from txnframework.model.transactions import Action, Application, End, State, Transaction
+from txnframework_spark.microbatch.applications import coordinator_of
+from txnframework_spark.options.given import topic_of
+from txnframework_spark.options.stores import StoreOptions
+from txnframework_spark.pipeline.description import Pipeline
+from txnframework_spark.pipeline.loading import parsed_source
+from txnframework_spark.pipeline.options import store_options
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A topic as a source of the pipeline reads it.
+
+    ``lag``: by segment; None without a subscription, where only Spark's checkpoint knows. ``begun``: the subscription
+    is there.
+    """
+
+    view: str
+    topic: str
+    group_id: str | None
+    begun: bool
+    lag: tuple[SegmentLag, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a pipeline is. ``open``: the transaction of the batch under way, or of one that was left."""
+
+    application: Application | None
+    open: Transaction | None
+    now_ms: int
+    readings: tuple[Reading, ...]
+
+
+def at_stores(work: Coroutine[Any, Any, R]) -> R:
+    """Run what looks at stores, for a command."""
+    return asyncio.run(work)
+
+
+async def check_topics(pipeline: Pipeline) -> tuple[Reading, ...]:
+    """Return what is read; TopicNotFound for a topic that the file names, to be read or written, and that is not there.
+
+    Which topics a pattern or a row names, nobody knows yet.
+    """
+    async with _open(pipeline) as client:
+        for sink in pipeline.sinks:
+            if sink.topic is not None:
+                await client.layout(str(topic_of("topic", sink.topic)))
+        return await _readings(client, pipeline)
+
+
+async def standing_of(pipeline: Pipeline) -> Standing:
+    """Return how far the pipeline is."""
+    async with _open(pipeline) as client:
+        coordinator = await coordinator_of(client.host)
+        application = await coordinator.application(pipeline.pipeline.name)
+        found = await _open_transaction(client, application)
+        return Standing(application, found, client.host.environment.now_ms(), await _readings(client, pipeline))
+
+
+async def abort_open(pipeline: Pipeline) -> bool:
+    """Abort the transaction that the pipeline has left open, if it did; its messages are then in nobody's way.
+
+    Only whoever runs the pipeline calls this, after its query has ended. If it does not come to it, the next start does
+    the same, or the transaction's timeout.
+    """
+    async with _open(pipeline) as client:
+        coordinator = await coordinator_of(client.host)
+        found = await _open_transaction(client, await coordinator.application(pipeline.pipeline.name))
+        if found is None:
+            return False
+        with contextlib.suppress(InvalidTransactionState, TransactionNotFound):  # it has ended by itself
+            await coordinator.end(End(found.txn_id, Action.ABORT, operator=True))
+        return True
+
+
+@contextlib.asynccontextmanager
+async def _open(pipeline: Pipeline) -> AsyncIterator[Client]:
+    config = load_config(StoreOptions(**store_options(pipeline)).source())
+    # Gone in a moment: sweeping is left to the processes that stay.
+    quiet = msgspec.structs.replace(config.transactions, sweep=False)
+    async with txnframework.open(msgspec.structs.replace(config, transactions=quiet)) as client:
+        yield client
+
+
+async def _open_transaction(client: Client, application: Application | None) -> Transaction | None:
+    if application is None or application.txn_id is None:
+        return None
+    with contextlib.suppress(TransactionNotFound):
+        found = await (await client.host.coordinator_for(application.txn_id)).describe(application.txn_id)
+        return found if found.state is State.OPEN else None
+    return None
+
+
+async def _readings(client: Client, pipeline: Pipeline) -> tuple[Reading, ...]:
+    found = []
+    for source in pipeline.sources:
+        for topic in map(str, parsed_source(pipeline, source).topics):
+            await client.layout(topic)
+            lag, begun = None, False
+            if source.group_id is not None:
+                with contextlib.suppress(SubscriptionNotFound):
+                    lag, begun = (await client.lag(topic, source.group_id)).segments, True
+            found.append(Reading(source.view, topic, source.group_id, begun, lag))
+    return tuple(found)
