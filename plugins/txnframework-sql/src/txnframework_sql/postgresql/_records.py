@@ -11,6 +11,7 @@ from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, Pu
 from txnframework_sql._options import MetadataOptions
 from txnframework_sql.postgresql._batch_groups import Answer, BatchGroup, Steps, require_storable
 from txnframework_sql.postgresql._functions import APPLY_BATCHES
+from txnframework_sql.postgresql._lone_puts import lone_put
 from txnframework_sql.postgresql._together import Together
 from txnframework_sql.steps import records
 from txnframework_sql.steps.calls import Row
@@ -124,12 +125,27 @@ class PostgresqlRecords:
         return await self._writes.ask(steps)
 
     async def _apply(self, batches: Sequence[Steps]) -> list[Answer]:
+        if len(batches) == 1 and (record := await self._put_alone(batches[0])) is not None:
+            return [(record,)]
         group = BatchGroup(batches)
         columns = group.columns()
         rows = await self._connections.run(lambda connection: connection.write(_APPLY, *columns))
         answers, changes = group.answers(tuple(row) for row in rows)
         self._executor.changed(tuple(changes))
         return answers
+
+    async def _put_alone(self, steps: Steps) -> Record | None:
+        """Write the record if this is nothing but a put that is met and simple; None: nothing was changed."""
+        lone = lone_put(steps[0]) if len(steps) == 1 and isinstance(steps[0], Put) else None
+        if lone is None:
+            return None
+        text, arguments = lone.text, lone.arguments
+        rows = await self._connections.run(lambda connection: connection.write(text, *arguments))
+        if not rows:
+            return None
+        record, change = lone.written(tuple(rows[0]))
+        self._executor.changed((change,))
+        return record
 
     async def _get(self, keys: Sequence[Key]) -> list[Record | TxnFrameworkError | None]:
         if len(keys) == 1:

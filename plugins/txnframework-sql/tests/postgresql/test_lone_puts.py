@@ -1,0 +1,115 @@
+"""A put alone, which has statements of its own: it does what it would do among others."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import product
+from typing import TYPE_CHECKING
+
+import pytest
+from test_index_entries import require_in_step
+
+from txnframework.errors import VersionMismatch
+from txnframework.interfaces import IMetadataStore
+from txnframework.model import Expect, Expected, IndexEntry, IndexRange, Key, Put
+from txnframework_sql.postgresql._lone_puts import lone_put
+from txnframework_sql.postgresql._payloads import BYTES_MAX
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+KEY = Key("/a/ä", "p")
+Entries = tuple[IndexEntry, ...]
+ENTRIES: tuple[Entries, ...] = (
+    (),
+    (IndexEntry("by", b"1"),),
+    (IndexEntry("by", b"2"),),
+    (IndexEntry("by", b"1"), IndexEntry("of", b"\0\xff")),
+)
+
+
+async def outcome(store: IMetadataStore, put: Put, *, is_alone: bool) -> bool:
+    """Put a record, alone or in one statement with another one; return whether it was as expected."""
+    others = () if is_alone else (store.put(Put(Key("/other"), b"", Expect.ANY)),)
+    found, *_ = await asyncio.gather(store.put(put), *others, return_exceptions=True)
+    record = await store.get(put.key)
+    if isinstance(found, VersionMismatch):
+        assert found.actual == (None if record is None else record.version)
+        return False
+    assert record is not None
+    assert (found, put.value) == (record.version, record.value)
+    return True
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_every_put(stores: Stores, is_alone: bool) -> None:
+    """Whatever the record was, and is to be: it is written as expected or refused, in step with its index entries."""
+
+    async def test() -> None:
+        async with stores.metadata() as store:
+            for number, (before, after) in enumerate(product((None, *ENTRIES), ENTRIES)):
+                for expected in ("there", "gone", Expect.ABSENT, Expect.ANY):
+                    key = Key(f"/{number}/{expected}", "p" * (number % 2))
+                    version = 0 if before is None else await store.put(Put(key, b"before", Expect.ABSENT, before))
+                    wanted = {"there": version, "gone": version + 10**9}.get(str(expected), expected)
+                    put = Put(key, b"after", wanted, after)
+                    is_met = {"there": bool(version), "gone": False}.get(
+                        str(expected), expected is Expect.ANY or not version
+                    )
+                    assert await outcome(store, put, is_alone=is_alone) == is_met
+            await require_in_step(stores)
+
+    stores.run(test)
+
+
+@pytest.mark.parametrize("padding", [0, 1_000])
+def test_watches_of_others(stores: Stores, padding: int) -> None:
+    """Who watches the record, or where it stood or stands in an index, is woken."""
+    key = Key("/a/" + "ä" * padding, "p")
+
+    async def test() -> None:
+        async with stores.metadata() as store, stores.metadata() as other:
+            version = await store.put(Put(key, b"", Expect.ABSENT, ENTRIES[1]))
+            targets = (key, IndexRange("by", b"1", b"2"), IndexRange("by", b"2", b"3"))
+            watches = [await other.watch(target) for target in targets]
+            await store.put(Put(key, b"", version, ENTRIES[2]))
+            for watch in watches:
+                await watch.changed()
+
+    stores.run(test)
+
+
+@pytest.mark.parametrize("expected", [1, Expect.ABSENT])
+def test_what_no_payload_holds(expected: Expected) -> None:
+    """What may be too long for a notification, with what is not known of it here, is left to the function."""
+    for entries in ENTRIES[:2]:
+        assert lone_put(Put(Key("/" * (BYTES_MAX // 2)), b"", expected, entries)) is None
+        assert lone_put(Put(Key("/" * (BYTES_MAX // 4)), b"", expected, entries)) is not None
+
+
+def test_one_writer_at_a_time(stores: Stores) -> None:
+    """Of several clients that name one version one writes: none counts what another one has counted."""
+    clients, times = 4, 25
+
+    async def count(store: IMetadataStore) -> None:
+        done = 0
+        while done < times:
+            record = await store.get(KEY)
+            number = 0 if record is None else int(record.value)
+            expected = Expect.ABSENT if record is None else record.version
+            entry = IndexEntry("by", b"%06d" % (number + 1))
+            try:
+                await store.put(Put(KEY, b"%d" % (number + 1), expected, (entry,)))
+            except VersionMismatch:
+                continue
+            done += 1
+
+    async def test() -> None:
+        async with stores.metadata() as a, stores.metadata() as b, stores.metadata() as c, stores.metadata() as d:
+            await asyncio.gather(*(count(store) for store in (a, b, c, d)))
+            record = await a.get(KEY)
+            assert record is not None
+            assert int(record.value) == clients * times
+            assert await require_in_step(stores) == 1
+
+    stores.run(test)
