@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from txnframework_spark.errors import Unsupported
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.sink.batch import JobWriter
 from txnframework_spark.sink.streaming import TransactionalWriter
+from txnframework_spark.source.batch import SnapshotReader
 from txnframework_spark.source.columns import columns_of
 from txnframework_spark.source.streaming import TransactionalReader
 
 
 class TransactionalDataSource(DataSource):
-    """Topics of txnframework as streaming input and output; Spark makes it in several processes, with no effect."""
+    """Topics of txnframework as input and output; Spark makes it in several processes, with no effect."""
 
     @classmethod
     def name(cls) -> str:
@@ -43,12 +48,9 @@ class TransactionalDataSource(DataSource):
             )
         return TransactionalWriter(dict(self.options), schema)
 
-    def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002
-        """Refuse: this release reads streams only."""
-        raise Unsupported(
-            "spark.read does not work with this format yet; use readStream with trigger(availableNow=True), which reads"
-            " what is there and stops"
-        )
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the source of a batch."""
+        return SnapshotReader(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Begin a batch job and return its sink; only for mode append."""

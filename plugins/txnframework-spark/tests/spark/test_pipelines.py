@@ -50,4 +50,4 @@ def test_what_cannot_work_is_explained(spark: SparkSession, stores: Any, run_ava
     with pytest.raises(AnalysisException, match="did you mean groupId"):
         spark.readStream.format("txnframework").options(subscribe="in", gruopId="g").load()
     with pytest.raises(AnalysisException, match="availableNow"):
-        spark.read.format("txnframework").options(subscribe="in").load().collect()
+        spark.read.format("txnframework").options(metadata=stores.url, subscribe="in", groupId="g").load().collect()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from txnframework.model.entries import EntryView
 from txnframework.model.entry_columns import Buffer
@@ -45,11 +46,11 @@ class EntryArrays:
         self._position = position
         self._segment = segment
 
-    def batch(self, schema: pa.Schema, kept: Sequence[int] | None = None) -> pa.RecordBatch:
+    def batch(self, schema: pa.Schema, kept: Sequence[int] | NDArray[np.intp] | None = None) -> pa.RecordBatch:
         """Return the columns of ``schema``; ``kept``: only these messages, by index."""
         arrays = [_as_type(self._column(field.name), field.type) for field in schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        return batch if kept is None else batch.take(pa.array(kept, pa.int32()))
+        return batch if kept is None else batch.take(pa.array(kept, pa.int64()))
 
     def _column(self, name: str) -> pa.Array:
         view = self.view

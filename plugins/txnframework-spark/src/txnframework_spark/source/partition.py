@@ -10,6 +10,7 @@ from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
 from txnframework_spark.microbatch.registration import Reading
 from txnframework_spark.options.stores import StoreOptions
+from txnframework_spark.source.conditions import Condition
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class SegmentPartition(InputPartition):
 
     ``aborted``: branches whose entries do not count; valid for as long as the data. ``deleted``: inclusive ranges of
     entries, and ``partial``: indexes by entry, that the subscription acknowledged one by one. ``reading``: what to
-    register first.
+    register first. ``first`` and ``stop``, of a batch: the first message that is read, and the first that is not, where
+    they stand within an entry; ``conditions``: what else a message must fulfil.
     """
 
     stores: StoreOptions
@@ -29,3 +31,6 @@ class SegmentPartition(InputPartition):
     deleted: tuple[tuple[Position, Position], ...] = ()
     partial: tuple[tuple[Position, frozenset[int]], ...] = ()
     reading: Reading | None = None
+    first: Position | None = None
+    stop: Position | None = None
+    conditions: tuple[Condition, ...] = ()

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from txnframework.broker import Host
 from txnframework.interfaces import IManagedLedger
+from txnframework.model.entries import EntryView
 from txnframework.model.ledger import LedgerEntry
 from txnframework.model.names import SegmentName
-from txnframework.model.positions import EntryRange, Limit
+from txnframework.model.positions import EntryRange, Limit, Position
 from txnframework_spark import process
 from txnframework_spark.microbatch.pause import PLANNED, REGISTERED, Pauses
 from txnframework_spark.microbatch.registration import register
 from txnframework_spark.microbatch.tasks import TaskFacts
 from txnframework_spark.source.columns import EntryArrays
+from txnframework_spark.source.conditions import kept_of
 from txnframework_spark.source.partition import SegmentPartition
 
 PAGE: Final = Limit(1_000)
-"""Entries held in memory at a time, by count and bytes."""
+"""Entries of one page, by count and bytes. Two pages are held at a time: one is read ahead."""
+ROWS_OF_OWN: Final = 4_000
+"""An entry of so many messages is a batch of its own and not copied; smaller ones are put together."""
 
 
 def read_partition(partition: SegmentPartition, task: TaskFacts, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Register what the batch reads, then yield the partition's messages in order.
+    """Register what the micro-batch reads, then yield the partition's messages in order.
 
     The registration comes before the first row: a commit that finds none would take the batch for one without
     acknowledgments.
     """
-    host = process.host(partition.stores)
     pauses = Pauses.from_environment()
     doing = {
         "query": task.batch.query,
@@ -39,39 +46,102 @@ def read_partition(partition: SegmentPartition, task: TaskFacts, schema: pa.Sche
     }
     pauses.reach(PLANNED, task.batch.batch, **doing)
     if partition.reading is not None:
+        host = process.host(partition.stores)
         process.run(register(host.metadata, task.batch, partition.reading))
     pauses.reach(REGISTERED, task.batch.batch, **doing)
-    ledger: IManagedLedger = process.run(host.ledgers.open(partition.segment))
+    yield from read_entries(partition, schema)
+
+
+def read_entries(partition: SegmentPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield a partition's messages in order."""
+    pages: Pages = process.run(Pages.open(process.host(partition.stores), partition))
     try:
-        yield from _batches(ledger, partition, schema)
+        while page := process.run(pages.following()):
+            yield from page_batches(page, partition, schema)
     finally:
-        process.run(ledger.close())
+        process.run(pages.close())
 
 
-def _batches(ledger: IManagedLedger, partition: SegmentPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    after = partition.after
-    while after < partition.upto:
-        page: tuple[LedgerEntry, ...] = process.run(ledger.read(EntryRange(after, partition.upto), PAGE))
-        if not page:
-            return
-        after = page[-1].position
-        yield from page_batches(page, partition, schema)
+class Pages:
+    """The entries of a partition, page by page; while one is converted the next is read."""
+
+    def __init__(self, ledger: IManagedLedger, partition: SegmentPartition) -> None:
+        self._ledger = ledger
+        self._upto = partition.upto
+        self._ahead = self._begin(partition.after)
+
+    @classmethod
+    async def open(cls, host: Host, partition: SegmentPartition) -> Pages:
+        """Open the ledger and begin to read."""
+        return cls(await host.ledgers.open(partition.segment), partition)
+
+    async def following(self) -> tuple[LedgerEntry, ...]:
+        """Return the next page, which is empty behind the last one."""
+        page = await self._ahead
+        if page:
+            self._ahead = self._begin(page[-1].position)
+        return page
+
+    async def close(self) -> None:
+        """Let go of the ledger and of what is being read."""
+        self._ahead.cancel()
+        await asyncio.gather(self._ahead, return_exceptions=True)
+        await self._ledger.close()
+
+    def _begin(self, after: Position) -> asyncio.Task[tuple[LedgerEntry, ...]]:
+        return asyncio.create_task(self._read(after))
+
+    async def _read(self, after: Position) -> tuple[LedgerEntry, ...]:
+        if after >= self._upto:
+            return ()
+        page: tuple[LedgerEntry, ...] = await self._ledger.read(EntryRange(after, self._upto), PAGE)
+        return page
 
 
 def page_batches(page: Sequence[LedgerEntry], partition: SegmentPartition, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Return what counts of a page: not what was aborted, nor what the subscription had acknowledged one by one."""
+    """Return what counts of a page: not what was aborted, nor what the subscription had acknowledged one by one, nor
+    what the batch did not ask for.
+    """
     segment = SegmentName.parse(partition.segment)
     partial = dict(partition.partial)
     found: list[pa.RecordBatch] = []
+    few: list[pa.RecordBatch] = []
     for entry in page:
         if any(first <= entry.position <= last for first, last in partition.deleted):
             continue
         arrays = EntryArrays(entry.data, entry.position, segment)
         if arrays.view.branch is not None and arrays.view.branch in partition.aborted:
             continue
-        done = partial.get(entry.position)
-        kept = None if done is None else [index for index in range(arrays.view.count) if index not in done]
-        found.append(arrays.batch(schema, kept))
-    # Spark pays for each batch, and entries are often small.
-    batches: list[pa.RecordBatch] = pa.Table.from_batches(found, schema).combine_chunks().to_batches()
-    return batches
+        kept = _kept(arrays.view, entry.position, partition, partial.get(entry.position))
+        if kept is not None and not len(kept):
+            continue
+        batch = arrays.batch(schema, kept)
+        # Spark pays for each batch, and entries are often small.
+        if batch.num_rows < ROWS_OF_OWN:
+            few.append(batch)
+            continue
+        found += (*_together(few, schema), batch)
+        few = []
+    return found + _together(few, schema)
+
+
+def _kept(
+    view: EntryView, position: Position, partition: SegmentPartition, done: frozenset[int] | None
+) -> NDArray[np.intp] | None:
+    """Return which messages of an entry count, by index; None: all of them."""
+    first = partition.first.batch_index if partition.first and partition.first.entry == position else 0
+    stop = partition.stop.batch_index if partition.stop and partition.stop.entry == position else view.count
+    asked = kept_of(partition.conditions, position, view.count, view.published_ms)
+    if asked is None and not done and first == 0 and stop >= view.count:
+        return None
+    kept = np.ones(view.count, dtype=np.bool_) if asked is None else asked
+    kept[:first] = False
+    kept[stop:] = False
+    kept[[index for index in done or () if index < view.count]] = False
+    return np.nonzero(kept)[0]
+
+
+def _together(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return small batches as one."""
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
+    return joined

@@ -1,0 +1,123 @@
+"""What a batch reads: all ends are taken when it is planned, whatever comes later; nothing is acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from txnframework.broker import Host
+from txnframework.model.layout import Layout
+from txnframework.model.names import SegmentName, TopicName
+from txnframework.model.positions import EARLIEST, Position
+from txnframework.model.reading import Isolation
+from txnframework_spark.errors import InvalidOption
+from txnframework_spark.microbatch.ranges import Range
+from txnframework_spark.options.places import Edge, Place, Places
+from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.source.conditions import Condition, may_match, narrowed, of_entries
+from txnframework_spark.source.cutting import Cutting
+from txnframework_spark.source.partition import SegmentPartition
+from txnframework_spark.source.places import before, place_at, place_in
+from txnframework_spark.source.planning import left_to_read
+from txnframework_spark.source.topics import chosen_part, matching, no_segment
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Messages from ``first`` on, where there is one, and before ``stop``; ``after`` and ``upto`` by whole entries."""
+
+    topic: str
+    segment: str
+    after: Position
+    upto: Position
+    first: Position | None = None
+    stop: Position | None = None
+
+
+async def plan_snapshot(
+    host: Host, options: SourceOptions, conditions: Sequence[Condition] = ()
+) -> list[SegmentPartition]:
+    """
+    Return the read tasks of a batch.
+
+    :raises TopicNotFound: a named topic is not there.
+    :raises InvalidOption: a place that the options name is not there, or a segment.
+    :raises DataLost: messages from a named place on were trimmed, and ``failOnDataLoss`` is on.
+    """
+    choice = options.choice
+    topics = choice.topics if choice.pattern is None else await matching(host, choice)
+    layouts = [await host.topics.layout(topic) for topic in topics]
+    segments = [(layout.topic, name) for layout in layouts for name in _to_read(layout, options)]
+    ends = await asyncio.gather(*(_readable(host, options, name) for _, name in segments))
+    bounds: dict[str, _Bounds] = {}
+    for (topic, name), end in zip(segments, ends, strict=True):
+        if may_match(conditions, str(topic), SegmentName.parse(name).segment_id):
+            found = await _bounds(host, options, topic, name, end)
+            after, upto = narrowed(conditions, found.after, found.upto)
+            if after < upto:
+                bounds[name] = replace(found, after=after, upto=upto)
+    ranges = [Range(one.topic, one.segment, one.after, one.upto) for one in bounds.values()]
+    tasks = await Cutting(host, options, {}, {}).tasks(ranges)
+    left = of_entries(conditions)
+    return [
+        replace(task, first=bounds[task.segment].first, stop=bounds[task.segment].stop, conditions=left)
+        for task in tasks
+    ]
+
+
+def _to_read(layout: Layout, options: SourceOptions) -> list[str]:
+    chosen = options.choice.assigned.get(layout.topic)
+    part = layout if chosen is None else chosen_part(layout, chosen)
+    made = {str(layout.name_of(number)) for number in layout.made()}
+    named = []
+    for option, places in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        for number in _given(places).named.get(layout.topic, {}):
+            if number not in part.segments:
+                raise InvalidOption(option, no_segment(layout, number))
+            if option == "startingOffsets":
+                named.append(str(layout.name_of(number)))
+    return [name for name in left_to_read(part, named) if name in made]
+
+
+async def _bounds(host: Host, options: SourceOptions, topic: TopicName, name: str, end: Position) -> _Bounds:
+    number = SegmentName.parse(name).segment_id
+    starting, ending = _given(options.starting), _given(options.ending)
+    start, stop = _place(starting, topic, number), _place(ending, topic, number)
+    if starting.at_ms is not None:
+        after = await place_at(host, name, starting.at_ms)
+    else:
+        after = await place_in(host, name, start, end)
+    upto = end
+    if ending.at_ms is not None:
+        upto = min(end, await place_at(host, name, ending.at_ms))
+    elif isinstance(stop, Position):
+        # Where only a part of an entry is read, the entry is the last one.
+        upto = stop.entry if stop.batch_index > 0 else before(stop)
+        if upto > end:
+            raise InvalidOption("endingOffsets", f"{name} can be read up to {end} only, which is before {stop}")
+        if isinstance(start, Position) and stop < start:
+            raise InvalidOption("startingOffsets", f"{name} would begin at {start}, behind its end at {stop}")
+    return _Bounds(
+        str(topic),
+        name,
+        after,
+        upto,
+        first=start if isinstance(start, Position) and start.batch_index > 0 else None,
+        stop=stop if isinstance(stop, Position) and stop.batch_index > 0 else None,
+    )
+
+
+def _place(places: Places, topic: TopicName, number: int) -> Place:
+    return places.named.get(topic, {}).get(number, places.everywhere)
+
+
+def _given(places: Places | None) -> Places:
+    return places or Places(Edge.LATEST)
+
+
+async def _readable(host: Host, options: SourceOptions, name: str) -> Position:
+    opened = await host.segment(name)
+    if options.isolation is Isolation.READ_UNCOMMITTED:
+        return (await opened.ledger.tail()).last_confirmed
+    return max(EARLIEST, await opened.buffer.max_read_position())

@@ -1,0 +1,91 @@
+"""Reading on real Spark: batches, their filters, columns, and what the progress of a stream tells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def frame(spark: SparkSession, stores: Any, **options: str) -> DataFrame:
+    return spark.read.format("txnframework").options(metadata=stores.url, **({"subscribe": "in"} | options)).load()
+
+
+def test_a_batch_reads_every_column_and_ends_where_it_was_planned(spark: SparkSession, stores: Any) -> None:
+    stores.publish([str(number) for number in range(20)])
+    read = frame(spark, stores, includeHeaders="true", includeTransaction="true", minPartitions="4")
+    assert read.columns == [
+        *("key", "value", "topic", "segment", "offset", "timestamp"),
+        *("headers", "__txn", "__producer", "__sequence"),
+    ]
+    rows = read.orderBy("segment", "offset").collect()
+    assert sorted(int(row.value) for row in rows) == list(range(20))
+    assert [row.key for row in rows] == [row.value for row in rows]
+    assert {(row.topic, row["__txn"], row["__producer"]) for row in rows} == {
+        ("topic://public/default/in", None, "test")
+    }
+    assert all(row.headers == [] and row.timestamp.timestamp() == 0 for row in rows)
+    places = [(row.segment, *row.offset) for row in rows]
+    assert places == sorted(places)
+    assert read.rdd.getNumPartitions() >= 4
+
+
+def test_filters_are_applied_alike_whether_they_are_pushed_or_not(spark: SparkSession, stores: Any) -> None:
+    stores.publish([str(number) for number in range(20)])
+    wanted = (
+        "topic = 'topic://public/default/in' and segment in (0, 1) and offset.index < 2 and offset.entry >= 0"
+        " and timestamp >= timestamp'1969-12-31' and length(value) = 2"
+    )
+    found = {}
+    for enabled in ("true", "false"):
+        spark.conf.set(PUSHDOWN, enabled)
+        try:
+            read = frame(spark, stores).where(wanted)
+            found[enabled] = (
+                sorted(bytes(row.value) for row in read.collect()),
+                frame(spark, stores).where("topic = 'elsewhere'").count(),
+                frame(spark, stores).where("timestamp < timestamp'1969-12-31'").count(),
+                read._jdf.queryExecution().executedPlan().toString(),
+            )
+        finally:
+            spark.conf.unset(PUSHDOWN)
+    (pushed, *none, plan), (kept_back, *none_either, plan_without) = found["true"], found["false"]
+    assert pushed == kept_back
+    assert 0 < len(pushed) < 20
+    assert none == none_either == [0, 0]
+    # What is applied here is not applied again.
+    assert "index" not in plan.partition("Filter")[2].partition("\n")[0]
+    assert "index" in plan_without.partition("Filter")[2].partition("\n")[0]
+
+
+def test_the_progress_of_a_stream_tells_its_lag(run_available: Callable[..., Any], stores: Any) -> None:
+    stores.publish([str(number) for number in range(20)])
+    options = {"groupId": "g", "maxOffsetsPerTrigger": "10", "minOffsetsPerTrigger": "5"}
+    query = run_available(source=options)
+    lags = [json.loads(one.sources[0].latestOffset)["lag"]["messages"] for one in query.recentProgress]
+    assert lags[0] == 20 - query.recentProgress[0].numInputRows
+    assert lags[-1] == 0
+
+
+def test_enough_is_waited_for(run_available: Callable[..., Any], stores: Any) -> None:
+    """With availableNow nothing is: nothing more may come."""
+    stores.publish(["a"])
+    run_available(source={"groupId": "g", "minOffsetsPerTrigger": "5"})
+    assert stores.read() == {"a": 1}
+
+
+def test_a_batch_says_what_it_cannot_do(spark: SparkSession, stores: Any) -> None:
+    from pyspark.errors import AnalysisException
+
+    with pytest.raises(AnalysisException, match="nowhere does not exist; create it first"):
+        frame(spark, stores, subscribe="nowhere").collect()
+    with pytest.raises(AnalysisException, match="a batch acknowledges nothing"):
+        frame(spark, stores, groupId="g").collect()
+    assert frame(spark, stores).collect() == []
