@@ -60,4 +60,4 @@ def notes(pipeline: Pipeline, stateful: bool) -> tuple[str, ...]:
 
 def is_transactional(pipeline: Pipeline) -> bool:
     """Whether a batch is one transaction; a sink may be told to write without."""
-    return bool(getattr(SinkOptions.parse(sink_options(pipeline, stateful=False)), "transactional", True))
+    return SinkOptions.of_stream(sink_options(pipeline, stateful=False)).transactional

@@ -72,7 +72,7 @@ def _check_sinks(pipeline: Pipeline, sinks: Place) -> None:
                 raise (place / "options" / name).error(
                     f"sinks[{first}] has another value for it, and all sinks are one query; give it once"
                 )
-    _checked(partial(SinkOptions.parse, sink_options(pipeline, stateful=False)), sinks)
+    _checked(partial(SinkOptions.of_stream, sink_options(pipeline, stateful=False)), sinks)
 
 
 def _checked(parse: Callable[[], R], place: Place) -> R:

@@ -63,16 +63,14 @@ def source_options(pipeline: Pipeline, source: Source) -> dict[str, str]:
 def sink_options(pipeline: Pipeline, stateful: bool, reset: bool = False) -> dict[str, str]:
     """Return what the one sink is told; rows name their topics. What the file says of state goes before ``stateful``.
 
-    The guard of a stateful plan is thereby on without anybody's doing.
+    The guard of a stateful plan is thereby on without anybody's doing. A sink without transactions takes nothing that
+    is about them.
     """
-    given: dict[str, str] = {"txnAppStateful": str(stateful).lower()}
-    for sink in pipeline.sinks:
-        for name, value in spelled(sink.options).items():
-            known = next((other for other in given if other.lower() == name.lower()), name)
-            given[known] = value
-    return {
-        **given,
-        **store_options(pipeline),
-        "txnAppId": pipeline.pipeline.name,
-        "txnAppReset": str(reset).lower(),
-    }
+    given = {name: value for sink in pipeline.sinks for name, value in spelled(sink.options).items()}
+    lower = {name.lower(): value.lower() for name, value in given.items()}
+    if lower.get("transactional") == "false":
+        return {**given, **store_options(pipeline)}
+    if "txnappstateful" not in lower:
+        given["txnAppStateful"] = str(stateful).lower()
+    names = {"txnAppId": pipeline.pipeline.name, "txnAppReset": str(reset).lower()}
+    return {**given, **store_options(pipeline), **names}

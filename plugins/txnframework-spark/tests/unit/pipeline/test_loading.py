@@ -77,6 +77,8 @@ def test_what_spark_is_told(tmp_path: Path) -> None:
         "transactionTimeoutMs": "1000",
     }
     assert sink_options(told, stateful=False, reset=True)["txnAppReset"] == "true"
+    path.write_text(WHOLE.replace("transactionTimeoutMs = 1000", "transactional = false"), encoding="utf-8")
+    assert sink_options(load_pipeline(path), stateful=True) == {**stores, "transactional": "false"}
 
 
 def test_secrets_are_not_in_what_is_logged(tmp_path: Path) -> None:
