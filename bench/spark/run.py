@@ -1,0 +1,86 @@
+"""Measure Spark over topics, as ratios taken in one run: ``python bench/spark/run.py``.
+
+Absolute times belong to one machine on one day; a ratio of two things done in turn by the same Spark can be compared.
+Each is the median over several rounds, after one that does not count. Needs the extras ``embedded`` and ``cli``,
+``txnframework-spark``, and Java 17 or later. The input is written once, with ``--directory`` also for later runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).parents[1]))  # what all figures stand on is beside the folder of this program
+
+import pyspark
+from memory import memory_by_rows
+from reading import all_columns_over_parquet, reading_over_parquet
+from rich.console import Console
+from rich.table import Table
+from rig import Found, machine
+from stage import Stage
+
+RESULTS = Path(__file__).parents[1] / "results"
+FIGURES = {"read": reading_over_parquet, "columns": all_columns_over_parquet, "memory": memory_by_rows}
+
+
+def main() -> None:
+    """Run the figures that were asked for; show them, and keep them with the machine they were measured on."""
+    arguments = _arguments()
+    console = Console(stderr=True)
+    before = {**machine(), "pyspark": pyspark.__version__}
+    found: dict[str, list[Found]] = {}
+    with tempfile.TemporaryDirectory() as scratch, console.status("starting") as status:
+        directory = arguments.directory or Path(scratch)
+        with Stage(directory, arguments.rows, arguments.rounds, status.update) as stage:
+            for name in arguments.only or FIGURES:
+                found[name] = FIGURES[name](stage)
+                for one in found[name]:
+                    console.print(f"{one.what}: {one.ratio:.3g}")
+    document = _document(found, before, arguments.rows)
+    if arguments.keep:
+        (RESULTS / f"{arguments.keep}.json").write_text(document + "\n", encoding="utf-8")
+    if arguments.output == "json":
+        print(document)
+    else:
+        Console().print(_table(found))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", metavar="FIGURE", choices=FIGURES, help="may be repeated")
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--output", choices=("table", "json"), default="table")
+    parser.add_argument("--keep", metavar="NAME", help="keep the JSON as bench/results/NAME.json")
+    parser.add_argument("--directory", type=Path, help="make the input below this, and find it there again")
+    return parser.parse_args()
+
+
+def _document(found: dict[str, list[Found]], before: dict[str, object], rows: int) -> str:
+    figures = [
+        {"figure": name, **asdict(one), "target": one.target and str(one.target), "median": one.ratio, "met": one.met}
+        for name, several in found.items()
+        for one in several
+    ]
+    measured = datetime.now(UTC).isoformat(timespec="seconds")
+    document = {"measured": measured, "backend": "sqlite", "rows": rows, "machine": before, "figures": figures}
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _table(found: dict[str, list[Found]]) -> Table:
+    table = Table("figure", "ratio", "lowest", "highest", "target", "", caption="medians over the rounds")
+    for one in (one for several in found.values() for one in several):
+        verdict = {None: "", True: "[green]met", False: "[red]missed"}[one.met]
+        numbers = (f"{number:.2f}" for number in (one.ratio, min(one.rounds), max(one.rounds)))
+        table.add_row(one.what, *numbers, "" if one.target is None else str(one.target), verdict)
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""One Spark and its input: the same rows in a topic and as Parquet files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from pyspark.sql import DataFrame, SparkSession
+
+from txnframework import blocking
+from txnframework_spark import check_java, require_this_interpreter
+
+SEGMENTS = 2
+ENTRY_MESSAGES_MAX = 10_000
+VALUE_BYTES = 192
+
+
+@dataclass
+class Stage:
+    """A Spark of two threads over stores in one SQLite file below ``directory``."""
+
+    directory: Path
+    rows: int
+    rounds: int
+    progress: Callable[[str], None]
+    _spark: SparkSession | None = field(default=None)
+
+    def __enter__(self) -> Stage:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._spark is not None:
+            self._spark.stop()
+
+    @property
+    def spark(self) -> SparkSession:
+        if self._spark is None:
+            check_java()
+            require_this_interpreter()
+            self._spark = (
+                SparkSession.builder.master("local[2]")
+                .appName("txnframework bench")
+                .config("spark.driver.memory", "2g")
+                .config("spark.driver.host", "127.0.0.1")
+                .config("spark.local.dir", str(self.directory / "spark"))
+                .config("spark.sql.shuffle.partitions", "2")
+                .config("spark.ui.enabled", "false")
+                .config("spark.ui.showConsoleProgress", "false")
+                .getOrCreate()
+            )
+            self._spark.sparkContext.setLogLevel("ERROR")
+        return self._spark
+
+    @property
+    def stores(self) -> dict[str, str]:
+        return {"config": str(self.directory / "txnframework.toml")}
+
+    def parquet(self, rows: int) -> DataFrame:
+        """The rows as files; their columns are those of a source that are not the message's place."""
+        path = self.directory / f"{rows}.parquet"
+        if not (path / "_SUCCESS").exists():
+            self.progress(f"writing {rows:,} rows as Parquet")
+            self._rows(rows).write.mode("overwrite").parquet(str(path))
+        return self.spark.read.parquet(str(path))
+
+    def topic(self, rows: int) -> str:
+        """The name of a topic with these rows, in entries as large as a bulk writer makes them."""
+        name = f"rows-{rows}"
+        written = self.directory / f"{name}.json"
+        if not written.exists():
+            self.progress(f"writing {rows:,} rows to a topic")
+            self._configure()
+            with blocking.open(self.stores["config"]) as client:
+                client.create_topic(name, segments=SEGMENTS)
+            self._rows(rows).write.format("txnframework").mode("append").options(**self.stores, topic=name).save()
+            written.write_text(json.dumps({"rows": rows}), encoding="utf-8")
+        return name
+
+    def _configure(self) -> None:
+        database = f"sqlite:///{self.directory / 'txn.db'}"
+        text = f'[metadata]\nurl = "{database}"\n\n[client]\nentry_messages_max = {ENTRY_MESSAGES_MAX}\n'
+        (self.directory / "txnframework.toml").write_text(text, encoding="utf-8")
+
+    def _rows(self, rows: int) -> DataFrame:
+        """Rows of 200 bytes that cannot be compressed: 8 of key, 192 of value."""
+        parts = ", ".join(f"sha2(concat('{part}', id), 512)" for part in "abc")
+        return self.spark.range(0, rows, 1, 4).selectExpr(
+            "cast(lpad(id, 8, '0') as binary) as key", f"unhex(concat({parts})) as value"
+        )
