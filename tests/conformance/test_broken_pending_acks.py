@@ -14,6 +14,7 @@ import pytest
 from txnframework.errors import Closed, OutcomeUnknown, TransactionConflict, TransactionNotFound, Unavailable
 from txnframework.interfaces import IAtomicBatchStore, IPendingAckStore
 from txnframework.model import Ack, AckRequest, Branch, Expect, PendingAcks, State, Transaction
+from txnframework.model.ack_overlap import Verdict
 from txnframework.model.cursor import Cursor
 from txnframework.model.paths import operations_prefix
 from txnframework.model.records import AckOperation
@@ -25,7 +26,6 @@ from txnframework_metadata._ack_records import AckRecords
 from txnframework_metadata._ack_writing import Change, Draft
 from txnframework_metadata._confirmed_acks import ConfirmedAcks
 from txnframework_metadata._operations import forget, read_header
-from txnframework_metadata._overlap import Verdict
 from txnframework_metadata._pending_ack import MetadataPendingAcks
 from txnframework_metadata._views import Header, StoredOperation, acks_of
 from txnframework_metadata.plugin import txnframework_buffers, txnframework_coordinators

@@ -8,11 +8,11 @@ import pytest
 
 from txnframework.errors import CorruptRecord
 from txnframework.model import Ack, Branch, Key, Position, Record, State, Transaction, TxnID
+from txnframework.model.ack_overlap import AckIndex, Surroundings, Verdict, judge, overlap
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import Cursor, state_of, unite
 from txnframework.model.records import TransactionHeader, encode
 from txnframework_metadata._aborted import KnownOutcomes
-from txnframework_metadata._overlap import AckIndex, Surroundings, Verdict, judge, overlap
 from txnframework_metadata._views import header_of
 from txnframework_metadata._visibility import Intent, seen, undecided
 

@@ -1,1 +1,1 @@
-"""The legacy family: transactions kept in logs, as PIP-31 has them. So far: log and coordinator."""
+"""The legacy family: transactions kept in logs, as PIP-31 has them. So far: logs, coordinator and pending acks."""

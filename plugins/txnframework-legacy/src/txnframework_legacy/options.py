@@ -36,3 +36,15 @@ class CoordinatorOptions(Options, frozen=True, kw_only=True):
         int, Meta(ge=1, description="The wait before a participant is tried again; it doubles with each further one.")
     ] = 10
     retry_delay_ms_max: Annotated[int, Meta(ge=1, description="The longest wait between two of these tries.")] = 1_000
+
+
+class PendingAckOptions(Options, frozen=True, kw_only=True):
+    """Options of the pending-ack store."""
+
+    idle_entries_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How many entries a log keeps at most while no transaction holds anything; then it is emptied.",
+        ),
+    ] = 100

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from txnframework.interfaces import ICursor, IMetadataStore
+from txnframework.model.ack_overlap import AckIndex, Surroundings, Verdict, judge_in_turn
 from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.ids import TxnID
 from txnframework.model.records import AckOperation
@@ -13,7 +14,6 @@ from txnframework.model.transactions import State
 from txnframework_metadata._ack_records import AckRecords
 from txnframework_metadata._confirmed_acks import ConfirmedAcks
 from txnframework_metadata._operations import read_header
-from txnframework_metadata._overlap import AckIndex, Surroundings, Verdict, judge_in_turn
 from txnframework_metadata._views import StoredOperation
 
 

@@ -37,6 +37,7 @@ from txnframework.errors import (
     VersionMismatch,
 )
 from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
+from txnframework.model.ack_overlap import joined
 from txnframework.model.acks import Ack
 from txnframework.model.metadata import Batch, Check, Delete, Put
 from txnframework.model.paths import header_key
@@ -49,7 +50,6 @@ from txnframework_metadata._operations import (
     require_open,
     withdraw,
 )
-from txnframework_metadata._overlap import joined
 from txnframework_metadata._views import Header, StoredOperation, ack_document, operation_indexes, operation_of
 
 Part = tuple[int, Ack]

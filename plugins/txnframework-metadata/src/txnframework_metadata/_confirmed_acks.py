@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from txnframework.model.ack_overlap import AckIndex
 from txnframework.model.ids import Branch
 from txnframework.model.records import AckOperation
-from txnframework_metadata._overlap import AckIndex
 from txnframework_metadata._views import StoredOperation
 
 _Growing = tuple[Branch, int, bool]

@@ -16,6 +16,7 @@ from txnframework.errors import (
     Unavailable,
 )
 from txnframework.interfaces import IAtomicBatchStore, IPendingAckStore
+from txnframework.model.ack_overlap import Verdict
 from txnframework.model.acks import Ack, AckRequest, PendingAck, PendingAcks
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.records import AckOperation
@@ -35,7 +36,6 @@ from txnframework_metadata._operations import (
     scan_operations,
 )
 from txnframework_metadata._options import PendingAckOptions
-from txnframework_metadata._overlap import Verdict
 from txnframework_metadata._views import Header, StoredOperation, processed_document, processed_of
 
 

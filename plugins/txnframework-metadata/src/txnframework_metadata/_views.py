@@ -8,6 +8,7 @@ from functools import cached_property
 
 from txnframework.errors import CorruptRecord
 from txnframework.model import index_keys
+from txnframework.model.ack_overlap import AckIndex
 from txnframework.model.acks import Ack, ProcessedRange
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.indexes import (
@@ -30,7 +31,6 @@ from txnframework.model.records import (
     decode_operation,
 )
 from txnframework.model.transactions import Part, Participant, State, Transaction
-from txnframework_metadata._overlap import AckIndex
 
 FAMILY = "metadata"
 

@@ -120,7 +120,7 @@ class LogCoordinator:
         self._require_open()
         log, logged = await self._ending.decide(request)
         if logged.settling:
-            await self._ending.finish(log, logged, self._end_timeout_ms)
+            logged = await self._ending.finish(log, logged, self._end_timeout_ms)
         return logged.as_told()
 
     async def settle(self, txn_id: TxnID) -> Swept:

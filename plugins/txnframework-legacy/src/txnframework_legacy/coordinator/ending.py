@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 
 from txnframework.environment import Environment
 from txnframework.errors import (
@@ -81,9 +82,11 @@ class Ending:
                 return log, logged
         raise OutcomeUnknown(f"transaction {txn_id} may have ended") from unknown
 
-    async def finish(self, log: TransactionLog, logged: Logged, timeout_ms: int) -> None:
+    async def finish(self, log: TransactionLog, logged: Logged, timeout_ms: int) -> Logged:
         """
         Tell every participant of a decided transaction until each has taken it, then put its final state into the log.
+
+        Returns it in its final state.
 
         :raises EndTransactionTimeout: one could not be reached in time; the decision stands, and a sweep goes on.
         """
@@ -98,6 +101,7 @@ class Ending:
         # Everything has taken effect: where this is not written, a sweep tells everybody once more, and writes it.
         with suppress(Unavailable, OutcomeUnknown, Closed):
             await self._make_final(log, logged)
+        return replace(logged, transaction=replace(logged.transaction, state=OUTCOME[logged.state]))
 
     async def settle_once(self, log: TransactionLog, logged: Logged) -> int:
         """Tell every participant once; return how many have not taken it. With none left its final state is written."""

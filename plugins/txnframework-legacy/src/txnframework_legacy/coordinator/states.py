@@ -44,7 +44,13 @@ class Logged:
         return self.state in (State.COMMITTING, State.ABORTING)
 
     def as_told(self) -> Transaction:
-        """Return it as callers see it: decided is ended."""
+        """
+        Return it as callers see it: decided is ended.
+
+        It names its participants until all of them were told; so one that finds itself there has something to do.
+        """
+        if self.state in (State.COMMITTED, State.ABORTED):
+            return replace(self.transaction, participants=frozenset())
         return replace(self.transaction, state=OUTCOME.get(self.state, self.state))
 
 

@@ -26,6 +26,7 @@ from txnframework.testing.world import World
 
 FINAL = (State.COMMITTED, State.ABORTED)
 METADATA_FAMILY = OfKind("family", "metadata")
+"""Its end decides and tells nobody, so that what is not settled yet can be looked at without a failure."""
 LOG_FAMILY = OfKind("family", "log")
 
 

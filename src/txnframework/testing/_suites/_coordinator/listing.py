@@ -7,6 +7,7 @@ import pytest
 from txnframework.errors import Closed
 from txnframework.model import Limit, OpenQuery, Participant, State, TxnID
 from txnframework.testing._suites._coordinator._case import (
+    METADATA_FAMILY,
     CoordinatorRules,
     acknowledge,
     committed_entry,
@@ -14,6 +15,7 @@ from txnframework.testing._suites._coordinator._case import (
     write,
 )
 from txnframework.testing._suites._processes import TIMEOUT_MS, abort, begin, commit
+from txnframework.testing.capabilities import requires
 from txnframework.testing.world import World, WorldHarness
 
 
@@ -82,6 +84,7 @@ class OutstandingRules(CoordinatorRules):
         """Return the ids of one page."""
         return [one.txn_id for one in await world.coordinator.outstanding(after, Limit(items))]
 
+    @requires(METADATA_FAMILY)
     async def test_outstanding(self) -> None:
         """
         What ended and is not settled is told with its outcome, where it is left and how much: until it is settled.
@@ -113,6 +116,7 @@ class OutstandingRules(CoordinatorRules):
             await other.coordinator.settle(kept)
             assert await self.outstanding(world) == []
 
+    @requires(METADATA_FAMILY)
     async def test_outstanding_pages(self) -> None:
         """Each is told once, in the order of their ids, however they lie between those that are open."""
         async with self.data.open() as world:

@@ -9,6 +9,7 @@ import pytest
 from txnframework.errors import InvalidTransactionState, TransactionNotFound
 from txnframework.model import Branch, Participant, Position, State, TxnID, Visibility
 from txnframework.testing._suites._coordinator._case import (
+    METADATA_FAMILY,
     CoordinatorRules,
     acknowledge,
     committed_entry,
@@ -20,6 +21,7 @@ from txnframework.testing._suites._coordinator._case import (
 )
 from txnframework.testing._suites._coordinator.ending import told
 from txnframework.testing._suites._processes import TIMEOUT_MS, YEAR_MS, abort, begin, commit, held_up, kill
+from txnframework.testing.capabilities import requires
 from txnframework.testing.world import World, WorldHarness
 
 SWEEPS_MAX = 50
@@ -161,6 +163,7 @@ class CollectRules(CoordinatorRules):
             assert await world.buffer.resolve(Branch(txn)) is Visibility.COMMITTED
             assert await world.buffer.max_read_position() >= inside
 
+    @requires(METADATA_FAMILY)
     async def test_out_of_reach_is_kept(self) -> None:
         """
         While a participant cannot be reached, its transaction is not forgotten, and what is left is said.
@@ -188,6 +191,7 @@ class CollectRules(CoordinatorRules):
                     wanted = Visibility.COMMITTED if end is commit else Visibility.ABORTED
                     assert await world.buffer.resolve(Branch(txn)) is wanted
 
+    @requires(METADATA_FAMILY)
     async def test_one_out_of_reach_hides_no_other(self) -> None:
         """What cannot be finished does not keep the sweeps from what can."""
         async with self.data.open() as world:

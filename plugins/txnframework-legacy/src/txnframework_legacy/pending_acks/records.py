@@ -1,0 +1,120 @@
+"""What stands in a pending-ack log: JSON; transactions by their ids, positions as ``ledger:entry``."""
+
+from __future__ import annotations
+
+import msgspec
+
+from txnframework.errors import CorruptEntry
+from txnframework.model import Ack, Position, ProcessedRange
+from txnframework_legacy.log import LogRecord
+
+
+class AckDocument(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One acknowledgment."""
+
+    position: str
+    size: int = 1
+    indexes: list[int] | None = None
+    cumulative: bool = False
+
+
+class ProcessedDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which batch of which query consumed what of the topic."""
+
+    query: str
+    batch: int
+    start: str
+    end: str
+    epoch: int
+
+
+class Record(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="kind"):
+    """The base of all."""
+
+
+class Acked(Record, tag="ACK"):
+    """A branch acknowledges; ``token`` is the call's own."""
+
+    txn: str
+    branch: int
+    token: int
+    incarnation: int
+    acks: list[AckDocument]
+    processed: ProcessedDocument | None = None
+
+
+class Withdrawn(Record, tag="WITHDRAW"):
+    """The call ``token`` of this transaction came too late: it holds nothing."""
+
+    txn: str
+    token: int
+
+
+class Settled(Record, tag="SETTLE"):
+    """What the transaction held at or before ``upto`` is in the cursor, or given back: it holds none of it any more."""
+
+    txn: str
+    upto: str
+
+
+class HeldDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a call acknowledged, and the entry that said so."""
+
+    entry: str
+    acked: Acked
+
+
+class Base(Record, tag="BASE"):
+    """What was held where ledger ``ledger`` begins, in which this stands."""
+
+    ledger: int
+    held: list[HeldDocument]
+
+
+AnyRecord = Acked | Withdrawn | Settled | Base
+_DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
+
+
+def encode(record: AnyRecord) -> bytes:
+    """Return a record as it stands in the log."""
+    return msgspec.json.encode(record)
+
+
+def decode(record: LogRecord, log: str) -> AnyRecord:
+    """
+    Return a record of ``log``.
+
+    :raises CorruptEntry: it is none; what it was to say is not guessed at.
+    """
+    try:
+        return _DECODER.decode(record.data)
+    except msgspec.MsgspecError as error:
+        raise CorruptEntry(record.place.entry, f"record {record.place.index}: {error}", log) from error
+
+
+def document_of(ack: Ack) -> AckDocument:
+    """Return the stored form of an acknowledgment."""
+    indexes = None if ack.batch_indexes is None else sorted(ack.batch_indexes)
+    return AckDocument(position=str(ack.position), size=ack.batch_size, indexes=indexes, cumulative=ack.cumulative)
+
+
+def ack_of(document: AckDocument) -> Ack:
+    """Return the acknowledgment that a document holds."""
+    indexes = None if document.indexes is None else frozenset(document.indexes)
+    return Ack(Position.parse(document.position), document.size, indexes, document.cumulative)
+
+
+def processed_document_of(processed: ProcessedRange | None) -> ProcessedDocument | None:
+    """Return the stored form of what a batch consumed."""
+    if processed is None:
+        return None
+    start, end = str(processed.start), str(processed.end)
+    return ProcessedDocument(query=processed.query, batch=processed.batch, start=start, end=end, epoch=processed.epoch)
+
+
+def processed_of(document: ProcessedDocument | None) -> ProcessedRange | None:
+    """Return what a batch consumed."""
+    if document is None:
+        return None
+    start, end = Position.parse(document.start), Position.parse(document.end)
+    return ProcessedRange(document.query, document.batch, start, end, document.epoch)

@@ -1,0 +1,271 @@
+"""The pending-ack store ``log``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from zope.interface import implementer
+
+from txnframework.errors import (
+    Closed,
+    NotTransactionOwner,
+    OutcomeUnknown,
+    TransactionConflict,
+    TransactionDomainMismatch,
+    TransactionNotFound,
+    TxnFrameworkError,
+)
+from txnframework.interfaces import IPendingAckStore
+from txnframework.model import Ack, AckRequest, Branch, Participant, PendingAck, PendingAcks, State, Transaction, TxnID
+from txnframework.model.ack_overlap import AckIndex, Surroundings, Verdict, judge
+from txnframework.model.cursor import Cursor
+from txnframework.model.ids import LOG_FAMILY
+from txnframework.model.names import topic_of
+from txnframework.model.paths import escape
+from txnframework.plugin import SubscriptionContext, options_as
+from txnframework_legacy.options import PendingAckOptions
+from txnframework_legacy.pending_acks.family import note_family
+from txnframework_legacy.pending_acks.held import Hold
+from txnframework_legacy.pending_acks.log import PendingAckLog
+from txnframework_legacy.pending_acks.records import (
+    Acked,
+    Settled,
+    Withdrawn,
+    document_of,
+    processed_document_of,
+)
+
+TOKEN_BITS = 63
+
+
+def log_name(segment: str, subscription: str) -> str:
+    """Return the name of a subscription's log: no topic can have such a name."""
+    return f"pending-acks:{escape(segment)}/{escape(subscription)}"
+
+
+@implementer(IPendingAckStore)
+class LogPendingAcks:
+    """
+    Appends what is acknowledged to the subscription's log, and looks once more before it says that it is held.
+
+    An ended transaction is settled when its coordinator says so, when a subscription is opened, and by whoever finds
+    that it is in the way.
+    """
+
+    def __init__(self, context: SubscriptionContext) -> None:
+        self.segment: str = context.segment
+        self.subscription: str = context.subscription
+        self._participant = Participant(context.segment, context.subscription)
+        self._cursor = context.cursor
+        self._ledgers = context.ledgers
+        self._store = context.store
+        self._coordinator = context.coordinator
+        self._environment = context.environment
+        self._options = options_as(context.options, PendingAckOptions)
+        self._opening = asyncio.Lock()
+        self._log: PendingAckLog | None = None
+        self._is_noted = False
+        self._is_closed = False
+
+    async def recover(self) -> PendingAcks:
+        """Return what open transactions hold, and settle the others: the log, then transactions, then the cursor."""
+        log = await self._opened()
+        await log.catch_up()
+        found: dict[TxnID, tuple[PendingAck, ...]] = {}
+        ended: dict[TxnID, State] = {}
+        for txn_id in log.held.transactions():
+            transaction = await self._look(txn_id)
+            if transaction is None or transaction.state is not State.OPEN:
+                await self._settle(log, txn_id, transaction)
+                if transaction is not None:
+                    ended[txn_id] = transaction.state
+            else:
+                found[txn_id] = tuple(_pending(log.held.of(txn_id)))
+        await log.shrink(self._options.ledger_entries_max)
+        return PendingAcks(found, ended)
+
+    async def add(self, request: AckRequest) -> None:
+        """Hold what is acknowledged for the request's branch, unless somebody else does."""
+        txn_id = request.branch.txn_id
+        self._require_open()
+        if txn_id.family != LOG_FAMILY:
+            reason = "its acknowledgments are kept in a log, for transactions of the log family"
+            raise TransactionDomainMismatch(txn_id, txn_id.family, self.segment, reason)
+        transaction = await self._coordinator.describe(txn_id)
+        if transaction.principal and transaction.principal != request.principal:
+            raise NotTransactionOwner(txn_id, request.principal)
+        if transaction.state is not State.OPEN or self._participant not in transaction.participants:
+            await self._coordinator.enlist(txn_id, frozenset({self._participant}))
+        log = await self._opened()
+        verdict = await self._judge(log, request)
+        if verdict.conflict:
+            raise TransactionConflict(txn_id, verdict.conflict, verdict.other)
+        if not verdict.repeated:
+            await self._hold(log, request)
+        elif too_late := await self._too_late(request):
+            # It stands there, but the call that put it there may not have come to look.
+            raise TransactionConflict(txn_id, too_late)
+
+    async def settle(self, ended: Transaction) -> None:
+        """Let the outcome take effect in the cursor, *then* forget what was held."""
+        log = await self._opened()
+        await self._settle(log, ended.txn_id, ended)
+        if not log.held:
+            await log.shrink(self._options.idle_entries_max)
+
+    async def close(self) -> None:
+        """Take nothing more; may be repeated."""
+        self._is_closed = True
+        async with self._opening:
+            if self._log is not None:
+                await self._log.close()
+
+    # -- holding --------------------------------------------------------------------------------------
+
+    async def _hold(self, log: PendingAckLog, request: AckRequest) -> None:
+        """Append the request, and look whether it holds; what fails from here on may be recorded."""
+        txn_id, token = request.branch.txn_id, self._environment.random_bits(TOKEN_BITS)
+        if not self._is_noted:
+            await note_family(self._store, topic_of(self.segment), self._options.attempts_max)
+            self._is_noted = True
+        await log.append(_record_of(request, token))
+        if not log.held.has(txn_id, token):
+            await self._require_refused(log, request)
+        try:
+            conflict = await self._too_late(request)
+            if conflict:
+                await log.append(Withdrawn(txn=str(txn_id), token=token))
+        except OutcomeUnknown:
+            raise
+        except TxnFrameworkError as error:
+            reason = f"an acknowledgment of {txn_id} in {self.subscription} stands there that nobody looked at again"
+            raise OutcomeUnknown(reason) from error
+        if conflict:
+            raise TransactionConflict(txn_id, conflict)
+
+    async def _require_refused(self, log: PendingAckLog, request: AckRequest) -> None:
+        """Raise that somebody was first, unless what was appended did hold, and was settled since."""
+        txn_id = request.branch.txn_id
+        other = _holder(log.held.others(txn_id, request.incarnation), request.acks)
+        transaction = None if other is not None else await self._look(txn_id)
+        if transaction is not None and transaction.counts(request.branch.number):
+            raise OutcomeUnknown(f"{txn_id} was committed while it acknowledged in {self.subscription}")
+        raise TransactionConflict(txn_id, "another transaction acknowledged it first, or it has ended", other)
+
+    async def _too_late(self, request: AckRequest) -> str:
+        """
+        Return why what was appended must not hold, by what the log cannot tell; empty: it may.
+
+        Looked at after the append: whoever ends the transaction from now on sees the record. The cursor first: what it
+        has while the transaction is open afterwards is not the transaction's own doing.
+        """
+        branch = request.branch
+        cursor = await self._cursor.load()
+        transaction = await self._look(branch.txn_id)
+        if transaction is not None and transaction.counts(branch.number):
+            raise OutcomeUnknown(f"{branch.txn_id} was committed while it acknowledged in {self.subscription}")
+        if transaction is None or transaction.state is not State.OPEN:
+            return "it has ended"
+        return _outdated(request, cursor) or judge(request.acks, Surroundings((), (), (), (), cursor)).conflict
+
+    async def _judge(self, log: PendingAckLog, request: AckRequest) -> Verdict:
+        """Return what is to be said of a request before it is appended."""
+        txn_id = request.branch.txn_id
+        await log.catch_up()
+        others = list(log.held.others(txn_id, request.incarnation))
+        holder = _holder(others, request.acks)
+        if holder is not None and await self._settled_if_ended(log, holder):
+            others = list(log.held.others(txn_id, request.incarnation))
+        own = [hold for hold in log.held.of(txn_id) if hold.branch == request.branch]
+        cursor = await self._cursor.load()
+        outdated = _outdated(request, cursor)
+        if outdated:
+            return Verdict(outdated)
+        pending = tuple((hold.branch.txn_id, hold.index) for hold in others)
+        mine = AckIndex(ack for hold in own if hold.incarnation == request.incarnation for ack in hold.acks)
+        return judge(request.acks, Surroundings((mine,), (), pending, (), cursor))
+
+    # -- settling -------------------------------------------------------------------------------------
+
+    async def _settle(self, log: PendingAckLog, txn_id: TxnID, ended: Transaction | None) -> None:
+        """
+        Apply what counts to the cursor, then record that nothing up to here is held any more.
+
+        A transaction names its participants until all of them were told its outcome, and is forgotten later (None).
+        What is held here of one that does not name this subscription any more was appended after that: nobody was told
+        that it is held, and it has no effect.
+        """
+        upto = await log.catch_up()
+        holds = log.held.of(txn_id)
+        if not holds:
+            return
+        in_time = ended is not None and self._participant in ended.participants
+        counting = [hold for hold in holds if in_time and ended is not None and ended.counts(hold.branch.number)]
+        for incarnation in sorted({hold.incarnation for hold in counting}):
+            of_it = [hold for hold in counting if hold.incarnation == incarnation]
+            for hold in of_it:
+                if hold.processed is not None:
+                    await self._cursor.apply(incarnation, hold.acks, hold.processed)
+            rest = tuple(ack for hold in of_it if hold.processed is None for ack in hold.acks)
+            if rest:
+                await self._cursor.apply(incarnation, rest, None)
+        # A crash before this: it is applied again, which changes nothing.
+        await log.append(Settled(txn=str(txn_id), upto=str(upto)))
+
+    async def _settled_if_ended(self, log: PendingAckLog, txn_id: TxnID) -> bool:
+        """Settle a transaction that is in the way, unless it is open."""
+        transaction = await self._look(txn_id)
+        if transaction is not None and transaction.state is State.OPEN:
+            return False
+        await self._settle(log, txn_id, transaction)
+        return True
+
+    async def _look(self, txn_id: TxnID) -> Transaction | None:
+        """Return a transaction as it is now; None: it is not known."""
+        try:
+            return await self._coordinator.describe(txn_id)
+        except TransactionNotFound:
+            return None
+
+    # -- the log --------------------------------------------------------------------------------------
+
+    async def _opened(self) -> PendingAckLog:
+        self._require_open()
+        async with self._opening:
+            if self._log is None:
+                ledger = await self._ledgers.create(log_name(self.segment, self.subscription))
+                self._log = PendingAckLog(ledger, self._environment, self._options.batching)
+            return self._log
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise Closed(f"the pending acknowledgments of {self.subscription} on {self.segment} were closed")
+
+
+def _outdated(request: AckRequest, cursor: Cursor) -> str:
+    if cursor.incarnation == request.incarnation:
+        return ""
+    return "the subscription was moved since these messages were received"
+
+
+def _holder(others: Iterable[Hold], acks: Sequence[Ack]) -> TxnID | None:
+    """Return which transaction holds some of these."""
+    return next((hold.branch.txn_id for hold in others if hold.overlaps(acks)), None)
+
+
+def _record_of(request: AckRequest, token: int) -> Acked:
+    return Acked(
+        txn=str(request.branch.txn_id),
+        branch=request.branch.number,
+        token=token,
+        incarnation=request.incarnation,
+        acks=[document_of(ack) for ack in request.acks],
+        processed=processed_document_of(request.processed),
+    )
+
+
+def _pending(holds: Iterable[Hold]) -> Iterable[PendingAck]:
+    for hold in holds:
+        branch: Branch = hold.branch
+        yield from (PendingAck(branch, ack, State.OPEN, hold.incarnation) for ack in hold.acks)

@@ -1,0 +1,235 @@
+"""The pending-ack log: who holds what by the log's order, trimming with a base, and the note for other hosts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from test_conformance import LogFamilyInMemory, LogFamilyInShortLedgers
+
+from txnframework.errors import CorruptEntry, TransactionConflict, TransactionDomainMismatch
+from txnframework.model import Ack, AckRequest, Action, Append, Begin, Branch, End, Expect, Position, Put, State, TxnID
+from txnframework.model.acks import AckState
+from txnframework.model.cursor import state_of
+from txnframework.model.layout import create_layout, from_record, to_record
+from txnframework.model.names import TopicName
+from txnframework.model.paths import topic_key
+from txnframework.model.records import TopicRecord, decode, encode
+from txnframework.testing import WorldHarness
+from txnframework.testing.world import SUBSCRIPTION, TOPIC, World
+from txnframework_legacy.pending_acks.held import Held
+from txnframework_legacy.pending_acks.records import AckDocument, Acked, Settled, Withdrawn
+from txnframework_legacy.pending_acks.store import log_name
+
+ONE, TWO, THREE = (TxnID(0x8000, number) for number in (1, 2, 3))
+
+
+def acked(txn: TxnID, entry: int, token: int, incarnation: int = 1) -> Acked:
+    document = AckDocument(position=f"0:{entry}")
+    return Acked(txn=str(txn), branch=0, token=token, incarnation=incarnation, acks=[document])
+
+
+def at(number: int, ledger: int = 7) -> Position:
+    return Position(ledger, number)
+
+
+def test_the_first_record_holds() -> None:
+    """Of records that overlap only the one that stands first holds; those of another incarnation do not meet."""
+    held = Held()
+    for number, record in enumerate((acked(ONE, 5, 1), acked(TWO, 5, 2), acked(TWO, 6, 3), acked(THREE, 5, 4, 2))):
+        held.apply(record, at(number))
+    assert [held.has(txn, token) for txn, token in ((ONE, 1), (TWO, 2), (TWO, 3), (THREE, 4))] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    # It is judged where it stands: what ends later gives nothing to a record that was refused.
+    held.apply(Settled(txn=str(ONE), upto=str(at(3))), at(4))
+    assert not held.has(TWO, 2)
+    held.apply(acked(TWO, 5, 5), at(5))
+    assert held.has(TWO, 5)
+
+
+def test_settling_ends_what_was_seen() -> None:
+    """A settled transaction holds nothing of what stood there when it was settled; a withdrawn call holds nothing."""
+    held = Held()
+    for number, record in enumerate((acked(ONE, 1, 1), acked(ONE, 2, 2), acked(ONE, 3, 3))):
+        held.apply(record, at(number))
+    held.apply(Withdrawn(txn=str(ONE), token=2), at(3))
+    held.apply(Settled(txn=str(ONE), upto=str(at(1))), at(4))
+    assert [held.has(ONE, token) for token in (1, 2, 3)] == [False, False, True]
+
+
+def test_a_base_is_what_was_held() -> None:
+    """Who begins at a base goes on as who read everything before it, also where older records are settled later."""
+    whole, later = Held(), Held()
+    for number, record in enumerate((acked(ONE, 1, 1), acked(TWO, 2, 2), acked(ONE, 3, 3))):
+        whole.apply(record, at(number))
+    later.begin(whole.base(8))
+    for number, record in enumerate((acked(THREE, 1, 4), Settled(txn=str(ONE), upto=str(at(1))), acked(THREE, 1, 5))):
+        for held in (whole, later):
+            held.apply(record, at(number, ledger=8))
+    for held in (whole, later):
+        tokens = [(ONE, 1), (TWO, 2), (ONE, 3), (THREE, 4), (THREE, 5)]
+        assert [held.has(txn, token) for txn, token in tokens] == [False, True, True, False, True]
+
+
+# -- over stores in memory ----------------------------------------------------------------------------
+
+
+Test = Callable[[WorldHarness], Awaitable[None]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[type[WorldHarness], Test], None]:
+    def run(kind: type[WorldHarness], test: Test) -> None:
+        async def main() -> None:
+            harness = kind(tmp_path)
+            async with asyncio.timeout(20):
+                await test(harness)
+            await harness.destroy()
+
+        asyncio.run(main())
+
+    return run
+
+
+async def begin(world: World) -> TxnID:
+    return (await world.coordinator.begin(Begin(60_000))).txn_id
+
+
+async def add(world: World, txn: TxnID, *entries: int) -> None:
+    await world.acks.add(AckRequest(Branch(txn), tuple(Ack(Position(0, entry)) for entry in entries), 1))
+
+
+async def log_entries(world: World) -> list[int]:
+    ledger = await world.ledgers.open(log_name(world.buffer.segment, SUBSCRIPTION))
+    return [one.entries for one in await ledger.ledgers(-1, 100)]
+
+
+def test_the_log_is_empty_when_all_have_ended(run: Callable[[type[WorldHarness], Test], None]) -> None:
+    """While a transaction is open what it holds is kept, and not much more; when none is, nothing is left."""
+
+    async def test(harness: WorldHarness) -> None:
+        async with harness.open() as world:
+            still = await begin(world)
+            await add(world, still, 1)
+            for entry in range(2, 30):
+                txn = await begin(world)
+                await add(world, txn, entry)
+                await world.coordinator.end(End(txn, Action.COMMIT))
+                await world.acks.recover()
+            assert sum(await log_entries(world)) <= 8
+            async with harness.open() as fresh:
+                assert set((await fresh.acks.recover()).open) == {still}
+                with pytest.raises(TransactionConflict):
+                    await add(fresh, await begin(fresh), 1)
+            await world.coordinator.end(End(still, Action.COMMIT))
+            assert await log_entries(world) == [0]
+            assert (await world.cursor.load()).deleted == ((Position(0, 1), Position(0, 29)),)
+
+    run(LogFamilyInShortLedgers, test)
+
+
+def test_trimming_at_any_step_changes_nothing(run: Callable[[type[WorldHarness], Test], None]) -> None:
+    """Whatever others add, settle or trim between two steps of a trimming process, all see the same holders."""
+
+    async def test(harness: WorldHarness) -> None:
+        async with harness.open() as other:
+            step, reached = 0, True
+            while reached:
+                step += 1
+                base = 100 * step
+                async with harness.open() as world:
+                    kept, gone = await begin(other), await begin(other)
+                    await add(world, kept, base)
+                    for entry in range(1, 4):
+                        await add(world, gone, base + entry)
+                    held = world.line.hold(step)
+                    trimming = asyncio.ensure_future(world.acks.recover())
+                    await asyncio.wait({trimming, asyncio.ensure_future(held.reached.wait())}, timeout=0.05)
+                    reached = held.reached.is_set()
+                    await other.coordinator.end(End(gone, Action.ABORT))
+                    late = await begin(other)
+                    await add(other, late, base + 1)
+                    await other.acks.recover()
+                    world.line.restore()
+                    await trimming
+                    async with harness.open() as fresh:
+                        for one in (world, other, fresh):
+                            assert set((await one.acks.recover()).open) == {kept, late}, f"at step {step}"
+                            for entry in (base, base + 1):
+                                with pytest.raises(TransactionConflict):
+                                    await add(one, await begin(one), entry)
+                    for txn in (kept, late):
+                        await other.coordinator.end(End(txn, Action.COMMIT))
+
+    run(LogFamilyInShortLedgers, test)
+
+
+def test_the_topic_says_where_to_look(run: Callable[[type[WorldHarness], Test], None]) -> None:
+    """Before the first acknowledgment is recorded the topic's record names the family, for hosts that lack it."""
+
+    async def test(harness: WorldHarness) -> None:
+        topic = TopicName.parse(TOPIC)
+        async with harness.open() as world:
+            await world.store.put(Put(topic_key(topic), encode(to_record(create_layout(topic, 1))), Expect.ABSENT))
+            await add(world, await begin(world), 1)
+            record = await world.store.get(topic_key(topic))
+            assert record is not None
+            assert from_record(topic, decode(TopicRecord, record)).families == ("log",)
+
+    run(LogFamilyInMemory, test)
+
+
+def test_transactions_of_another_family_are_refused(run: Callable[[type[WorldHarness], Test], None]) -> None:
+    """A transaction whose decision stands elsewhere cannot be judged here; nothing is recorded."""
+
+    async def test(harness: WorldHarness) -> None:
+        async with harness.open() as world:
+            with pytest.raises(TransactionDomainMismatch):
+                await add(world, TxnID(0, 1), 1)
+
+    run(LogFamilyInMemory, test)
+
+
+def test_what_cannot_be_read_is_not_passed_over(run: Callable[[type[WorldHarness], Test], None]) -> None:
+    """A record that is none ends the recovery with an error that names it: it may hold messages."""
+
+    async def test(harness: WorldHarness) -> None:
+        async with harness.open() as world:
+            ledger = await world.ledgers.create(log_name(world.buffer.segment, SUBSCRIPTION))
+            await ledger.append((Append(b"\x0e\x02\x00\x01{}"),), None)
+            for _ in range(2):
+                with pytest.raises(CorruptEntry, match="pending-acks:"):
+                    await world.acks.recover()
+
+    run(LogFamilyInMemory, test)
+
+
+def test_an_outcome_that_was_not_told_everywhere_is_found(run: Callable[[type[WorldHarness], Test], None]) -> None:
+    """A committed transaction that this subscription was not told of is settled by who opens it, or meets it."""
+
+    async def test(harness: WorldHarness) -> None:
+        async with harness.open() as world:
+            for recovers in (True, False):
+                txn, entry = await begin(world), 10 + recovers
+                await add(world, txn, entry)
+                away = frozenset((await world.coordinator.describe(txn)).participants)
+                world.participants.out_of_reach = set(away)
+                ending = asyncio.ensure_future(world.coordinator.end(End(txn, Action.COMMIT)))
+                await harness.settle()
+                assert (await world.coordinator.describe(txn)).state is State.COMMITTED
+                if recovers:
+                    assert (await world.acks.recover()).ended == {txn: State.COMMITTED}
+                with pytest.raises(TransactionConflict):
+                    await add(world, await begin(world), entry)
+                assert state_of(await world.cursor.load(), Position(0, entry)) is AckState.DELETED
+                world.participants.out_of_reach = set()
+                await harness.pass_time(1_000)
+                assert (await ending).state is State.COMMITTED
+
+    run(LogFamilyInMemory, test)
