@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -60,15 +60,20 @@ class StandaloneCluster:
 
     :param folder: all files of the cluster go below it; it is made if it is not there.
     :param workers: how many there are, each of one core.
+    :param hosts: addresses of this machine, which the workers take in turn; Spark starts a speculative copy of a task
+        on another host than the first only.
     :param memory_mb: what a worker may give to its executors together; ``conf`` asks for so much for each.
 
     Every wait is one of real time, and blocks.
     """
 
-    def __init__(self, folder: Path, workers: int = 2, memory_mb: int = 512) -> None:
+    def __init__(
+        self, folder: Path, workers: int = 2, memory_mb: int = 512, hosts: Sequence[str] = (_LOCALHOST,)
+    ) -> None:
         self.folder = folder.resolve()
         self.memory_mb = memory_mb
         self._count = workers
+        self._hosts = tuple(hosts)
         self._master: _Daemon | None = None
         self._workers: list[_Daemon] = []
         self._started = 0
@@ -119,7 +124,8 @@ class StandaloneCluster:
         self._started += 1
         place = self.folder / f"worker-{self._started}"
         options = ["--cores", "1", "--memory", f"{self.memory_mb}M", "--work-dir", str(place / "work")]
-        started = self._start("worker.Worker", place, [*options, self._address])
+        host = self._hosts[(self._started - 1) % len(self._hosts)]
+        started = self._start("worker.Worker", place, [*options, self._address], host)
         self._workers.append(started)
         self._wait_for("the worker's address", lambda: _WORKER_PORT.search(started.said()), started)
         # By its port: the master goes on naming a killed worker until it has heard nothing of it for a while.
@@ -176,7 +182,7 @@ class StandaloneCluster:
         self._address = _found(_MASTER_ADDRESS, said())
         self._page = _found(_PAGE_ADDRESS, said())
 
-    def _start(self, what: str, place: Path, arguments: list[str]) -> _Daemon:
+    def _start(self, what: str, place: Path, arguments: list[str], host: str = _LOCALHOST) -> _Daemon:
         scratch = place / "tmp"
         scratch.mkdir(parents=True)
         home = self.folder / "spark-home"
@@ -185,15 +191,15 @@ class StandaloneCluster:
             "SPARK_HOME": str(home),
             "SPARK_CONF_DIR": str(place),
             "SPARK_LOCAL_DIRS": str(scratch),
-            "SPARK_LOCAL_IP": _LOCALHOST,
-            "SPARK_PUBLIC_DNS": _LOCALHOST,
+            "SPARK_LOCAL_IP": host,
+            "SPARK_PUBLIC_DNS": host,
             "SPARK_DAEMON_MEMORY": _DAEMON_MEMORY,
             "SPARK_DAEMON_JAVA_OPTS": _java_options(scratch),
             "PYSPARK_PYTHON": sys.executable,
             "TMPDIR": str(scratch),
         }
         # Port 0: the system chooses one, and the log says which.
-        where = ["--host", _LOCALHOST, "--port", "0", "--webui-port", "0"]
+        where = ["--host", host, "--port", "0", "--webui-port", "0"]
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}", *where, *arguments]
         log = place / "log"
         with log.open("wb") as output:

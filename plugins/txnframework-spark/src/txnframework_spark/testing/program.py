@@ -29,7 +29,7 @@ WINDOW_S: Final = 10
 class Job(msgspec.Struct, frozen=True):
     """A pipeline from topic ``in``; what is not given is that of a pipeline that does everything right.
 
-    ``plan``: one of PLANS. ``conf``: Spark's configuration.
+    ``plan``: one of PLANS. ``source``: an empty value leaves a usual option out. ``conf``: Spark's configuration.
     """
 
     url: str
@@ -39,6 +39,7 @@ class Job(msgspec.Struct, frozen=True):
     sink: dict[str, str] = {}
     master: str = "local[2,3]"
     conf: dict[str, str] = {}
+    output_mode: str = "append"
 
 
 def both(frame: DataFrame) -> DataFrame:
@@ -72,13 +73,15 @@ PLANS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {"both": both, "tota
 
 def start(spark: SparkSession, job: Job, transform: Callable[[DataFrame], DataFrame] | None = None) -> StreamingQuery:
     """Start a job in a session that is there; ``transform``: a plan that has no name."""
-    source = {"subscribe": "in", "startingOffsets": "earliest", "groupId": "g", "maxOffsetsPerTrigger": "20"}
-    frame = spark.readStream.format("txnframework").options(**{"metadata": job.url, **source, **job.source}).load()
+    usual = {"subscribe": "in", "startingOffsets": "earliest", "groupId": "g", "maxOffsetsPerTrigger": "20"}
+    source = {name: value for name, value in {"metadata": job.url, **usual, **job.source}.items() if value}
+    frame = spark.readStream.format("txnframework").options(**source).load()
     return (
         (transform or PLANS[job.plan])(frame)
         .writeStream.format("txnframework")
         .options(**{"metadata": job.url, "txnAppId": "app", **job.sink})
         .option("checkpointLocation", job.checkpoint)
+        .outputMode(job.output_mode)
         .trigger(availableNow=True)
         .start()
     )

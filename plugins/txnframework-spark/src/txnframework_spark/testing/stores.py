@@ -18,7 +18,7 @@ from txnframework.model.ledger import Append
 from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST, Limit
 from txnframework.model.reading import ReadRequest
-from txnframework.model.transactions import State
+from txnframework.model.transactions import Action, End, State
 from txnframework_spark import process
 from txnframework_spark.microbatch.applications import coordinator_of
 from txnframework_spark.options.stores import StoreOptions
@@ -147,6 +147,23 @@ class Stores:
 
     async def _outcome(self, txn_id: TxnID) -> State:
         return (await (await coordinator_of(self.host)).describe(txn_id)).state
+
+    def abort(self, txn: str) -> None:
+        """End a transaction as an operator does."""
+        process.run(self._abort(TxnID.parse(txn)))
+
+    async def _abort(self, txn_id: TxnID) -> None:
+        await (await coordinator_of(self.host)).end(End(txn_id, Action.ABORT, operator=True))
+
+    def seek_to_the_beginning(self, topic: str, name: str) -> None:
+        """Move a subscription back to the earliest message."""
+        process.run(self._seek(TopicName.parse(topic), name))
+
+    async def _seek(self, topic: TopicName, name: str) -> None:
+        layout = await self.host.topics.layout(topic)
+        for segment in layout.in_order():
+            subscription = await self.host.subscription(str(topic), name, str(layout.name_of(segment.id)))
+            await subscription.cursor.seek(EARLIEST)
 
     def is_locked(self) -> bool:
         """Whether somebody is in the middle of a write, where the stores are an SQLite file."""
