@@ -1,4 +1,4 @@
-"""Every promise on the page of guarantees names tests that are there."""
+"""Every promise on the pages of guarantees names tests that are there."""
 
 from __future__ import annotations
 
@@ -9,9 +9,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "reference" / "guarantees.md").read_text(encoding="utf-8")
+PAGES = (ROOT / "docs" / "reference" / "guarantees.md", ROOT / "docs" / "explanation" / "spark.md")
+HEADINGS = ("held by", "shown by")
 SUITES = ROOT / "src" / "txnframework" / "testing" / "_suites"
-ROWS = [row for row in re.findall(r"^\| (.*) \| (.*) \|$", PAGE, re.MULTILINE) if row[0] != "guaranteed"]
+
+
+def rows_of(page: Path) -> list[tuple[str, str]]:
+    """Return the rows of the tables whose second column names tests."""
+    tables = re.findall(r"(?:^\|.*\|\n)+", page.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = [re.findall(r"^\| (.*) \| (.*) \|$", table, re.MULTILINE) for table in tables]
+    return [row for table in rows if table[0][1] in HEADINGS for row in table[1:]]
+
+
+ROWS = [row for page in PAGES for row in rows_of(page)]
 
 
 def file_of(name: str) -> Path:
