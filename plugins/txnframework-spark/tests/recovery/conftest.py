@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework_spark.demo.pipeline import reason_in
+from txnframework_spark.failures import reason_in
 from txnframework_spark.testing.outputs import LEFT, RIGHT
 from txnframework_spark.testing.pipelines import WAIT_S, PipelineProcess
 from txnframework_spark.testing.program import Job, start

@@ -63,7 +63,7 @@ def test_a_transaction_ends_while_the_batch_runs(stores: Stores, start_process: 
 
 
 def test_the_database_is_restarted_in_mid_batch(tmp_path: Path, start_process: Start, run: Run) -> None:
-    """Killed while tasks write, and again before the decision: the tasks are tried again, and whatever the driver did not hear."""
+    """Killed while tasks write, and again before the decision; whatever of it fails is done again."""
     with PostgresServer() as server:
         url = server.create_database("pipeline")
         stores = Stores(tmp_path, url)
