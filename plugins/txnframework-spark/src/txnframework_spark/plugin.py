@@ -1,4 +1,4 @@
-"""What this distribution brings to the command line: ``txnframework demo`` and ``txnframework pipeline``."""
+"""What this distribution brings to the command line: ``txnframework demo``, ``pipeline`` and ``job``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ def txnframework_commands() -> Iterable[Command]:
     return (
         Command("demo", "Run an exactly-once Spark pipeline, kill it again and again, and check every row.", _demo),
         Command("pipeline", "Run a Spark pipeline that is described by a file, each message exactly once.", _pipeline),
+        Command("job", "Compact or export whole topics on Spark.", _job),
     )
 
 
@@ -30,3 +31,9 @@ def _pipeline() -> click.Command:
     from txnframework_spark.pipeline.command import pipeline
 
     return pipeline
+
+
+def _job() -> click.Command:
+    from txnframework_spark.jobs.command import job
+
+    return job

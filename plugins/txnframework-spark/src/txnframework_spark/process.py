@@ -7,7 +7,8 @@ here is made on first use in the process that uses it, so nothing crosses a fork
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +26,19 @@ T = TypeVar("T")
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run ``work`` on this process's loop and return its result; blocks the calling thread."""
     return LoopThread.shared().run(work)
+
+
+@contextmanager
+def entered(context: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    """Enter a context on this process's loop, around a block that is none of its own."""
+    found = run(context.__aenter__())
+    try:
+        yield found
+    except BaseException as error:
+        if not run(context.__aexit__(type(error), error, error.__traceback__)):
+            raise
+    else:
+        run(context.__aexit__(None, None, None))
 
 
 def host(stores: StoreOptions, sweep: bool = False) -> Host:

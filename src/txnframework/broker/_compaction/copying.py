@@ -24,11 +24,12 @@ PAGE = Limit(100)
 
 @dataclass(frozen=True, slots=True)
 class CopyRange:
-    """Entries of ``ledger`` to be copied; ``compacted``: they were kept by an earlier compaction."""
+    """Entries of ``ledger``, with ``messages``, to be copied; ``compacted``: an earlier compaction kept them."""
 
     ledger: str
     after: Position
     upto: Position
+    messages: int
     compacted: bool = False
 
 
@@ -109,7 +110,7 @@ async def _cut(
         counted = await ledger.count(EntryRange(after, upto), messages_max)
         if counted.upto <= after:
             break
-        found.append(CopyRange(ledger.name, after, counted.upto, compacted))
+        found.append(CopyRange(ledger.name, after, counted.upto, counted.messages, compacted))
         after = counted.upto
     return found
 

@@ -1,0 +1,166 @@
+"""``txnframework job``: what a person types, and what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from rich.console import Console
+
+from txnframework.broker import Order
+from txnframework.cli.output import output_option, print_json, print_records
+from txnframework.model.names import TopicName
+from txnframework_spark import process
+from txnframework_spark.jobs.compaction.running import Compaction, Result
+from txnframework_spark.jobs.compaction.segments import chosen
+from txnframework_spark.jobs.export.folder import ExportFolder
+from txnframework_spark.jobs.export.running import Export
+from txnframework_spark.jobs.progress import JobProgress
+from txnframework_spark.jobs.session import session
+from txnframework_spark.options.stores import StoreOptions
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CONFIG_FILE: Final = "txnframework.toml"
+TASK_MESSAGES: Final = 100_000
+
+
+def job_options(command: F) -> F:
+    """Add what every job takes."""
+    for option in (
+        output_option,
+        click.option(
+            "--config",
+            type=click.Path(path_type=Path, exists=True, dir_okay=False),
+            envvar="TXNFRAMEWORK_CONFIG",
+            metavar="FILE",
+            help=f"The configuration, at the same path on every machine of the cluster.  [default: {CONFIG_FILE} if it"
+            " is there, otherwise the embedded database]",
+        ),
+        click.option(
+            "--task-messages",
+            type=click.IntRange(min=1),
+            default=TASK_MESSAGES,
+            show_default=True,
+            help="A task reads about so many messages.",
+        ),
+        click.option("--master", default="local[*]", show_default=True, help="The Spark to run on."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(no_args_is_help=True)
+def job() -> None:
+    """
+    Work over whole topics, on Spark.
+
+    What a job does becomes visible in one step at its end. One that was killed has changed nothing; run it again.
+    """
+
+
+@job.command()
+@click.argument("topic")
+@click.option("--segment", type=click.IntRange(min=0), help="Only this segment.  [default: all of them]")
+@click.option(
+    "--order",
+    type=click.Choice(["commit", "position"]),
+    default="commit",
+    show_default=True,
+    help="By when transactions were committed, or by where messages stand.",
+)
+@click.option("--dry-run", is_flag=True, help="Read everything and say what would be kept; change nothing.")
+@job_options
+def compact(
+    topic: str,
+    segment: int | None,
+    order: Order,
+    dry_run: bool,
+    master: str,
+    task_messages: int,
+    config: Path | None,
+    output: str,
+) -> None:
+    """
+    Write what is committed of TOPIC beside it, without what was aborted.
+
+    The topic stays as it is, and so does whoever reads or consumes it. 'topic consume --compacted' reads what was
+    written, and then goes on in the topic. Each segment is compacted up to what is decided; WAITS FOR names open
+    transactions that hold back the rest.
+    """
+    stores = stores_of(config)
+    name = TopicName.parse(topic)
+    host = process.host(stores)
+    segments = chosen(process.run(host.topics.layout(name)), segment)
+    progress = JobProgress(Console(stderr=True))
+    with session(master, f"txnframework job compact {name.name}") as spark, progress.shown():
+        found = Compaction(stores, order, task_messages, dry_run).run(spark, segments, progress)
+    documents = [one.document() for one in found]
+    if output == "json":
+        print_json({"topic": str(name), "order": order, "dry_run": dry_run, "segments": documents})
+        return
+    print_records(documents)
+    _say_what_waits(found)
+
+
+@job.command()
+@click.argument("topic")
+@click.option("--to", "folder", required=True, metavar="FOLDER", help="Where to; all machines must see it.")
+@click.option(
+    "--partition-by",
+    type=click.Choice(["date"]),
+    help="Folders of their own for each day on which messages were sent (UTC), as the column date.",
+)
+@click.option("--skip-trimmed", is_flag=True, help="Go on without messages that retention took before their export.")
+@job_options
+def export(
+    topic: str,
+    folder: str,
+    partition_by: str | None,
+    skip_trimmed: bool,
+    master: str,
+    task_messages: int,
+    config: Path | None,
+    output: str,
+) -> None:
+    """
+    Write what was committed to TOPIC since the last export as Parquet.
+
+    Each run makes one folder below FOLDER, export=1, export=2 and so on, which appears at once when it is whole; run
+    again after it was killed, it loses nothing and repeats nothing. The folder itself remembers how far it came.
+    """
+    stores = stores_of(config)
+    name = TopicName.parse(topic)
+    work = Export(stores, name, ExportFolder.of(folder), task_messages, partition_by is not None, skip_trimmed)
+    work.plan(process.host(stores))  # what is typed wrong is told before Spark is started
+    progress = JobProgress(Console(stderr=True))
+    with session(master, f"txnframework job export {name.name}") as spark, progress.shown():
+        document = work.run(spark, progress).document()
+    if output == "json":
+        print_json({"topic": str(name), **document})
+    elif document["export"] is None:
+        click.echo(f"Nothing was committed to {topic} since the last export.")
+    else:
+        del document["upto"]
+        print_records([document])
+
+
+def stores_of(config: Path | None) -> StoreOptions:
+    """Return where the stores are, for this process and for tasks in other folders."""
+    found = config or (Path(CONFIG_FILE) if Path(CONFIG_FILE).exists() else None)
+    return StoreOptions(config=None if found is None else str(found.resolve()))
+
+
+def _say_what_waits(found: list[Result]) -> None:
+    for one in found:
+        held_by = one.standing.held_by
+        if held_by:
+            whom = f"transaction {held_by[0]}" if len(held_by) == 1 else f"transactions {', '.join(held_by)}"
+            place = f"{one.standing.plan.upto} of {one.standing.segment}"
+            click.echo(
+                f"What stands behind {place} waits for {whom}: run this again when it has ended, or end it with"
+                " 'txnframework transaction abort ID'.",
+                err=True,
+            )

@@ -1,0 +1,159 @@
+"""The driver of an export, and its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from txnframework.broker import Host
+from txnframework.model.names import TopicName
+from txnframework_spark import process
+from txnframework_spark.errors import DataLost, TopicLost
+from txnframework_spark.failures import sentence_of
+from txnframework_spark.jobs.errors import ExportInTheWay, JobFailed
+from txnframework_spark.jobs.export.folder import Exported, ExportFolder
+from txnframework_spark.jobs.export.ranges import Due, check_same, due
+from txnframework_spark.jobs.export.tasks import COLUMNS, reading
+from txnframework_spark.jobs.progress import JobProgress, Meter
+from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.options.stores import StoreOptions
+from txnframework_spark.source.cutting import Cutting
+from txnframework_spark.source.partition import SegmentPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DATE: Final = "date"
+_TOKEN_BITS: Final = 62
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of it; ``exported`` None: nothing was committed since the last export."""
+
+    folder: ExportFolder
+    last: Exported | None
+    exported: Exported | None = None
+    files: int = 0
+    bytes: int = 0
+
+    def document(self) -> dict[str, object]:
+        """Return it for a table, or for programs."""
+        now = self.exported or self.last
+        return {
+            "export": None if self.exported is None else self.exported.number,
+            "messages": 0 if self.exported is None else self.exported.messages,
+            "files": self.files,
+            "bytes": self.bytes,
+            "folder": str(self.folder.path),
+            "upto": {} if now is None else now.upto,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """``messages_max``: of one task, which writes one file (for each date, with ``by_date``)."""
+
+    stores: StoreOptions
+    topic: TopicName
+    folder: ExportFolder
+    messages_max: int
+    by_date: bool = False
+    skip_trimmed: bool = False
+
+    def plan(self, host: Host) -> tuple[Exported | None, Due, list[SegmentPartition]]:
+        """
+        Return what was exported before, what is due, and the tasks that read it; changes nothing.
+
+        :raises UnusableFolder: the folder holds something else.
+        :raises DataLost: messages were trimmed before they were exported.
+        """
+        return process.run(self._plan(host))
+
+    async def _plan(self, host: Host) -> tuple[Exported | None, Due, list[SegmentPartition]]:
+        layout = await host.topics.layout(self.topic)
+        last = self.folder.last()
+        check_same(last, host.metadata.identity, layout, str(self.folder.path))
+        found = await due(host, layout, last)
+        cutting = Cutting(host, self._options(), {}, {})
+        try:
+            return last, found, await cutting.tasks(found.ranges)
+        except (DataLost, TopicLost) as error:
+            raise JobFailed(
+                f"messages of {layout.topic} were trimmed before they were exported; --skip-trimmed goes on without"
+                " them, and a longer [retention] or more frequent exports keep it from happening"
+            ) from error
+
+    def _options(self) -> SourceOptions:
+        return SourceOptions.parse(
+            {
+                "subscribe": str(self.topic),
+                "maxRecordsPerPartition": str(self.messages_max),
+                "failOnDataLoss": str(not self.skip_trimmed).lower(),
+            }
+        )
+
+    def run(self, spark: SparkSession, progress: JobProgress) -> Result:
+        """
+        Export what is due.
+
+        :raises ExportInTheWay: another export finished first.
+        :raises JobFailed: a task failed; nothing of this export is visible.
+        """
+        host = process.host(self.stores)
+        with progress.step("planning"):
+            last, found, tasks = self.plan(host)
+        self.folder.clean(0 if last is None else last.number)
+        if not tasks:
+            return Result(self.folder, last)
+        number = 1 if last is None else last.number + 1
+        staged = self.folder.staged(number, f"{host.environment.random_bits(_TOKEN_BITS):016x}")
+        try:
+            meter = Meter(spark)
+            with progress.tasks("exporting", spark, meter):
+                self._write(spark, tasks, staged, meter)
+            files, size, messages = _written(staged)
+            if not messages:  # all of it was aborted
+                return Result(self.folder, last)
+            exported = Exported(
+                store=host.metadata.identity,
+                topic=str(self.topic),
+                life=process.run(host.topics.layout(self.topic)).life,
+                number=number,
+                upto={segment: str(at) for segment, at in found.upto.items()},
+                messages=messages,
+                created_ms=host.environment.now_ms(),
+            )
+            self.folder.finish(staged, exported)
+        except ExportInTheWay:
+            raise
+        except Exception as error:
+            raise self._why(number, error) from error
+        finally:
+            self.folder.remove(staged)
+        self.folder.clean(number)
+        return Result(self.folder, last, exported, files, size)
+
+    def _why(self, number: int, error: Exception) -> Exception:
+        """Return what to tell: an export that was overtaken may have failed with anything, its files removed."""
+        last = self.folder.last()
+        if last is not None and last.number >= number:
+            return ExportInTheWay(str(self.folder.path), number)
+        return JobFailed(f"{self.topic} was not exported: {sentence_of(error)}")
+
+    def _write(self, spark: SparkSession, tasks: Sequence[SegmentPartition], staged: Path, meter: Meter) -> None:
+        rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(reading(self.stores, tasks, meter), COLUMNS)
+        if self.by_date:
+            rows = rows.selectExpr("*", f"date(timestamp) AS {DATE}")
+        writer = rows.write.mode("error")
+        (writer.partitionBy(DATE) if self.by_date else writer).parquet(staged.as_uri())
+
+
+def _written(staged: Path) -> tuple[int, int, int]:
+    """Return how many files of Parquet tasks have written, their bytes, and their rows."""
+    import pyarrow.parquet as pq
+
+    files = sorted(staged.rglob("*.parquet"))
+    return len(files), sum(one.stat().st_size for one in files), sum(pq.read_metadata(one).num_rows for one in files)
