@@ -18,6 +18,8 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).parents[1]))  # what all figures stand on is beside the folder of this program
 
 import pyspark
+from copying import copying_over_files
+from deciding import fixed_cost, header_writes
 from memory import memory_by_rows
 from reading import all_columns_over_parquet, reading_over_parquet
 from rich.console import Console
@@ -26,7 +28,14 @@ from rig import Found, machine
 from stage import Stage
 
 RESULTS = Path(__file__).parents[1] / "results"
-FIGURES = {"read": reading_over_parquet, "columns": all_columns_over_parquet, "memory": memory_by_rows}
+FIGURES = {
+    "read": reading_over_parquet,
+    "columns": all_columns_over_parquet,
+    "memory": memory_by_rows,
+    "copy": copying_over_files,
+    "decide": header_writes,
+    "micro-batch": fixed_cost,
+}
 
 
 def main() -> None:

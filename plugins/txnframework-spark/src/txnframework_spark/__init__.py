@@ -1,6 +1,6 @@
 """Exactly-once Spark pipelines over txnframework topics.
 
-``spark.readStream.format("txnframework")`` and ``df.writeStream.format("txnframework")`` work as soon as this
+``format("txnframework")`` works with ``readStream``, ``read``, ``writeStream`` and ``write`` as soon as this
 distribution is installed. ``txnframework_spark.microbatch`` walks through one micro-batch, process by process.
 """
 

@@ -11,7 +11,9 @@ again, *then* decide by one compare-and-set:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
 from txnframework.broker import Host
 from txnframework.errors import (
@@ -26,6 +28,7 @@ from txnframework.model.transactions import Application, SourceRange
 from txnframework_spark.errors import BatchNotCommitted
 from txnframework_spark.microbatch.applications import batch_id, coordinator_of
 from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, JUDGED, SETTLED, Pauses
+from txnframework_spark.microbatch.ranges import Range
 from txnframework_spark.microbatch.registration import Reading, load_subscription, readings_of
 from txnframework_spark.microbatch.tasks import BatchFacts
 from txnframework_spark.options.sink import SinkOptions
@@ -40,6 +43,11 @@ from txnframework_spark.sink.judging import (
 )
 from txnframework_spark.sink.staged import Staged
 from txnframework_spark.sink.untransacted import require_no_acknowledgments
+
+T = TypeVar("T")
+
+_RANGES_AT_A_TIME: Final = 16
+"""How many segments' cursors are asked and acknowledged beside each other."""
 
 
 async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Staged | None], batch: int) -> None:
@@ -137,19 +145,16 @@ class _Decision:
         return application
 
     async def _against_cursors(self, readings: Sequence[Reading]) -> list[AcknowledgedRange]:
-        found: list[AcknowledgedRange] = []
-        for reading in readings:
-            for planned in reading.ranges:
-                subscription = await self._host.subscription(reading.topic, reading.subscription, planned.segment)
-                # A committed batch may not have reached its cursor yet; reading the cursor alone would miss it.
-                await subscription.pending_acks.recover()
-                cursor = await subscription.cursor.load()
-                found.append(
-                    AcknowledgedRange(
-                        reading.topic, reading.subscription, planned, cursor.mark_delete, cursor.incarnation
-                    )
-                )
-        return found
+        async def look(reading: Reading, planned: Range) -> AcknowledgedRange:
+            subscription = await self._host.subscription(reading.topic, reading.subscription, planned.segment)
+            # A committed batch may not have reached its cursor yet; reading the cursor alone would miss it.
+            await subscription.pending_acks.recover()
+            cursor = await subscription.cursor.load()
+            return AcknowledgedRange(
+                reading.topic, reading.subscription, planned, cursor.mark_delete, cursor.incarnation
+            )
+
+        return await _for_each_range(readings, look)
 
     def _judge_by_version(self, application: Application) -> Verdict:
         """Judge a batch that acknowledges nothing by the numbers of the batches that were committed."""
@@ -157,24 +162,36 @@ class _Decision:
         return judge_by_version(application, self._batch, rows, self._options.reset)
 
     async def _acknowledge(self, readings: Sequence[Reading]) -> None:
-        for reading in readings:
-            for planned in reading.ranges:
-                subscription = await self._host.subscription(reading.topic, reading.subscription, planned.segment)
-                processed = ProcessedRange(
-                    self._facts.query, self._facts.batch, planned.start, planned.end, reading.epoch
-                )
-                ack = Ack(planned.end, cumulative=True)
-                request = AckRequest(Branch(self._txn_id), (ack,), planned.incarnation or 0, processed)
-                try:
-                    await subscription.pending_acks.add(request)
-                except TransactionConflict as error:
-                    raise BatchNotCommitted(f"batch {self._facts.batch} cannot be acknowledged: {error}") from error
+        async def add(reading: Reading, planned: Range) -> None:
+            subscription = await self._host.subscription(reading.topic, reading.subscription, planned.segment)
+            processed = ProcessedRange(self._facts.query, self._facts.batch, planned.start, planned.end, reading.epoch)
+            ack = Ack(planned.end, cumulative=True)
+            request = AckRequest(Branch(self._txn_id), (ack,), planned.incarnation or 0, processed)
+            try:
+                await subscription.pending_acks.add(request)
+            except TransactionConflict as error:
+                raise BatchNotCommitted(f"batch {self._facts.batch} cannot be acknowledged: {error}") from error
+
+        await _for_each_range(readings, add)
 
     async def _check_epochs(self, readings: Sequence[Reading]) -> None:
         for reading in readings:
             _, record = await load_subscription(self._host.metadata, reading.topic, reading.subscription)
             if record.epoch != reading.epoch:
                 raise Fenced(f"subscription {reading.subscription} of {reading.topic}")
+
+
+async def _for_each_range(readings: Sequence[Reading], work: Callable[[Reading, Range], Awaitable[T]]) -> list[T]:
+    """Do the work for each range, of some of them at a time, and return the results; the first error when all ended."""
+    found: list[T] = []
+    every = [(reading, planned) for reading in readings for planned in reading.ranges]
+    for first in range(0, len(every), _RANGES_AT_A_TIME):
+        some = every[first : first + _RANGES_AT_A_TIME]
+        for result in await asyncio.gather(*(work(*one) for one in some), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+            found.append(result)
+    return found
 
 
 def _source_ranges(readings: Sequence[Reading]) -> tuple[SourceRange, ...]:

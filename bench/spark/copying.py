@@ -1,0 +1,99 @@
+"""A streaming pipeline from topic to topic over the same one from files to files, and what its transactions cost."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from rig import Found, Target
+from stage import Stage
+
+from txnframework import blocking
+
+SCHEMA = "key binary, value binary"
+
+
+@dataclass
+class Copies:
+    """Copies of a stage's input, each with a name, a checkpoint and an output of its own."""
+
+    stage: Stage
+    number: int = 0
+
+    def to_topic(self, group: bool, **options: str) -> float:
+        """Seconds from the start of a query to its end, all of the topic copied to another one."""
+        source = self.stage.topic(self.stage.rows)
+        self.number += 1
+        name = f"copy-{os.getpid()}-{self.number}"
+        with blocking.open(self.stage.stores["config"]) as client:
+            client.create_topic(name, segments=2)
+        acknowledged = {"groupId": name} if group else {}
+        reader = self.stage.spark.readStream.format("txnframework").schema(SCHEMA)
+        frame = reader.options(**self.stage.stores, topic=source, startingOffsets="earliest", **acknowledged).load()
+        writer = frame.writeStream.format("txnframework").options(**self.stage.stores, topic=name, **options)
+        return self._copied(writer, name)
+
+    def to_files(self) -> float:
+        """Seconds from the start of a query to its end, all of the files copied to others."""
+        self.number += 1
+        name = f"copy-{os.getpid()}-{self.number}"
+        source = self.stage.directory / f"{self.stage.rows}.parquet"
+        frame = self.stage.spark.readStream.schema(SCHEMA).parquet(str(source))
+        return self._copied(frame.writeStream.format("parquet").option("path", str(self._path(name))), name)
+
+    def _copied(self, writer: DataStreamWriter, name: str) -> float:
+        checkpoint = self._path(f"{name}.checkpoint")
+        begun = time.perf_counter()
+        query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
+        # The stores sync what they write; Spark leaves files to the operating system.
+        os.sync()
+        took = time.perf_counter() - begun
+        rows = sum(progress.numInputRows for progress in query.recentProgress)
+        if rows != self.stage.rows:
+            raise RuntimeError(f"{rows} rows were copied to {name}, {self.stage.rows} are there")
+        return took
+
+    def _path(self, name: str) -> Path:
+        return self.stage.directory / name
+
+
+def copying_over_files(stage: Stage) -> list[Found]:
+    """Exactly once with acknowledgments, over files; and in transactions without any, over none at all."""
+    stage.parquet(stage.rows)
+    copies = Copies(stage)
+    sides: dict[str, Callable[[], float]] = {
+        "exactly_once": lambda: copies.to_topic(group=True),
+        "files": copies.to_files,
+        "transactional": lambda: copies.to_topic(group=False),
+        "without": lambda: copies.to_topic(group=False, transactional="false"),
+    }
+    took: dict[str, list[float]] = {side: [] for side in sides}
+    for number in range(stage.rounds + 1):
+        for side, copy in sides.items():
+            stage.progress(f"round {number} of {stage.rounds}: {side}")
+            seconds = copy()
+            if number:
+                took[side].append(seconds)
+    notes = {f"{side}_rows_per_s": round(stage.rows / min(times)) for side, times in took.items()}
+    return [
+        Found(
+            "rows per second of a stream from topic to topic, exactly once / from files to files",
+            _speeds(took["exactly_once"], took["files"]),
+            Target(0.4, False),
+            {"rows": stage.rows, **notes},
+        ),
+        Found(
+            "rows per second of a stream into a topic, transactional / transactional=false",
+            _speeds(took["transactional"], took["without"]),
+            Target(0.85, False),
+        ),
+    ]
+
+
+def _speeds(ours: list[float], theirs: list[float]) -> tuple[float, ...]:
+    return tuple(other / mine for mine, other in zip(ours, theirs, strict=True))
