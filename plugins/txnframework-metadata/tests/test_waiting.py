@@ -200,6 +200,54 @@ def test_readings_wanted_at_the_same_time_are_shared() -> None:
     asyncio.run(main())
 
 
+def test_who_waits_after_a_reading_does_not_have_it_repeated() -> None:
+    """What has changed since that began the watches tell; what they told before it counts for nothing."""
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        buffer = await reader.buffer()
+        first = await waiting(buffer.advanced(Position(1, -1)))
+        await process.send("a")
+        assert await first == Position(1, 0)
+        assert await buffer.max_read_position() == Position(1, 0)
+        reader.wire.steps.clear()
+        second = await waiting(buffer.advanced(Position(1, 0)))
+        assert reader.wire.steps == []
+        await process.send("b")
+        assert await second == Position(1, 1)
+        # This one is known, but the watch has told of more since it was read.
+        third = await waiting(buffer.advanced(Position(1, 1)))
+        await process.send("c")
+        assert await third == Position(1, 2)
+        await buffer.close()
+
+    asyncio.run(main())
+
+
+def test_a_reading_that_began_before_the_watches_told_is_not_relied_on() -> None:
+    """Somebody else's reading takes the end, then the ledger grows: who waits reads again."""
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        buffer = await reader.buffer()
+        first = await waiting(buffer.advanced(Position(1, -1)))
+        stop = reader.wire.stop(step("scan_index", "writes-by-segment"))
+        reading = await waiting(buffer.max_read_position())
+        assert stop.reached.is_set()
+        await process.send("a")
+        stop.go.set()
+        assert await first == Position(1, 0)
+        await reading
+        second = await waiting(buffer.advanced(Position(1, 0)))
+        await process.send("b")
+        assert await second == Position(1, 1)
+        await buffer.close()
+
+    asyncio.run(main())
+
+
 def test_who_comes_while_a_failed_follower_stops_is_told() -> None:
     """Giving watches back takes a round trip; who asks in the meantime is answered or failed, and never forgotten."""
 

@@ -27,7 +27,8 @@ class Announcements:
     How far may be read moves only in two ways: while an open transaction is in the way, by its end, so its header is
     watched and nothing else, and looked at again when the watch tells; otherwise by the growth of the ledger. New
     intents only ever hold it back, and every reading finds those that matter. What the ledger's watch told meanwhile it
-    tells once nothing is in the way.
+    tells once nothing is in the way. A reading that somebody else took since the watches told something is as good as
+    one of its own: what came after it they tell.
     """
 
     def __init__(self, view: SegmentView, ledger: IManagedLedger, store: IMetadataStore) -> None:
@@ -96,10 +97,15 @@ class Announcements:
         # Armed before the first reading, so that no change falls between the two.
         grown = await self._ledger.watch()
         watches.append(grown)
+        told = self._view.begun
         while True:
             await self._wanted.wait()
-            self._kicked.clear()
-            reading = await (self._view.refresh(awaited=True) if pin is None else self._view.look_again())
+            reading = None if pin is not None or self._kicked.is_set() else self._view.begun_after(told)
+            if reading is not None:
+                self._answer()
+            else:
+                self._kicked.clear()
+                reading = await (self._view.refresh(awaited=True) if pin is None else self._view.look_again())
             if not self._waiters:
                 self._wanted.clear()
                 continue
@@ -114,6 +120,7 @@ class Announcements:
                 continue  # it may have ended before its watch was armed
             moved = grown if pin is None else pin[1]
             await first_of([moved.changed(), self._kicked.wait()])
+            told = self._view.begun
 
     def _answer(self) -> None:
         """Answer those whose position has come, and all when the segment is sealed and decided to its end."""

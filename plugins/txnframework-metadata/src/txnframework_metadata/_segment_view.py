@@ -77,6 +77,15 @@ class SegmentView:
         self._finished = 0
         self._listeners: list[Callable[[], None]] = []
 
+    @property
+    def begun(self) -> int:
+        """How many readings have begun."""
+        return self._begun
+
+    def begun_after(self, count: int) -> Reading | None:
+        """Return the last reading if it began after so many others had begun; None: there is no such one yet."""
+        return self.latest if self._finished > count else None
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after each reading."""
         self._listeners.append(listener)
