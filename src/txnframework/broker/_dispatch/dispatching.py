@@ -257,7 +257,7 @@ class SegmentDispatch:
             self._wake.clear()
             if await self._consumers.offer(self.incarnation):
                 self._wake.set()
-            if self._may_read() and await self._read():
+            if self._may_read() and not self._reading.at_end and await self._read():
                 continue
             await self._pass_by()
             self._note_progress()

@@ -17,7 +17,8 @@ class ReadingAhead:
     Reads what may be read, through the segment's buffer, into ``deliveries``.
 
     ``upto``: everything to here was read. ``skipped``: aborted entries that the cursor was not told of. ``sealed_end``:
-    nothing will ever stand beyond ``upto``. Whether an entry is aborted is decided here, when it is read: what was
+    nothing will ever stand beyond ``upto``. ``at_end``: nothing may be read beyond it until ``until_advanced`` has
+    returned, whatever else happens meanwhile. Whether an entry is aborted is decided here, when it is read: what was
     read as committed stays so.
     """
 
@@ -25,6 +26,7 @@ class ReadingAhead:
         self.upto = EARLIEST
         self.skipped: list[Position] = []
         self.sealed_end = False
+        self.at_end = False
         self._buffer = segment.buffer
         self._ledger = segment.ledger
         self._deliveries = deliveries
@@ -36,7 +38,7 @@ class ReadingAhead:
         self._begun += 1
         self.upto = position
         self.skipped.clear()
-        self.sealed_end = False
+        self.sealed_end = self.at_end = False
 
     async def read(self) -> EntryPage | None:
         """Return the next page, None if nothing more may be read now, or if reading began anew meanwhile."""
@@ -47,7 +49,10 @@ class ReadingAhead:
             # Trimmed before the subscription was made, or by an explicit rule: what is gone cannot be delivered.
             (left,) = await self._ledger.ledgers(-1, 1)
             page = EntryPage((), Position(left.ledger_id, -1))
-        if begun != self._begun or (page.upto <= after and not page.entries):
+        if begun != self._begun:
+            return None
+        if page.upto <= after and not page.entries:
+            self.at_end = True
             return None
         return page
 
@@ -68,5 +73,7 @@ class ReadingAhead:
         """Wait until more may be read, or until it is known that there will never be more."""
         after, begun = self.upto, self._begun
         found = await self._buffer.advanced(after)
+        if begun == self._begun:
+            self.at_end = False
         if found <= after and begun == self._begun and self.upto == after:
             self.sealed_end = True

@@ -1,0 +1,77 @@
+"""Reading a segment ahead of consumers: at its end the segment is left alone until there is more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from txnframework.broker._dispatch.deliveries import Deliveries
+from txnframework.broker._dispatch.reading_ahead import ReadingAhead
+from txnframework.model import Position
+from txnframework.model.reading import EntryPage, ReadRequest
+from txnframework.testing.clock import run_ready
+
+
+class Buffer:
+    """A segment of which as much may be read as a test says."""
+
+    def __init__(self) -> None:
+        self.announced = Position(1, -1)
+        self.grown = asyncio.Event()
+
+    async def read(self, request: ReadRequest) -> EntryPage:
+        """Return a page without entries, up to what is announced."""
+        return EntryPage((), max(request.after.entry, self.announced))
+
+    async def advanced(self, beyond: Position) -> Position:
+        """Wait until more is announced."""
+        while self.announced <= beyond:
+            self.grown.clear()
+            await self.grown.wait()
+        return self.announced
+
+    def announce(self, position: Position) -> None:
+        """Let more be read."""
+        self.announced = position
+        self.grown.set()
+
+
+def test_the_end_is_read_once_until_the_segment_has_advanced() -> None:
+    """Who waits for more and is called away meanwhile need not read again, and hears of all that came."""
+
+    async def main() -> None:
+        buffer = Buffer()
+        segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
+        reading = ReadingAhead(segment, Deliveries(), 10)
+        reading.begin_at(Position(1, -1))
+        assert not reading.at_end
+        assert await reading.read() is None
+        assert reading.at_end
+        waits = asyncio.ensure_future(reading.until_advanced())
+        await run_ready()
+        waits.cancel()
+        await asyncio.gather(waits, return_exceptions=True)
+        assert reading.at_end
+        buffer.announce(Position(1, 0))
+        await reading.until_advanced()
+        assert not reading.at_end
+        page = await reading.read()
+        assert page is not None
+        assert page.upto == Position(1, 0)
+
+    asyncio.run(main())
+
+
+def test_reading_that_begins_anew_is_not_at_the_end() -> None:
+    """Whatever an earlier reading found."""
+
+    async def main() -> None:
+        segment: Any = type("Segment", (), {"buffer": Buffer(), "ledger": None})()
+        reading = ReadingAhead(segment, Deliveries(), 10)
+        reading.begin_at(Position(1, -1))
+        assert await reading.read() is None
+        reading.begin_at(Position(0, -1))
+        assert not reading.at_end
+        assert await reading.read() is not None
+
+    asyncio.run(main())
