@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +33,7 @@ from txnframework_spark.options.stores import StoreOptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "offline-jobs.md"
 PROGRESS = JobProgress(Console(quiet=True))
 ORDERS = TopicName.parse("in")
 
@@ -337,6 +340,32 @@ def test_what_a_person_types(
     )
 
 
+@pytest.mark.skipif(not PAGE.exists(), reason="the plugin stands without the documentation")
+def test_the_page_on_offline_jobs(
+    client: txnframework.blocking.Client,
+    typed: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its commands run one after the other and print what it shows; the last block is for a cluster."""
+    assert typed  # it makes the configuration
+    monkeypatch.chdir(tmp_path)
+    client.create_topic("orders")
+    with client.producer("orders") as producer:
+        producer.send(b"one apple")
+        with client.transaction() as txn:
+            producer.send(b"two apples", txn=txn)
+    *blocks, _ = re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.S)
+    for step in "".join(blocks).split("$ ")[1:]:
+        line, _, shown = step.partition("\n")
+        status = main(shlex.split(line)[1:])
+        out, err = capsys.readouterr()
+        assert status == 0, err
+        if shown.strip():
+            assert out == shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
@@ -344,6 +373,7 @@ def test_what_a_person_types(
         (("compact", "in", "--segment", "7"), 2, "topic://public/default/in has no segment 7; there are 0, 1"),
         (("export", "in", "--to", "s3a://bucket/x"), 2, "s3a://bucket/x is not a folder of a file system"),
         (("export", "nowhere", "--to", "x"), 1, "nowhere does not exist; create it first"),
+        (("export", "persistent://a/b/c", "--to", "x"), 2, "persistent://a/b/c cannot be exported"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(

@@ -36,8 +36,7 @@ def job_options(command: F) -> F:
             type=click.Path(path_type=Path, exists=True, dir_okay=False),
             envvar="TXNFRAMEWORK_CONFIG",
             metavar="FILE",
-            help=f"The configuration, at the same path on every machine of the cluster.  [default: {CONFIG_FILE} if it"
-            " is there, otherwise the embedded database]",
+            help=f"The configuration.  [default: {CONFIG_FILE} if it is there, otherwise the embedded database]",
         ),
         click.option(
             "--task-messages",
@@ -95,7 +94,7 @@ def compact(
     host = process.host(stores)
     segments = chosen(process.run(host.topics.layout(name)), segment)
     progress = JobProgress(Console(stderr=True))
-    with session(master, f"txnframework job compact {name.name}") as spark, progress.shown():
+    with session(master, f"txnframework job compact {name.name}", stores) as spark, progress.shown():
         found = Compaction(stores, order, task_messages, dry_run).run(spark, segments, progress)
     documents = [one.document() for one in found]
     if output == "json":
@@ -136,7 +135,7 @@ def export(
     work = Export(stores, name, ExportFolder.of(folder), task_messages, partition_by is not None, skip_trimmed)
     work.plan(process.host(stores))  # what is typed wrong is told before Spark is started
     progress = JobProgress(Console(stderr=True))
-    with session(master, f"txnframework job export {name.name}") as spark, progress.shown():
+    with session(master, f"txnframework job export {name.name}", stores) as spark, progress.shown():
         document = work.run(spark, progress).document()
     if output == "json":
         print_json({"topic": str(name), **document})

@@ -27,3 +27,14 @@ class UnusableFolder(InvalidInput):
     def __init__(self, folder: str, reason: str) -> None:
         self.folder = folder
         super().__init__(f"{folder} {reason}")
+
+
+class StoresUnnamed(InvalidInput):
+    """A job on a cluster has no configuration that its tasks could be given."""
+
+    def __init__(self, master: str) -> None:
+        self.master = master
+        super().__init__(
+            f"tasks on {master} need to know where the stores are: name a configuration with --config, whose stores all"
+            " machines can reach"
+        )

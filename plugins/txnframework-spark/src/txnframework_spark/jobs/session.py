@@ -5,35 +5,43 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from txnframework_spark.java import check_java
-from txnframework_spark.session import require_this_interpreter
+from txnframework_spark.jobs.errors import StoresUnnamed
+from txnframework_spark.options.stores import StoreOptions
+from txnframework_spark.session import choose_interpreter, is_local, standard_error_to
 from txnframework_spark.spark_home import make_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOCAL: Final = "local"
-
 
 @contextlib.contextmanager
-def session(master: str, name: str) -> Iterator[SparkSession]:
-    """Give a session on ``master``, and stop it; what Spark says goes to a file, which is kept if the job fails."""
+def session(master: str, name: str, stores: StoreOptions) -> Iterator[SparkSession]:
+    """
+    Give a session on ``master``, and stop it; what Spark says goes to a file, which is kept if the job fails.
+
+    :raises StoresUnnamed: tasks on other machines would look for the embedded database there.
+    """
     check_java()
-    require_this_interpreter()
+    local = is_local(master)
+    if not local and stores.config is None:
+        raise StoresUnnamed(master)
+    choose_interpreter(local)
     scratch = Path(tempfile.mkdtemp(prefix="txnframework-job-"))
     log = scratch / "spark.log"
     try:
-        with _said_to(log):
+        with standard_error_to(log):
             opened = _open(master, name, scratch)
         try:
+            if not local:
+                opened.sparkContext.addFile(str(stores.config))  # tasks find it by its name
             yield opened
         finally:
             opened.stop()
@@ -58,23 +66,9 @@ def _open(master: str, name: str, scratch: Path) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
     )
-    if master.startswith(LOCAL):
+    if is_local(master):
         os.environ["SPARK_HOME"] = str(make_spark_home(scratch / "home"))
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.local.dir", str(scratch))
     opened = builder.getOrCreate()
     opened.sparkContext.setLogLevel("WARN")
     return opened
-
-
-@contextlib.contextmanager
-def _said_to(log: Path) -> Iterator[None]:
-    """Let processes that are started meanwhile write what they have to say to a file instead of the terminal."""
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    try:
-        with log.open("wb") as file:
-            os.dup2(file.fileno(), 2)
-        yield
-    finally:
-        os.dup2(terminal, 2)
-        os.close(terminal)

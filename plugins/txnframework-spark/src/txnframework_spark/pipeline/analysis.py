@@ -9,8 +9,9 @@ from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.pipeline.description import Pipeline
 from txnframework_spark.pipeline.frames import output_of
 from txnframework_spark.pipeline.options import sink_options
-from txnframework_spark.pipeline.session import ANALYSING, is_local, open_session
+from txnframework_spark.pipeline.session import ANALYSING, open_session
 from txnframework_spark.pipeline.stateful import plan_of, stateful_operators
+from txnframework_spark.session import is_local
 
 
 @dataclass(frozen=True, slots=True)

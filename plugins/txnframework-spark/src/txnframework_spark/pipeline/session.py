@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,18 +11,13 @@ from txnframework_spark.java import check_java
 from txnframework_spark.pipeline.description import Pipeline, spelled
 from txnframework_spark.pipeline.errors import StoresUnnamed
 from txnframework_spark.pipeline.options import config_file
-from txnframework_spark.session import INTERPRETER_VARIABLES, require_this_interpreter
+from txnframework_spark.session import choose_interpreter, is_local, standard_error_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ANALYSING: Mapping[str, str] = {"spark.ui.enabled": "false", "spark.master": "local[1]"}
 """Settings of a session in which nothing is run."""
-
-
-def is_local(master: str) -> bool:
-    """Whether driver and executors are one process, so that they have one working folder."""
-    return master == "local" or master.startswith("local[")
 
 
 @contextlib.contextmanager
@@ -50,14 +43,14 @@ def open_session(
     config = config_file(pipeline)
     if not local and config is None and pipeline.stores.metadata is None:
         raise StoresUnnamed(wanted["spark.master"])
-    _choose_interpreter(local)
+    choose_interpreter(local)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
     for name, value in wanted.items():
         builder = builder.config(name, value)
     # Its JVM keeps what is standard error now, and so does what the JVM starts.
-    with _standard_error_to(log):
+    with standard_error_to(log):
         session = builder.getOrCreate()
     try:
         session.sparkContext.setLogLevel(pipeline.spark.log_level)
@@ -66,28 +59,3 @@ def open_session(
         yield session
     finally:
         session.stop()
-
-
-def _choose_interpreter(local: bool) -> None:
-    """On a cluster this interpreter may be elsewhere: what PYSPARK_PYTHON says then counts."""
-    if local:
-        require_this_interpreter()
-    for name in INTERPRETER_VARIABLES:
-        os.environ.setdefault(name, sys.executable)
-
-
-@contextlib.contextmanager
-def _standard_error_to(log: Path | None) -> Iterator[None]:
-    if log is None:
-        yield
-        return
-    sys.stderr.flush()
-    kept = os.dup(2)
-    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        os.dup2(target, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(target)

@@ -15,9 +15,9 @@ from txnframework_spark.pipeline import shown
 from txnframework_spark.pipeline.analysis import guarantee, notes
 from txnframework_spark.pipeline.description import Pipeline, PipelineTable, Sink, Source, SparkTable
 from txnframework_spark.pipeline.progress import BatchShown, Screen, batch_of
-from txnframework_spark.pipeline.session import is_local
 from txnframework_spark.pipeline.stateful import Operator, stateful_operators
 from txnframework_spark.pipeline.stopping import Moment, StopRequests, is_time_to_stop
+from txnframework_spark.session import is_local
 
 TOLD = Pipeline(
     pipeline=PipelineTable(name="p", checkpoint="c"),

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from pyspark import StorageLevel
+
 from txnframework.broker import EVERYTHING, Attempt, Host, Kept, Order
 from txnframework.errors import Fenced
 from txnframework.model.names import parse_name, segment_id_of
@@ -107,8 +109,15 @@ class Compaction:
     def _copied(self, spark: SparkSession, host: Host, before: Standing, attempt: Attempt, meter: Meter) -> Result:
         copied = self._copies(spark, before, meter)
         if self.order == "commit":
-            copied = copied.orderBy(*IN_ORDER)
-        rows = copied.mapInArrow(writing(self.stores, attempt), WRITTEN).collect()
+            # To put them in order Spark goes through them twice: kept by the executors, they are read once.
+            copied = copied.persist(StorageLevel.DISK_ONLY)
+            ordered = copied.orderBy(*IN_ORDER)
+        else:
+            ordered = copied
+        try:
+            rows = ordered.mapInArrow(writing(self.stores, attempt), WRITTEN).collect()
+        finally:
+            copied.unpersist()
         rows.sort(key=lambda row: row["part"])  # of ordered copies, partitions are in order too
         ledgers = tuple(row["ledger"] for row in rows) or (process.run(_empty(host, attempt)),)
         kept = Kept(ledgers, before.plan.upto, EVERYTHING, self.order)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from txnframework.broker import Host
-from txnframework.model.names import TopicName
+from txnframework.errors import InvalidInput
+from txnframework.model.names import PERSISTENT, TopicName
 from txnframework_spark import process
 from txnframework_spark.errors import DataLost, TopicLost
 from txnframework_spark.failures import sentence_of
@@ -73,6 +74,8 @@ class Export:
         return process.run(self._plan(host))
 
     async def _plan(self, host: Host) -> tuple[Exported | None, Due, list[SegmentPartition]]:
+        if self.topic.domain == PERSISTENT:
+            raise InvalidInput(f"{self.topic} cannot be exported; only topic:// topics can")
         layout = await host.topics.layout(self.topic)
         last = self.folder.last()
         check_same(last, host.metadata.identity, layout, str(self.folder.path))
