@@ -35,14 +35,11 @@ def _peaks(stage: Stage, rows: int) -> dict[str, int]:
     ended = threading.Event()
 
     def look() -> None:
-        # Workers are kept: what one needed before is not what this stream needs.
-        known = set(_processes())
         while not ended.wait(LOOK_EVERY_S):
             for pid, program in _processes().items():
-                if pid not in known:
-                    peaks[program] = max(peaks[program], _peak_kib(pid))
+                # What is resident now: workers are kept, and their peaks with them.
+                peaks[program] = max(peaks[program], _resident_kib(pid))
 
-    stage.spark.conf.set("spark.python.worker.reuse", "false")
     looking = threading.Thread(target=look)
     looking.start()
     try:
@@ -86,9 +83,9 @@ def _descends(pid: int) -> bool:
     return False
 
 
-def _peak_kib(pid: int) -> int:
+def _resident_kib(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
+    return next((int(line.split()[1]) for line in lines if line.startswith("VmRSS")), 0)

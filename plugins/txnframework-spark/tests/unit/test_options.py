@@ -62,6 +62,7 @@ def test_a_sink_option_is_unknown_to_a_source() -> None:
         ({"subscribe": "a", "startingOffsets": '{"a": {"0": {"ledger": -1, "entry": 0}}}'}, "startingOffsets"),
         ({"subscribe": "a", "startingOffsets": '{"a": {}, "b": {}}'}, "startingOffsets"),
         ({"assign": '{"a": [0]}', "startingOffsets": '{"a": {"1": "latest"}}'}, "startingOffsets"),
+        ({"subscribePattern": "b.*", "startingOffsets": '{"a": {}}'}, "startingOffsets"),
         ({"subscribe": "a", "startingOffsets": "latest", "startingTimestamp": "1"}, "startingTimestamp"),
         ({"subscribe": "a", "groupId": "g", "startingTimestamp": "1"}, "startingTimestamp"),
         ({"subscribe": "a", "groupId": "g", "startingOffsets": '{"a": {}}'}, "startingOffsets"),

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+import asyncio
+from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from txnframework.errors import EntryTrimmed
 from txnframework.model.entries import EntryMessage, encode_entry
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.ledger import LedgerEntry
-from txnframework.model.positions import EARLIEST, Position
+from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
+from txnframework_spark.errors import DataLost
 from txnframework_spark.options.stores import StoreOptions
 from txnframework_spark.source.partition import SegmentPartition
-from txnframework_spark.source.reading import page_batches
+from txnframework_spark.source.reading import ROWS_OF_OWN, Pages, page_batches
 
 SCHEMA = pa.schema([("value", pa.binary())])
 SEGMENT = "segment://public/default/in/0000-ffff-0"
@@ -45,3 +51,65 @@ def test_what_was_acknowledged_one_by_one_is_left_out() -> None:
 
 def test_a_page_of_nothing_that_counts_is_no_batch() -> None:
     assert values(page(ABORTED), aborted=frozenset({ABORTED})) == []
+
+
+def test_large_entries_are_batches_of_their_own_and_small_ones_are_put_together_in_order() -> None:
+    def entry(number: int, count: int) -> LedgerEntry:
+        messages = [EntryMessage(None, b"%d" % number, (), index, 0) for index in range(count)]
+        return LedgerEntry(Position(0, number), encode_entry(messages, "p", None))
+
+    counts = [2, 3, ROWS_OF_OWN, 1, ROWS_OF_OWN + 1, ROWS_OF_OWN, 4]
+    partition = SegmentPartition(StoreOptions(), SEGMENT, EARLIEST, Position(0, 9))
+    batches = page_batches([entry(number, count) for number, count in enumerate(counts)], partition, SCHEMA)
+    assert [batch.num_rows for batch in batches] == [5, ROWS_OF_OWN, 1, ROWS_OF_OWN + 1, ROWS_OF_OWN, 4]
+    found = [value for batch in batches for value in batch.column(0).to_pylist()]
+    assert found == [b"%d" % number for number, count in enumerate(counts) for _ in range(count)]
+
+
+class Entries:
+    """A ledger of entries 0:0 to 0:9, two a page, whose first ones are trimmed; it counts what is read."""
+
+    def __init__(self, first: int = 0) -> None:
+        self.first = first
+        self.reads = 0
+        self.is_closed = False
+
+    async def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
+        self.reads += 1
+        after = entries.after.entry_id
+        if after + 1 < self.first:
+            raise EntryTrimmed("in", entries.after, Position(0, self.first))
+        last = min(after + 2, entries.upto.entry_id)
+        return tuple(LedgerEntry(Position(0, number), b"") for number in range(after + 1, last + 1))
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+def pages_of(ledger: Any, **given: Any) -> list[list[int]]:
+    async def run() -> list[list[int]]:
+        pages = Pages(ledger, SegmentPartition(StoreOptions(), SEGMENT, EARLIEST, Position(0, 4), **given))
+        found: list[list[int]] = []
+        while page := await pages.following():
+            found.append([entry.position.entry_id for entry in page])
+            await asyncio.sleep(0)
+            # This page, and the one that is read while it is converted.
+            assert ledger.reads <= len(found) + 1
+        await pages.close()
+        assert ledger.is_closed
+        return found
+
+    return asyncio.run(run())
+
+
+def test_one_page_is_read_ahead_and_no_more() -> None:
+    assert pages_of(Entries()) == [[0, 1], [2, 3], [4]]
+
+
+def test_what_was_trimmed_since_the_planning_is_lost_or_left_out() -> None:
+    with pytest.raises(DataLost, match="failOnDataLoss=false"):
+        pages_of(Entries(first=3))
+    lenient = Entries(first=3)
+    lenient.reads = -1
+    assert pages_of(lenient, skips_trimmed=True) == [[3, 4]]
+    assert pages_of(Entries(first=9), skips_trimmed=True) == []

@@ -89,7 +89,7 @@ def _named(option: str, text: str, rest: Edge, choice: Choice) -> Places:
             for number, place in segments.items()
         }
     for topic, places in named.items():
-        if choice.pattern is None and topic not in choice.topics:
+        if topic not in choice.topics if choice.pattern is None else not choice.matches(topic):
             raise InvalidOption(option, f"it names {topic}, which is not among what is read; leave it out")
         stray = sorted(places.keys() - choice.assigned.get(topic, places.keys()))
         if stray:

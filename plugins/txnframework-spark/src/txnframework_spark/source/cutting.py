@@ -82,6 +82,7 @@ class Cutting:
                     deleted=tuple(one for one in cursor.deleted if one[1] > after and one[0] <= upto),
                     partial=tuple((at, done) for at, done in cursor.partial.items() if after < at <= upto),
                     reading=self.readings.get(planned.topic),
+                    skips_trimmed=not self.options.fail_on_data_loss,
                 )
             )
             after = upto

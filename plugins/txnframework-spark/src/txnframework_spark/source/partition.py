@@ -20,7 +20,8 @@ class SegmentPartition(InputPartition):
     ``aborted``: branches whose entries do not count; valid for as long as the data. ``deleted``: inclusive ranges of
     entries, and ``partial``: indexes by entry, that the subscription acknowledged one by one. ``reading``: what to
     register first. ``first`` and ``stop``, of a batch: the first message that is read, and the first that is not, where
-    they stand within an entry; ``conditions``: what else a message must fulfil.
+    they stand within an entry; ``conditions``: what else a message must fulfil. ``skips_trimmed``: what is trimmed
+    before it was read is left out.
     """
 
     stores: StoreOptions
@@ -34,3 +35,4 @@ class SegmentPartition(InputPartition):
     first: Position | None = None
     stop: Position | None = None
     conditions: tuple[Condition, ...] = ()
+    skips_trimmed: bool = False

@@ -53,26 +53,35 @@ class InputPlanner:
     cursors: dict[str, Cursor] = field(default_factory=dict)
 
     @classmethod
+    def of(cls, host: Host, options: SourceOptions, holder: str) -> InputPlanner:
+        """Return the planner of a load that has not taken anything over yet."""
+        options = options.for_stream()
+        assert options.starting is not None
+        followers = Followers(host, options.isolation is Isolation.READ_UNCOMMITTED)
+        topics = ReadTopics(host, options, followers)
+        return cls(host, options, holder, options.starting, followers, topics, Admission(host, options))
+
+    @classmethod
     async def open(cls, host: Host, options: SourceOptions, holder: str, begins: bool = False) -> InputPlanner:
+        """Return a planner that has taken over what it reads; see ``take``."""
+        planner = cls.of(host, options, holder)
+        await planner.take(begins)
+        return planner
+
+    async def take(self, begins: bool) -> None:
         """Take the subscriptions over, if there is a ``groupId``; this is what the run's epoch begins with.
 
         ``begins``: the query is new. Otherwise a topic that a pattern matches, and that has no subscription yet,
         appeared while it was away, and is read from its beginning.
         """
-        options = options.for_stream()
-        assert options.starting is not None
-        followers = Followers(host, options.isolation is Isolation.READ_UNCOMMITTED)
-        topics = ReadTopics(host, options, followers)
-        planner = cls(host, options, holder, options.starting, followers, topics, Admission(host, options))
-        joining = options.choice.pattern is not None and not begins
+        joining = self.options.choice.pattern is not None and not begins
         try:
             # In one order everywhere: two takers that want the same topics do not wait for each other.
-            for topic in sorted(await topics.names()):
-                await planner._hold(topic, "earliest" if joining else options.starting.everywhere.value)
+            for topic in sorted(await self.topics.names()):
+                await self._hold(topic, "earliest" if joining else self.starting.everywhere.value)
         except BaseException:
-            await planner.close()
+            await self.close()
             raise
-        return planner
 
     # -- offsets --------------------------------------------------------------------------------------
 

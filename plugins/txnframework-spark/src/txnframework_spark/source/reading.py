@@ -11,18 +11,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txnframework.broker import Host
+from txnframework.errors import EntryTrimmed
 from txnframework.interfaces import IManagedLedger
 from txnframework.model.entries import EntryView
 from txnframework.model.ledger import LedgerEntry
 from txnframework.model.names import SegmentName
 from txnframework.model.positions import EntryRange, Limit, Position
 from txnframework_spark import process
+from txnframework_spark.errors import DataLost
 from txnframework_spark.microbatch.pause import PLANNED, REGISTERED, Pauses
 from txnframework_spark.microbatch.registration import register
 from txnframework_spark.microbatch.tasks import TaskFacts
 from txnframework_spark.source.columns import EntryArrays
 from txnframework_spark.source.conditions import kept_of
 from txnframework_spark.source.partition import SegmentPartition
+from txnframework_spark.source.places import before
 
 PAGE: Final = Limit(1_000)
 """Entries of one page, by count and bytes. Two pages are held at a time: one is read ahead."""
@@ -67,7 +70,7 @@ class Pages:
 
     def __init__(self, ledger: IManagedLedger, partition: SegmentPartition) -> None:
         self._ledger = ledger
-        self._upto = partition.upto
+        self._partition = partition
         self._ahead = self._begin(partition.after)
 
     @classmethod
@@ -92,10 +95,18 @@ class Pages:
         return asyncio.create_task(self._read(after))
 
     async def _read(self, after: Position) -> tuple[LedgerEntry, ...]:
-        if after >= self._upto:
-            return ()
-        page: tuple[LedgerEntry, ...] = await self._ledger.read(EntryRange(after, self._upto), PAGE)
-        return page
+        upto = self._partition.upto
+        while after < upto:
+            try:
+                page: tuple[LedgerEntry, ...] = await self._ledger.read(EntryRange(after, upto), PAGE)
+                return page
+            except EntryTrimmed as error:
+                # Since it was planned.
+                first = upto if error.first is None else before(error.first)
+                if not self._partition.skips_trimmed:
+                    raise DataLost(self._partition.segment, str(after), str(first)) from error
+                after = max(first, Position(after.ledger_id, after.entry_id + 1))
+        return ()
 
 
 def page_batches(page: Sequence[LedgerEntry], partition: SegmentPartition, schema: pa.Schema) -> list[pa.RecordBatch]:

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from txnframework.broker import Host
 from txnframework_spark import process
 from txnframework_spark.errors import Unsupported
 from txnframework_spark.microbatch.pause import PARTITIONING, PLANNING, Pauses
@@ -36,14 +37,15 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics by offsets.
 
     Made several times and in several processes, pickled in between; making one has no effect. The first call in the
-    source-runner process, whichever it is, takes the subscriptions over: after a restart with an unfinished batch
-    that is ``partitions``, with a new query ``initialOffset``.
+    source-runner process that plans takes the subscriptions over: after a restart with an unfinished batch that is
+    ``partitions``, with a new query ``initialOffset``.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = SourceOptions.parse(options).for_stream()
         self._schema = schema
         self._opened: InputPlanner | None = None
+        self._has_taken = False
 
     # -- in the source-runner process ----------------------------------------------------------------
 
@@ -74,8 +76,8 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return process.run(self._planner().report())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Stop at what can be read now."""
-        process.run(self._planner().fix_targets())
+        """Stop at what can be read now; comes first, and does not tell yet whether the query is new."""
+        process.run(self._made().fix_targets())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the read tasks of a batch."""
@@ -93,10 +95,18 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = None
 
     def _planner(self, begins: bool = False) -> InputPlanner:
+        """Return the planner, which has taken the subscriptions over; ``begins``: for a new query."""
+        planner = self._made()
+        if not self._has_taken:
+            process.run(planner.take(begins))
+            self._has_taken = True
+        return planner
+
+    def _made(self) -> InputPlanner:
         if self._opened is None:
             host = process.host(self._options.stores, sweep=True)
             holder = f"{HOLDER_PREFIX}{os.getpid()} on {socket.gethostname()}"
-            self._opened = process.run(InputPlanner.open(host, self._options, holder, begins))
+            self._opened = process.run(_made(host, self._options, holder))
         return self._opened
 
     # -- in tasks ------------------------------------------------------------------------------------
@@ -108,3 +118,8 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, SegmentPartition):
             raise Unsupported("this partition was planned by another source")
         yield from read_partition(partition, current_task(), to_arrow_schema(self._schema, timezone="UTC"))
+
+
+async def _made(host: Host, options: SourceOptions, holder: str) -> InputPlanner:
+    # On the loop, on which all of it runs.
+    return InputPlanner.of(host, options, holder)
