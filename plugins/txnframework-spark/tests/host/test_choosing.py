@@ -12,7 +12,9 @@ import pytest
 from txnframework.errors import TopicNotFound
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import InvalidOption, TopicLost
+from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.source.offsets import from_json
+from txnframework_spark.source.planner import InputPlanner
 
 Play = Callable[..., None]
 
@@ -63,6 +65,23 @@ def test_a_topic_that_appeared_while_the_query_was_away_is_read_from_its_beginni
         once_more = await world.run(source=source)
         await once_more.replay(1, start, end)
         assert sorted(await world.read()) == ["a!", "b!"]
+
+    play(scenario)
+
+
+def test_a_new_query_that_stops_at_what_is_there_begins_at_the_end_too(play: Play) -> None:
+    """Its targets are fixed before Spark tells whether it is new; only then are subscriptions made."""
+
+    async def scenario(world: Any) -> None:
+        await world.publish("a")
+        options = SourceOptions.parse({**PATTERN, "groupId": "g", "startingOffsets": "latest"})
+        planner = InputPlanner.of(world.host, options, "spark source")
+        await planner.fix_targets()
+        await planner.take(begins=True)
+        start = await planner.initial()
+        assert await planner.latest(start, None) is start
+        assert await planner.partitions(start, start) == []
+        await planner.close()
 
     play(scenario)
 
