@@ -267,12 +267,19 @@ class Client:
         self._client = client
 
     def transaction(
-        self, *, timeout_ms: int | None = None, principal: str = "", outlives_client: bool = False
+        self,
+        *,
+        timeout_ms: int | None = None,
+        principal: str = "",
+        outlives_client: bool = False,
+        domain: str = "segment",
     ) -> Transaction:
         """Make a transaction; it begins on entering ``with``."""
 
         async def make() -> asynchronous.Transaction:
-            return self._client.transaction(timeout_ms=timeout_ms, principal=principal, outlives_client=outlives_client)
+            return self._client.transaction(
+                timeout_ms=timeout_ms, principal=principal, outlives_client=outlives_client, domain=domain
+            )
 
         return Transaction(self._loop, self._loop.run(make()))
 

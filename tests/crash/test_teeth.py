@@ -15,8 +15,8 @@ from txnframework.broker import Topics
 from txnframework.client import Consumer, _lane
 from txnframework.model import Expect, Put
 from txnframework.model.paths import header_key
+from txnframework.plugin import Appending
 from txnframework_metadata import _buffer, _ending
-from txnframework_metadata._appending import Appending
 from txnframework_metadata._applications import Applications
 from txnframework_metadata._pending_ack import MetadataPendingAcks
 from txnframework_metadata._sweeps import Sweeps

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,6 +33,7 @@ from txnframework.model import Append, Branch
 from txnframework.model.entries import EntryMessage, encode_entry
 from txnframework.model.layout import with_family
 from txnframework.model.paths import abort_records_range
+from txnframework.plugin import PluginRegistry, load_plugins
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -40,6 +42,18 @@ ORDERS = "persistent://public/default/orders"
 SOON_MS = 10_000
 METADATA = dict.fromkeys(("coordinator", "buffer", "pending_ack"), "metadata")
 WITH_TRANSACTIONS: dict[str, Any] = {"domains": {"persistent": METADATA}}
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[PluginRegistry]:
+    """All that is installed but the family that is configured for these topics: most of this is about its absence."""
+
+    def without_legacy(group: str) -> list[EntryPoint]:
+        return [one for one in entry_points(group=group) if one.name != "legacy"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("txnframework.plugin._load.entry_points", without_legacy)
+        yield load_plugins()
 
 
 async def take(consumer: Any, messages: int) -> list[Message]:

@@ -1,39 +1,37 @@
-"""What is there of the family keeps the rules of its roles, over the stores in memory."""
+"""The legacy family keeps the rules of its roles, over the stores in memory."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from recording_buffer import RecordingBuffer, open_recording
-
-from txnframework.interfaces import IPendingAckStore, ITransactionCoordinator
-from txnframework.plugin import CoordinatorContext, Provider, SubscriptionContext
-from txnframework.testing import CoordinatorSuite, PendingAckSuite, WorldHarness
+from txnframework.interfaces import IPendingAckStore, ITransactionBuffer, ITransactionCoordinator
+from txnframework.plugin import CoordinatorContext, SegmentContext, SubscriptionContext
+from txnframework.testing import BufferSuite, CoordinatorSuite, PendingAckSuite, WorldHarness
+from txnframework_legacy.buffer.buffer import MarkerBuffer
 from txnframework_legacy.coordinator.coordinator import LogCoordinator
 from txnframework_legacy.log import Batching
-from txnframework_legacy.options import CoordinatorOptions, PendingAckOptions
+from txnframework_legacy.options import BufferOptions, CoordinatorOptions, PendingAckOptions
 from txnframework_legacy.pending_acks.store import LogPendingAcks
+from txnframework_legacy.plugin import (
+    txnframework_buffers,
+    txnframework_coordinators,
+    txnframework_pending_ack_stores,
+)
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
 
-FAMILIES = frozenset({"log"})
 
-
-async def open_coordinator(context: CoordinatorContext) -> ITransactionCoordinator:
-    return LogCoordinator(context)
-
-
-async def open_pending_acks(context: SubscriptionContext) -> IPendingAckStore:
-    return LogPendingAcks(context)
+async def open_busy_buffer(context: SegmentContext) -> ITransactionBuffer:
+    return MarkerBuffer(replace(context, options=BufferOptions(snapshot_entries=2)))
 
 
 class LogFamilyInMemory(WorldHarness):
-    """Coordinator and pending acknowledgments ``log``, with a buffer that only remembers."""
+    """Coordinator and pending acknowledgments ``log``, buffer ``marker``."""
 
     stores = MemoryMetadataHarness
     ledgers = MemoryLedgerHarness
-    coordinator = Provider("log", open_coordinator, LogCoordinator, FAMILIES, CoordinatorOptions)
-    buffer = Provider("recording", open_recording, RecordingBuffer, FAMILIES)
-    pending_acks = Provider("log", open_pending_acks, LogPendingAcks, FAMILIES, PendingAckOptions)
+    (coordinator,) = txnframework_coordinators()
+    (buffer,) = txnframework_buffers()
+    (pending_acks,) = txnframework_pending_ack_stores()
 
 
 async def open_busy_pending_acks(context: SubscriptionContext) -> IPendingAckStore:
@@ -48,8 +46,9 @@ async def open_busy_coordinator(context: CoordinatorContext) -> ITransactionCoor
 class LogFamilyInShortLedgers(LogFamilyInMemory):
     """The same with ledgers of a few entries, which are closed and trimmed all the time, and batches in the one log."""
 
-    coordinator = Provider("log", open_busy_coordinator, LogCoordinator, FAMILIES, CoordinatorOptions)
-    pending_acks = Provider("log", open_busy_pending_acks, LogPendingAcks, FAMILIES, PendingAckOptions)
+    coordinator = replace(LogFamilyInMemory.coordinator, open=open_busy_coordinator)
+    buffer = replace(LogFamilyInMemory.buffer, open=open_busy_buffer)
+    pending_acks = replace(LogFamilyInMemory.pending_acks, open=open_busy_pending_acks)
 
 
 class TestLogCoordinator(CoordinatorSuite):
@@ -72,5 +71,17 @@ class TestLogPendingAcks(PendingAckSuite):
 
 class TestLogPendingAcksInShortLedgers(PendingAckSuite):
     """IPendingAckStore, with logs that are trimmed all the time."""
+
+    harness = LogFamilyInShortLedgers
+
+
+class TestMarkerBuffer(BufferSuite):
+    """ITransactionBuffer."""
+
+    harness = LogFamilyInMemory
+
+
+class TestMarkerBufferWithSnapshots(BufferSuite):
+    """ITransactionBuffer, with a snapshot taken after every few entries."""
 
     harness = LogFamilyInShortLedgers

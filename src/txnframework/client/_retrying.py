@@ -7,7 +7,13 @@ from typing import TypeVar
 
 from txnframework.config import ClientSection
 from txnframework.environment import Environment
-from txnframework.errors import InvalidTransactionState, LedgerSealed, OutcomeUnknown, Unavailable
+from txnframework.errors import (
+    EndTransactionTimeout,
+    InvalidTransactionState,
+    LedgerSealed,
+    OutcomeUnknown,
+    Unavailable,
+)
 
 T = TypeVar("T")
 
@@ -31,12 +37,15 @@ class Retrying:
         :raises OutcomeUnknown: one of the attempts may have been applied, and no later one could tell; whatever else a
             later one raises is its cause.
         :raises InvalidTransactionState: after an unknown outcome too, as it states the transaction's outcome.
+        :raises EndTransactionTimeout: likewise; whoever ended it has tried again for as long as is configured.
         :raises LedgerSealed: likewise, as what is sealed has to be followed; ``again`` was told of what is unknown.
         """
         unknown: OutcomeUnknown | None = None
         for attempt in range(self._bounds.retries_max + 1):
             try:
                 return await operation()
+            except EndTransactionTimeout:
+                raise
             except (Unavailable, OutcomeUnknown) as error:
                 if isinstance(error, OutcomeUnknown):
                     unknown = error

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host
 from txnframework.client._retrying import Retrying
 from txnframework.errors import (
+    EndTransactionTimeout,
     InvalidInput,
     InvalidTransactionState,
     OutcomeUnknown,
@@ -89,17 +91,16 @@ class Transaction(TransactionPart):
     A transaction that this process ends; made by ``Client.transaction``.
 
     ``async with`` begins it, commits on success, aborts on an exception and raises that again. Its outcome takes
-    effect everywhere without this process: one compare-and-set decides.
+    effect everywhere without this process, once it is decided.
     """
 
-    def __init__(
-        self, host: Host, retrying: Retrying, timeout_ms: int, principal: str = "", outlives_client: bool = False
-    ) -> None:
-        super().__init__(None, principal)
+    def __init__(self, host: Host, retrying: Retrying, request: Begin, domain: str, outlives_client: bool) -> None:
+        super().__init__(None, request.principal)
+        self._request = request
+        self._domain = domain
         self._outlives_client = outlives_client
         self._host = host
         self._retrying = retrying
-        self._timeout_ms = timeout_ms
         self._state = State.OPEN
 
     @property
@@ -115,10 +116,10 @@ class Transaction(TransactionPart):
         """
         if self._branch is not None:
             raise InvalidInput(f"transaction {self.id} has begun already; make another one")
-        coordinator = await self._host.coordinator()
+        coordinator = await self._host.coordinator(self._domain)
         # Also where it is not named: its end tells the others that this transaction's timer has gone with this process.
         session = await self._retrying.run(self._host.sessions.own)
-        request = Begin(self._timeout_ms, self.principal, None if self._outlives_client else session)
+        request = replace(self._request, session=None if self._outlives_client else session)
         begun = await self._retrying.run(lambda: coordinator.begin(request))
         self._branch = Branch(begun.txn_id)
         self._host.abort_in_time(begun)
@@ -133,6 +134,7 @@ class Transaction(TransactionPart):
             aborted.
         :raises InvalidTransactionState: it has ended otherwise, by its timeout for instance; names the outcome.
         :raises OutcomeUnknown: also when cancelled while it is decided; ``Client.outcome`` tells.
+        :raises EndTransactionTimeout: in the log family: it is decided, and has not taken effect everywhere yet.
         """
         counting = frozenset({self._begun().number, *branches})
         try:
@@ -158,9 +160,12 @@ class Transaction(TransactionPart):
         await self._end(End(self.id, Action.ABORT, self.principal))
 
     async def _end(self, end: End) -> None:
-        coordinator = await self._host.coordinator()
+        coordinator = await self._host.coordinator_for(self.id)
         try:
             ended = await self._retrying.run(lambda: coordinator.end(end))
+        except EndTransactionTimeout:
+            self._ended(State.COMMITTED if end.action is Action.COMMIT else State.ABORTED)
+            raise
         except InvalidTransactionState as error:
             self._ended(error.actual)
             raise

@@ -9,17 +9,29 @@ from txnframework.client._calls import Calls
 from txnframework.client._transaction import JoinedTransaction, Transaction
 from txnframework.errors import InvalidInput
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
-from txnframework.model.transactions import Action, End, State
+from txnframework.model.names import PERSISTENT, SEGMENT
+from txnframework.model.transactions import Action, Begin, End, State
+
+TRANSACTION_DOMAINS = (SEGMENT, PERSISTENT)
 
 
 class TransactionCalls(Calls):
     """What a client can be asked of transactions."""
 
     def transaction(
-        self, *, timeout_ms: int | None = None, principal: str = "", outlives_client: bool = False
+        self,
+        *,
+        timeout_ms: int | None = None,
+        principal: str = "",
+        outlives_client: bool = False,
+        domain: str = "segment",
     ) -> Transaction:
         """
         Make a transaction; it begins on entering ``async with``.
+
+        :param domain: for which topics: ``segment`` for ``topic://`` and their segments, or ``persistent``. Where the
+            two domains are configured with one family it makes no difference; where they are not, a transaction of the
+            one raises TransactionDomainMismatch on a topic of the other.
 
         :param timeout_ms: it is aborted after this, unless it ended before; default ``transactions.timeout_ms``.
         :param principal: who alone may add to it and end it; default: whoever knows its id.
@@ -30,7 +42,11 @@ class TransactionCalls(Calls):
         timeout = bounds.timeout_ms if timeout_ms is None else timeout_ms
         if not 1 <= timeout <= bounds.timeout_ms_max:
             raise InvalidInput(f"a timeout of {timeout} ms is not between 1 and {bounds.timeout_ms_max}")
-        return Transaction(self.host, self._retrying, timeout, principal, outlives_client)
+        if domain not in TRANSACTION_DOMAINS:
+            raise InvalidInput(
+                f"{domain!r} is no domain of transactions; there are {' and '.join(TRANSACTION_DOMAINS)}"
+            )
+        return Transaction(self.host, self._retrying, Begin(timeout, principal), domain, outlives_client)
 
     def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:
         """

@@ -48,8 +48,8 @@ class EntryPage:
     """
     Entries in reading order.
 
-    ``upto``: everything to here was looked at, also what was skipped; ``skipped``: the entries left out because their
-    branch was aborted, so that a cursor can pass them.
+    ``upto``: everything to here was looked at, also what was skipped; ``skipped``: the entries left out, because their
+    branch was aborted or they are a family's own such as markers, so that a cursor can pass them.
     """
 
     entries: tuple[ReadableEntry, ...]

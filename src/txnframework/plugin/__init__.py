@@ -35,6 +35,7 @@ The other hooks are ``txnframework_ledger_stores``, ``txnframework_coordinators`
 
 from __future__ import annotations
 
+from txnframework.plugin._appending import AbortRetention, Admission, Appending
 from txnframework.plugin._contexts import (
     CoordinatorContext,
     DispatcherContext,
@@ -54,6 +55,9 @@ from txnframework.plugin._verify import verify_provider
 
 __all__ = [
     "GROUP",
+    "AbortRetention",
+    "Admission",
+    "Appending",
     "Command",
     "CoordinatorContext",
     "DispatcherContext",

@@ -1,1 +1,1 @@
-"""The legacy family: transactions kept in logs, as PIP-31 has them. So far: logs, coordinator and pending acks."""
+"""The legacy family: transactions kept in logs, as PIP-31 has them."""

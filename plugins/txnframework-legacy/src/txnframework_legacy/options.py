@@ -48,3 +48,15 @@ class PendingAckOptions(Options, frozen=True, kw_only=True):
             description="How many entries a log keeps at most while no transaction holds anything; then it is emptied.",
         ),
     ] = 100
+
+
+class BufferOptions(Options, frozen=True, kw_only=True):
+    """Options of the transaction buffer."""
+
+    snapshot_entries: Annotated[
+        int,
+        Meta(ge=1, description="After how many entries a process writes down what it found: so many are read again."),
+    ] = 10_000
+    branches_max: Annotated[
+        int, Meta(ge=1, description="How many writers a process remembers to have admitted; forgetting costs a look.")
+    ] = 10_000

@@ -1,12 +1,52 @@
-"""The hooks: nothing yet, as a domain's three plugins are installed together or not at all, and not all are written."""
+"""The hooks: coordinator and pending-ack store ``log``, transaction buffer ``marker``."""
 
 from __future__ import annotations
 
-from txnframework.interfaces import ITransactionCoordinator
-from txnframework.plugin import CoordinatorContext, Provider, hookimpl
+from txnframework.interfaces import IPendingAckStore, ITransactionBuffer, ITransactionCoordinator
+from txnframework.model.ids import LOG_FAMILY
+from txnframework.plugin import (
+    CoordinatorContext,
+    Provider,
+    SegmentContext,
+    SubscriptionContext,
+    hookimpl,
+)
+from txnframework_legacy.buffer.buffer import MarkerBuffer
+from txnframework_legacy.coordinator.coordinator import LogCoordinator
+from txnframework_legacy.options import BufferOptions, CoordinatorOptions, PendingAckOptions
+from txnframework_legacy.pending_acks.store import LogPendingAcks
+
+_FAMILIES = frozenset({LOG_FAMILY})
+
+
+async def open_coordinator(context: CoordinatorContext) -> ITransactionCoordinator:
+    """Open the coordinator; its logs are read when they are first asked."""
+    return LogCoordinator(context)
+
+
+async def open_buffer(context: SegmentContext) -> ITransactionBuffer:
+    """Open the buffer of one topic; it recovers when it is first used."""
+    return MarkerBuffer(context)
+
+
+async def open_pending_acks(context: SubscriptionContext) -> IPendingAckStore:
+    """Open the pending-ack store of one subscription; its log is made with the first acknowledgment."""
+    return LogPendingAcks(context)
 
 
 @hookimpl
 def txnframework_coordinators() -> list[Provider[CoordinatorContext, ITransactionCoordinator]]:
-    """Provide none so far."""
-    return []
+    """Provide ``log``."""
+    return [Provider("log", open_coordinator, LogCoordinator, _FAMILIES, CoordinatorOptions)]
+
+
+@hookimpl
+def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]:
+    """Provide ``marker``."""
+    return [Provider("marker", open_buffer, MarkerBuffer, _FAMILIES, BufferOptions)]
+
+
+@hookimpl
+def txnframework_pending_ack_stores() -> list[Provider[SubscriptionContext, IPendingAckStore]]:
+    """Provide ``log``."""
+    return [Provider("log", open_pending_acks, LogPendingAcks, _FAMILIES, PendingAckOptions)]

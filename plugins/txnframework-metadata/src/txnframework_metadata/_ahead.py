@@ -11,7 +11,7 @@ from txnframework.model.entries import EntryView
 from txnframework.model.ids import Branch
 from txnframework.model.ledger import LedgerEntry
 from txnframework.model.positions import EntryRange, Limit, Position
-from txnframework_metadata._outcomes import AbortRetention
+from txnframework.plugin import AbortRetention
 
 BranchedEntry = tuple[LedgerEntry, Branch | None]
 

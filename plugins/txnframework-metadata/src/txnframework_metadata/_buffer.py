@@ -20,15 +20,14 @@ from txnframework.model.reading import (
     Visibility,
 )
 from txnframework.model.transactions import Swept, Transaction
-from txnframework.plugin import SegmentContext, options_as
+from txnframework.plugin import AbortRetention, Appending, SegmentContext, options_as
 from txnframework_metadata._ahead import Ahead
 from txnframework_metadata._announcements import Announcements
-from txnframework_metadata._appending import Appending
 from txnframework_metadata._fetching import Fetching
 from txnframework_metadata._intents import Intents
 from txnframework_metadata._materializing import settle_writes
 from txnframework_metadata._options import BufferOptions
-from txnframework_metadata._outcomes import AbortRetention, branch_outcome
+from txnframework_metadata._outcomes import branch_outcome
 from txnframework_metadata._segment_view import SegmentView
 from txnframework_metadata._trimming import Trimming
 from txnframework_metadata._visibility_times import VisibilityTimes
@@ -65,7 +64,7 @@ class MetadataBuffer:
         self._announcements = Announcements(self._view, context.ledger, context.store)
         self._intents = Intents(context.segment, context.ledger, context.store, options)
         self._appending = Appending(
-            context.ledger, self._intents, self._resolve_at, self._retention, options.attempts_max
+            context.ledger, self._intents, self._resolve_copy, self._retention, options.attempts_max
         )
         self._trimming = Trimming(
             context.segment,
@@ -212,6 +211,9 @@ class MetadataBuffer:
         if announced is None:
             raise Unavailable(f"the buffer of {self.segment} is not recovered")
         return announced
+
+    async def _resolve_copy(self, branch: Branch, position: Position) -> Visibility:
+        return await self._resolve_at(branch, position.ledger_id)
 
     async def _resolve_at(self, branch: Branch, ledger_id: int) -> Visibility:
         """Return what is known of a branch with an entry in one ledger."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from txnframework.environment import Environment
 from txnframework.interfaces import IMetadataStore
 from txnframework.model.ids import Branch
 from txnframework.model.indexes import abort_bound, aborts_beyond
@@ -21,27 +19,6 @@ from txnframework_metadata._visibility import outcome_of
 
 _GETS_TOGETHER_MAX = 4
 """So many abort records are looked for one by one; more of them by scanning what lies between."""
-
-
-@dataclass(frozen=True, slots=True)
-class AbortRetention:
-    """
-    How long it tells something that an abort record is not there.
-
-    Records outlive their ledger by ``retention_ms``: whoever saw an entry, and has taken longer than that to judge it,
-    has to ask the ledger again whether the entry is still there.
-    """
-
-    environment: Environment
-    retention_ms: int
-
-    def now_ms(self) -> int:
-        """Return the time, to be taken before an entry is looked at."""
-        return self.environment.now_ms()
-
-    def is_over(self, since_ms: int) -> bool:
-        """Return whether the abort records of what was there at ``since_ms`` may be gone."""
-        return self.environment.now_ms() - since_ms > self.retention_ms
 
 
 async def branch_outcome(store: IMetadataStore, segment: str, branch: Branch, ledger_id: int | None) -> Visibility:

@@ -11,6 +11,7 @@ from txnframework.model import (
     Appended,
     Branch,
     EntryPage,
+    EntryRange,
     Isolation,
     Limit,
     Position,
@@ -21,13 +22,19 @@ from txnframework.model import (
 )
 from txnframework.model.entries import encode_entry
 from txnframework.model.entry_view import EntryMessage, EntryView
+from txnframework.testing._suites._coordinator._case import METADATA_FAMILY
 from txnframework.testing._suites._processes import TIMEOUT_MS, ProcessRules, abort, begin, commit, held_up, kill
 from txnframework.testing.world import World
 
 __all__ = [
-    "PAGE", "TIMEOUT_MS", "BufferRules", "abort", "begin", "commit", "entry", "held_up", "kill", "pages", "send",
-    "send_sequence", "skipped", "text_of", "visible",
+    "ENDS_WHEN_SEALED", "PAGE", "TIMEOUT_MS", "BufferRules", "abort", "begin", "commit", "entry", "held_up", "kill",
+    "pages", "send", "send_sequence", "skipped", "text_of", "visible",
 ]  # fmt: skip
+
+ENDS_WHEN_SEALED = METADATA_FAMILY
+"""A transaction takes effect on a sealed segment too; in the log family its marker has no place there any more."""
+
+PRODUCER = "producer"
 
 PAGE = Limit(3)
 """Small, so that reading goes by several pages."""
@@ -36,18 +43,18 @@ PAGE = Limit(3)
 class BufferRules(ProcessRules):
     """Rules of one buffer."""
 
-    capabilities: ClassVar[tuple[Any, ...]] = (IPlannableBuffer, IAtomicBatchStore)
+    capabilities: ClassVar[tuple[Any, ...]] = (IPlannableBuffer, IAtomicBatchStore, ENDS_WHEN_SEALED)
 
     def subjects(self, opened: World) -> tuple[object, ...]:
-        """Return what may promise more than its role: the buffer, and the store under it."""
-        return (opened.buffer, opened.store)
+        """Return what may promise more than its role: the buffer, its coordinator, and the store under them."""
+        return (opened.buffer, opened.coordinator, opened.store)
 
 
 def entry(text: str, branch: Branch | None = None, *sequences: int, producer: str = "") -> Append:
     """Return an entry with one message for each sequence, or a single one without; its text names it."""
     messages = [EntryMessage(None, text.encode(), (), sequence, 0) for sequence in sequences or (0,)]
-    token = ProducerSequence(producer or "producer", sequences[0], sequences[-1]) if sequences else None
-    data = encode_entry(messages, producer or "producer", branch)
+    token = ProducerSequence(producer or PRODUCER, sequences[0], sequences[-1]) if sequences else None
+    data = encode_entry(messages, producer or PRODUCER, branch)
     return Append(data, len(messages), branch, token)
 
 
@@ -98,5 +105,16 @@ async def visible(world: World, after: Position = EARLIEST) -> list[str]:
 
 
 async def skipped(world: World) -> list[Position]:
-    """Return the positions that reading left out because their branch was aborted."""
-    return [position for page in await pages(world) for position in page.skipped]
+    """
+    Return the positions of messages that reading left out because their branch was aborted.
+
+    A family may have entries of its own among them, such as markers, that are passed over as well.
+    """
+    return [one for page in await pages(world) for one in page.skipped if await _was_sent(world, one)]
+
+
+async def _was_sent(world: World, position: Position) -> bool:
+    """Return whether an entry is one that a test sent."""
+    before = Position(position.ledger_id, position.entry_id - 1)
+    (found,) = await world.ledger.read(EntryRange(before, position), Limit(1))
+    return EntryView(found.data).producer == PRODUCER

@@ -8,6 +8,7 @@ from txnframework.errors import Closed, EntryTrimmed
 from txnframework.interfaces import IPlannableBuffer
 from txnframework.model import EARLIEST, Branch, EntryRange, Limit, Position, ReadRequest
 from txnframework.testing._suites._buffer._case import (
+    ENDS_WHEN_SEALED,
     BufferRules,
     abort,
     begin,
@@ -67,6 +68,7 @@ class AnnouncementRules(BufferRules):
                 with pytest.raises(Closed):
                     await self.soon(waiting)
 
+    @requires(ENDS_WHEN_SEALED)
     async def test_finished(self) -> None:
         """A segment is finished at its end once it is sealed and everything in it is decided, and not before."""
         async with self.data.open() as world, self.data.open() as other:
@@ -83,6 +85,7 @@ class AnnouncementRules(BufferRules):
                 assert await process.buffer.finished(await process.buffer.max_read_position())
                 assert not await process.buffer.finished(EARLIEST)
 
+    @requires(ENDS_WHEN_SEALED)
     async def test_sealed_and_decided_ends_the_wait(self) -> None:
         """Who waits at the end of a segment is told, by an answer that is not beyond, that there will never be more."""
         async with self.data.open() as world, self.data.open() as other:

@@ -11,6 +11,7 @@ import pytest
 from txnframework.errors import LedgerSealed, NotTransactionOwner, TransactionConflict, TransactionNotFound
 from txnframework.model import Action, Append, Begin, Branch, End, Position, ProducerSequence, TxnID
 from txnframework.testing._suites._buffer._case import (
+    ENDS_WHEN_SEALED,
     BufferRules,
     abort,
     begin,
@@ -20,6 +21,7 @@ from txnframework.testing._suites._buffer._case import (
     send_sequence,
     visible,
 )
+from txnframework.testing.capabilities import requires
 from txnframework.testing.world import World
 
 
@@ -211,6 +213,7 @@ class WriteRules(BufferRules):
             await commit(world, txn)
             assert await visible(world) == ["1-2", "s3"]
 
+    @requires(ENDS_WHEN_SEALED)
     async def test_sealed_segment_refuses(self) -> None:
         """On a sealed segment plain and transactional appends raise LedgerSealed and append nothing; ends work."""
         async with self.data.open() as world, self.data.open() as other:

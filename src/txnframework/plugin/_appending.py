@@ -1,24 +1,56 @@
-"""Appending to one segment: after the intent, to the ledger that it names, each sequence once."""
+"""Appending to one segment, for buffers of every family: to the ledger admitted to, each sequence once."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 from weakref import WeakValueDictionary
 
+from txnframework.environment import Environment
 from txnframework.errors import LedgerClosed, TransactionConflict, Unavailable
 from txnframework.interfaces import IManagedLedger
 from txnframework.model.ids import Branch
 from txnframework.model.ledger import Append, Appended
+from txnframework.model.positions import Position
 from txnframework.model.reading import Visibility
-from txnframework_metadata._intents import Intents
-from txnframework_metadata._outcomes import AbortRetention
 
-Resolve = Callable[[Branch, int], Awaitable[Visibility]]
+Resolve = Callable[[Branch, Position], Awaitable[Visibility]]
 
 _REPLACEMENTS_MAX = 8
 """How many earlier copies of one entry are replaced before it is refused."""
+
+
+class Admission(Protocol):
+    """How a family notes durably that a branch is about to append."""
+
+    async def admit(self, branch: Branch, principal: str) -> int:
+        """Return the ledger that ``branch`` may append to; raises as ITransactionBuffer.append does."""
+
+    def closed(self, branch: Branch) -> None:
+        """The ledger that ``branch`` was admitted to takes no more entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortRetention:
+    """
+    How long it tells something that an abort record is not there.
+
+    Records outlive their ledger by ``retention_ms``: whoever saw an entry, and has taken longer than that to judge it,
+    has to ask the ledger again whether the entry is still there.
+    """
+
+    environment: Environment
+    retention_ms: int
+
+    def now_ms(self) -> int:
+        """Return the time, to be taken before an entry is looked at."""
+        return self.environment.now_ms()
+
+    def is_over(self, since_ms: int) -> bool:
+        """Return whether the abort records of what was there at ``since_ms`` may be gone."""
+        return self.environment.now_ms() - since_ms > self.retention_ms
 
 
 def branch_of(entries: tuple[Append, ...]) -> Branch | None:
@@ -41,20 +73,20 @@ class Appending:
     """
     All appends of this process to one segment.
 
-    Sends of one branch go one after the other, so that they stand in the order of the calls. An intent admits appends
-    to one ledger; when that one was closed in the meantime the ledger refuses, and the branch is admitted to the next.
+    Sends of one branch go one after the other, so that they stand in the order of the calls. Admission is to one
+    ledger; when that one was closed in the meantime the ledger refuses, and the branch is admitted to the next.
     """
 
     def __init__(
         self,
         ledger: IManagedLedger,
-        intents: Intents,
+        admission: Admission,
         resolve: Resolve,
         retention: AbortRetention,
         attempts_max: int,
     ) -> None:
         self._ledger = ledger
-        self._intents = intents
+        self._admission = admission
         self._resolve = resolve
         self._retention = retention
         self._attempts_max = attempts_max
@@ -77,11 +109,11 @@ class Appending:
     ) -> None:
         """Append what is not done yet, in whichever ledger is open."""
         for _ in range(self._attempts_max):
-            ledger_id = await self._intents.admit(branch, principal)
+            ledger_id = await self._admission.admit(branch, principal)
             try:
                 await self._append_rest(entries, ledger_id, done)
             except LedgerClosed:
-                self._intents.closed(branch)
+                self._admission.closed(branch)
             else:
                 return
         raise Unavailable(f"the open ledger of {self._ledger.name} changes too often")
@@ -121,7 +153,7 @@ class Appending:
         for _ in range(_REPLACEMENTS_MAX):
             if not answer.duplicate or answer.branch is None or answer.branch == entry.branch:
                 return answer
-            outcome = await self._resolve(answer.branch, answer.position.ledger_id)
+            outcome = await self._resolve(answer.branch, answer.position)
             if outcome is Visibility.COMMITTED and not self._retention.is_over(asked_ms):
                 return answer
             if outcome is Visibility.OPEN:

@@ -1,0 +1,219 @@
+"""The transaction buffer ``marker``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from zope.interface import implementer
+
+from txnframework.errors import Closed, LedgerClosed, LedgerSealed, TransactionNotFound, Unavailable
+from txnframework.interfaces import ITransactionBuffer
+from txnframework.model import (
+    Append,
+    Appended,
+    Branch,
+    EntryPage,
+    EntryRange,
+    Isolation,
+    Participant,
+    Position,
+    ReadableEntry,
+    ReadRequest,
+    State,
+    Swept,
+    Transaction,
+    Visibility,
+)
+from txnframework.plugin import AbortRetention, Appending, SegmentContext, options_as
+from txnframework_legacy.buffer.admission import EnlistedBranches
+from txnframework_legacy.buffer.markers import Marker, marker_of, read_entry
+from txnframework_legacy.buffer.snapshots import Snapshots
+from txnframework_legacy.buffer.topic import Topic
+from txnframework_legacy.options import BufferOptions
+
+R = TypeVar("R")
+
+
+@implementer(ITransactionBuffer)
+class MarkerBuffer:
+    """One topic as one process sees it; what it knows it can read again."""
+
+    def __init__(self, context: SegmentContext) -> None:
+        options = options_as(context.options, BufferOptions)
+        self.segment: str = context.segment
+        self._participant = Participant(context.segment)
+        self._ledger = context.ledger
+        self._coordinator = context.coordinator
+        self._environment = context.environment
+        self._options = options
+        self._snapshots = Snapshots(context.ledgers, context.segment)
+        retention = AbortRetention(context.environment, context.transactions.abort_retention_ms)
+        self._topic = Topic(context.ledger, self._snapshots, retention, options.snapshot_entries)
+        admission = EnlistedBranches(context.segment, context.ledger, context.coordinator, options.branches_max)
+        self._appending = Appending(
+            context.ledger, admission, self._visibility_of_copy, retention, options.attempts_max
+        )
+        self._recovering = asyncio.Lock()
+        self._is_recovered = False
+        self._closed = asyncio.Event()
+
+    async def recover(self) -> Position:
+        """Read the topic to its end, beginning with the last snapshot; later calls find it done."""
+        self._require_open()
+        async with self._recovering:
+            if not self._is_recovered:
+                await self._unless_closed(self._topic.catch_up())
+                self._is_recovered = True
+        self._require_open()
+        return self._topic.state.readable()
+
+    async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
+        """Publish entries of one branch, or of none."""
+        await self.recover()
+        return await self._appending.append(entries)
+
+    async def read(self, request: ReadRequest) -> EntryPage:
+        """Return what may be read after a position; markers are passed over."""
+        await self.recover()
+        after = request.after.entry
+        uncommitted = request.isolation is Isolation.READ_UNCOMMITTED
+        if uncommitted or after >= self._topic.state.readable():
+            await self._topic.catch_up()
+        state = self._topic.state
+        upto = state.upto if uncommitted else state.readable()
+        if after >= upto:
+            return EntryPage((), request.after)
+        aborted, late = state.aborted, state.late  # as they were before the entries are fetched, and may be trimmed
+        entries = await self._ledger.read(EntryRange(after, upto), request.limit)
+        shown: list[ReadableEntry] = []
+        skipped: list[Position] = []
+        for entry in entries:
+            found = read_entry(entry, self.segment)
+            if isinstance(found, Marker):
+                skipped.append(entry.position)
+                continue
+            visibility = Visibility.COMMITTED
+            if found is not None and (found in aborted or entry.position in late):
+                visibility = Visibility.ABORTED
+            elif found is not None and found.txn_id in state.writing and entry.position > state.readable():
+                visibility = Visibility.OPEN
+            if uncommitted or visibility is Visibility.COMMITTED:
+                shown.append(ReadableEntry(entry.position, entry.data, found, visibility))
+            else:
+                skipped.append(entry.position)
+        return EntryPage(tuple(shown), entries[-1].position if entries else upto, tuple(skipped))
+
+    async def max_read_position(self) -> Position:
+        """Return how far everything is decided, after reading to the end."""
+        await self.recover()
+        await self._topic.catch_up()
+        return self._topic.state.readable()
+
+    async def advanced(self, beyond: Position) -> Position:
+        """Wait until more is decided, or nothing can be any more; a marker grows the ledger, and so wakes."""
+        await self.recover()
+        watch = await self._ledger.watch()
+        try:
+            while True:
+                tail = await self._topic.catch_up()
+                self._require_open()
+                readable = self._topic.state.readable()
+                if readable > beyond or (tail.sealed and readable >= tail.last_confirmed):
+                    return readable
+                await self._unless_closed(watch.changed())
+        finally:
+            await watch.close()
+
+    async def finished(self, at: Position) -> bool:
+        """Return whether the topic is sealed and everything in it stands at or before ``at``."""
+        await self.recover()
+        tail = await self._ledger.tail()
+        return tail.sealed and tail.last_confirmed <= at
+
+    async def resolve(self, branch: Branch) -> Visibility:
+        """Return what the topic says of a branch; of one that it knows nothing of, its coordinator."""
+        await self.recover()
+        await self._topic.catch_up()
+        state = self._topic.state
+        known = state.of_branch(branch)
+        if known is not None:
+            return known
+        marker = state.marked.get(branch.txn_id)
+        if marker is not None:
+            return Visibility.COMMITTED if marker.counts(branch.number) else Visibility.ABORTED
+        try:
+            transaction = await self._coordinator.describe(branch.txn_id)
+        except TransactionNotFound:
+            return Visibility.COMMITTED
+        if transaction.state is State.OPEN:
+            return Visibility.OPEN
+        return Visibility.COMMITTED if transaction.counts(branch.number) else Visibility.ABORTED
+
+    async def settle(self, ended: Transaction) -> None:
+        """
+        Append the marker, unless it stands there.
+
+        One that does not name this topic among its participants has its marker here. A crash after the append: it is
+        appended again, and the first one decides.
+
+        :raises Unavailable: the topic is sealed, and takes no marker any more.
+        """
+        await self.recover()
+        await self._topic.catch_up()
+        if self._participant not in ended.participants or ended.txn_id in self._topic.state.marked:
+            return
+        for _ in range(self._options.attempts_max):
+            tail = await self._ledger.tail()
+            try:
+                await self._ledger.append((marker_of(ended, self._environment.now_ms()),), tail.open_ledger_id)
+            except LedgerClosed:
+                continue
+            except LedgerSealed as error:
+                raise Unavailable(
+                    f"{self.segment} is sealed, so the marker of transaction {ended.txn_id} cannot be written to it"
+                ) from error
+            await self._topic.catch_up()
+            return
+        raise Unavailable(f"the open ledger of {self.segment} changes too often")
+
+    async def trim(self, ledger_id: int) -> Swept:
+        """Trim whole ledgers in which everything is decided."""
+        await self.recover()
+        await self._topic.catch_up()
+        below = min(ledger_id, self._topic.state.readable().ledger_id)
+        (before,) = await self._ledger.ledgers(-1, 1)
+        first = await self._ledger.trim(below, self._topic.state.aborted_before(below))
+        self._topic.trimmed(first)
+        return Swept(int(first > before.ledger_id), int(first < below))
+
+    async def close(self) -> None:
+        """Stop; whoever waits gets Closed."""
+        self._closed.set()
+        await self._snapshots.close()
+
+    async def _visibility_of_copy(self, branch: Branch, position: Position) -> Visibility:
+        """Return what is known of an earlier copy of an entry."""
+        await self._topic.catch_up()
+        if position in self._topic.state.late:
+            return Visibility.ABORTED
+        return await self.resolve(branch)
+
+    async def _unless_closed(self, work: Coroutine[Any, Any, R]) -> R:
+        """Return what ``work`` returns, or stop it when the buffer is closed."""
+        working = asyncio.ensure_future(work)
+        closing = asyncio.ensure_future(self._closed.wait())
+        try:
+            await asyncio.wait({working, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise Closed(f"the buffer of {self.segment} was closed")
+            return working.result()
+        finally:
+            for one in (working, closing):
+                one.cancel()
+            await asyncio.gather(working, closing, return_exceptions=True)
+
+    def _require_open(self) -> None:
+        if self._closed.is_set():
+            raise Closed(f"the buffer of {self.segment} was closed")

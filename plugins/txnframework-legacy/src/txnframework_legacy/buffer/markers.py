@@ -1,0 +1,63 @@
+"""
+Markers: how a transaction ended, as an entry of the topic.
+
+A marker is encoded as any entry, so that whoever reads the topic's ledger without this family sees an entry of a
+transaction, which it can neither show nor judge. Its branch has the bit that no branch of a client can have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from txnframework.errors import CorruptEntry
+from txnframework.model import BRANCH_BITS, Append, Branch, LedgerEntry, State, Transaction, TxnID
+from txnframework.model.entries import encode_entry
+from txnframework.model.entry_view import EntryMessage, EntryView
+
+MARKER_BRANCH = 1 << BRANCH_BITS
+_PRODUCER = "__transaction-marker"
+
+
+class _Document(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    state: str
+    branches: list[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The transaction ended; ``branches`` are those that count: none if it was aborted."""
+
+    txn_id: TxnID
+    branches: frozenset[int]
+
+    def counts(self, branch: int) -> bool:
+        """Whether entries of a branch in front of it count."""
+        return branch in self.branches
+
+
+def marker_of(ended: Transaction, now_ms: int) -> Append:
+    """Return the entry that says how a transaction ended."""
+    branches = sorted(ended.branches or ()) if ended.state is State.COMMITTED else None
+    value = msgspec.json.encode(_Document(state=ended.state.value, branches=branches))
+    message = EntryMessage(None, value, (), 0, now_ms)
+    data = encode_entry([message], _PRODUCER, Branch(ended.txn_id, MARKER_BRANCH))
+    return Append(data, 1, Branch(ended.txn_id))
+
+
+def read_entry(entry: LedgerEntry, segment: str) -> Branch | Marker | None:
+    """
+    Return the branch of an entry, None for one outside transactions, or what it says if it is a marker.
+
+    :raises CorruptEntry: it is damaged.
+    """
+    view = EntryView(entry.data, entry.position, segment)
+    branch = view.branch
+    if branch is None or branch.number != MARKER_BRANCH:
+        return branch
+    try:
+        document = msgspec.json.decode(view.message(0).value, type=_Document)
+    except msgspec.MsgspecError as error:
+        raise CorruptEntry(entry.position, f"it is a marker that cannot be read: {error}", segment) from error
+    return Marker(branch.txn_id, frozenset(document.branches or ()))

@@ -1,0 +1,98 @@
+"""What a topic's entries and markers mean: pure, and the same in every process that reads them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from txnframework.model import EARLIEST, Branch, Position, TxnID, Visibility
+from txnframework_legacy.buffer.markers import Marker
+
+
+@dataclass
+class Writing:
+    """An open transaction's entries: where the first one stands, and the last one of each branch."""
+
+    first: Position
+    branches: dict[int, Position] = field(default_factory=dict)
+
+
+@dataclass
+class TopicState:
+    """
+    What is known of a topic up to ``upto``.
+
+    ``marked``: the markers in the ledger of ``upto``. ``aborted``: the branches that do not count, with the last entry
+    of each. ``late``: entries behind the marker of their transaction.
+    """
+
+    upto: Position = EARLIEST
+    writing: dict[TxnID, Writing] = field(default_factory=dict)
+    marked: dict[TxnID, Marker] = field(default_factory=dict)
+    aborted: dict[Branch, Position] = field(default_factory=dict)
+    late: dict[Position, Branch] = field(default_factory=dict)
+
+    def apply(self, found: Branch | Marker | None, position: Position) -> None:
+        """Go on by one entry."""
+        if position.ledger_id != self.upto.ledger_id:
+            # Nobody is admitted to this ledger for a transaction that had its marker before it began.
+            self.marked.clear()
+        self.upto = position
+        if isinstance(found, Marker):
+            self._mark(found)
+        elif found is not None:
+            self._write(found, position)
+
+    def readable(self) -> Position:
+        """Return how far everything is decided."""
+        first = min((writing.first for writing in self.writing.values()), default=None)
+        return self.upto if first is None else Position(first.ledger_id, first.entry_id - 1)
+
+    def visibility(self, branch: Branch | None, position: Position) -> Visibility:
+        """Return what is known of an entry at or before ``upto``."""
+        if branch is None:
+            return Visibility.COMMITTED
+        if position in self.late:
+            return Visibility.ABORTED
+        return self.of_branch(branch) or Visibility.COMMITTED
+
+    def of_branch(self, branch: Branch) -> Visibility | None:
+        """Return what is known of a branch; None: nothing of it is undecided or aborted, if it is here at all."""
+        if branch in self.aborted:
+            return Visibility.ABORTED
+        return Visibility.OPEN if branch.txn_id in self.writing else None
+
+    def aborted_before(self, ledger_id: int) -> frozenset[Branch]:
+        """
+        Return the branches that may have entries before a ledger which do not count.
+
+        Of a branch with a late entry the others go as well: a producer that repeats one of them after it was trimmed is
+        not recognized then. To confirm the late one instead would lose it.
+        """
+        late = {branch for position, branch in self.late.items() if position.ledger_id < ledger_id}
+        return frozenset(self.aborted) | late
+
+    def without(self, below_ledger_id: int, is_due: Callable[[], bool]) -> None:
+        """Forget what stands in ledgers that are gone, long enough for whoever read it before."""
+        self.writing = {
+            txn: one for txn, one in self.writing.items() if max(one.branches.values()).ledger_id >= below_ledger_id
+        }
+        if is_due():
+            self.aborted = {one: last for one, last in self.aborted.items() if last.ledger_id >= below_ledger_id}
+            self.late = {at: one for at, one in self.late.items() if at.ledger_id >= below_ledger_id}
+
+    def _write(self, branch: Branch, position: Position) -> None:
+        if branch.txn_id in self.marked:
+            self.late[position] = branch
+            return
+        writing = self.writing.setdefault(branch.txn_id, Writing(position))
+        writing.branches[branch.number] = position
+
+    def _mark(self, marker: Marker) -> None:
+        if marker.txn_id in self.marked:
+            return  # the first one decides
+        self.marked[marker.txn_id] = marker
+        writing = self.writing.pop(marker.txn_id, None)
+        for number, last in writing.branches.items() if writing is not None else ():
+            if not marker.counts(number):
+                self.aborted[Branch(marker.txn_id, number)] = last

@@ -1,0 +1,173 @@
+"""Persistent topics with the legacy family, as a program uses them: over memory and, where it is there, SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import txnframework
+from txnframework import Client
+from txnframework.errors import (
+    InvalidInput,
+    ReceiveTimeout,
+    TransactionDomainMismatch,
+    TransactionHasFailedOperations,
+)
+from txnframework.model import Limit, State
+from txnframework.plugin import load_plugins
+
+ORDERS, INVOICES = "persistent://public/default/orders", "persistent://public/default/invoices"
+SCALABLE = "topic://public/default/orders"
+SOON_MS = 10_000
+PLUGINS = ("memory", "metadata", "dispatchers", "legacy", "sql")
+BACKENDS = [name for name in ("memory", "sql") if importlib.util.find_spec(f"txnframework_{name}")]
+
+_names = count()
+
+
+class Stores:
+    """One test's stores; every ``open`` is another process."""
+
+    def __init__(self, url: str) -> None:
+        installed = [name for name in PLUGINS if importlib.util.find_spec(f"txnframework_{name}")]
+        self._registry = load_plugins([importlib.import_module(f"txnframework_{name}.plugin") for name in installed])
+        self._config = {
+            "metadata": {"url": url},
+            "ledger": {"url": url},
+            "subscriptions": {"redelivery_delay_ms": 0},
+        }
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Client]:
+        async with txnframework.open(self._config, registry=self._registry) as client:
+            yield client
+
+    @staticmethod
+    def run(work: Awaitable[None]) -> None:
+        async def bounded() -> None:
+            async with asyncio.timeout(60):
+                await work
+
+        asyncio.run(bounded())
+
+
+@pytest.fixture(params=BACKENDS)
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
+    url = f"memory://legacy-{next(_names)}" if request.param == "memory" else f"sqlite:///{tmp_path}/txn.db"
+    return Stores(url)
+
+
+async def read(client: Client, topic: str) -> list[bytes]:
+    async with await client.reader(topic) as reader:
+        return [message.value async for message in reader]
+
+
+def test_produce_and_acknowledge_in_one(stores: Stores) -> None:
+    """What a transaction sends and acknowledges over persistent topics takes effect as one, or not at all."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            for topic in (ORDERS, INVOICES):
+                await client.create_topic(topic)
+            orders, invoices = await client.producer(ORDERS), await client.producer(INVOICES)
+            await orders.send_many([b"1", b"2"])
+            async with await client.consumer(ORDERS, "billing", start="earliest") as consumer:
+                first, second = [await consumer.receive(timeout_ms=SOON_MS) for _ in range(2)]
+                async with client.transaction(domain="persistent") as txn:
+                    await invoices.send(b"invoice 1", txn=txn)
+                    await consumer.ack(first, txn=txn)
+                    assert txn.id.family == "log"
+                    assert await read(client, INVOICES) == []
+                assert await read(client, INVOICES) == [b"invoice 1"]
+                given_up = client.transaction(domain="persistent")
+                await given_up.begin()
+                await invoices.send(b"invoice 2", txn=given_up)
+                await consumer.ack(second, txn=given_up)
+                await given_up.abort()
+                again = await consumer.receive(timeout_ms=SOON_MS)
+                assert (again.value, again.redelivery_count) == (b"2", 1)
+                await orders.send(b"3")
+                third = await consumer.receive(timeout_ms=SOON_MS)
+                assert third.value == b"3"
+                await consumer.ack(again, third)
+        async with stores.open() as client:
+            assert await read(client, INVOICES) == [b"invoice 1"]
+            async with await client.consumer(ORDERS, "billing") as consumer:
+                with pytest.raises(ReceiveTimeout):
+                    await consumer.receive(timeout_ms=50)
+            assert (await client.layout(ORDERS)).families == ("log",)
+            (coordinator,) = [one for one in await client.host.coordinators() if one.family == "log"]
+            assert await coordinator.outstanding(None, Limit(9)) == ()
+
+    stores.run(work())
+
+
+def test_several_messages_and_a_following_consumer(stores: Stores) -> None:
+    """A consumer that waits behind an open transaction gets everything in order once it is committed; no markers."""
+
+    async def work() -> None:
+        async with stores.open() as client, stores.open() as other:
+            await client.create_topic(ORDERS)
+            producer = await client.producer(ORDERS)
+            async with await other.consumer(ORDERS, "billing", start="earliest") as consumer:
+                txn = client.transaction(domain="persistent")
+                await txn.begin()
+                await producer.send(b"inside", txn=txn)
+                await producer.send(b"behind")
+                with pytest.raises(ReceiveTimeout):
+                    await consumer.receive(timeout_ms=50)
+                await txn.commit()
+                received = [await consumer.receive(timeout_ms=SOON_MS) for _ in range(2)]
+                assert [message.value for message in received] == [b"inside", b"behind"]
+                await consumer.ack(*received)
+                assert await other.outcome(txn.id) is State.COMMITTED
+
+    stores.run(work())
+
+
+def test_what_a_process_left_open_is_aborted(stores: Stores) -> None:
+    """A client that goes leaves no open transaction behind: what it sent is gone, what stands behind it is read."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic(ORDERS)
+        async with stores.open() as client:
+            txn = client.transaction(domain="persistent")
+            await txn.begin()
+            await (await client.producer(ORDERS)).send(b"inside", txn=txn)
+        async with stores.open() as client:
+            await (await client.producer(ORDERS)).send(b"behind")
+            await client.upkeep()
+            assert await client.outcome(txn.id) is State.ABORTED
+            assert await read(client, ORDERS) == [b"behind"]
+
+    stores.run(work())
+
+
+def test_a_transaction_belongs_to_one_family(stores: Stores) -> None:
+    """A transaction of one domain is refused on a topic of the other, with what to do, and can only be aborted."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            for topic in (ORDERS, SCALABLE):
+                await client.create_topic(topic)
+            for domain, topic in (("segment", ORDERS), ("persistent", SCALABLE)):
+                producer = await client.producer(topic)
+                txn = client.transaction(domain=domain)
+                await txn.begin()
+                with pytest.raises(TransactionDomainMismatch):
+                    await producer.send(b"x", txn=txn)
+                with pytest.raises(TransactionHasFailedOperations):
+                    await txn.commit()
+                assert await read(client, topic) == []
+            with pytest.raises(InvalidInput, match="'topics' is no domain of transactions"):
+                client.transaction(domain="topics")
+
+    stores.run(work())
