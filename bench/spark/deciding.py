@@ -20,7 +20,7 @@ from txnframework.broker import Foundation, Host, open_host
 from txnframework.config import load_config
 from txnframework.model.ids import Branch
 from txnframework.model.names import TopicName
-from txnframework_spark.microbatch.applications import begin
+from txnframework_spark.microbatch.applications import batch_id, begin
 from txnframework_spark.microbatch.tasks import BatchFacts
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.sink.attempt import attempt_writer
@@ -110,7 +110,7 @@ async def _parts(stage: Stage) -> dict[str, float]:
             facts = BatchFacts("bench", str(os.getpid()), number)
             application = f"bench-{os.getpid()}"
             with part("sink_begin_ms"):
-                txn_id = await begin(host, application, facts, 60_000)
+                txn_id = await begin(host, batch_id(application, facts), 60_000)
             with part("sink_stage_ms"):
                 branch = Branch(txn_id, number + 1)
                 writer = BranchWriter(host, given, branch, f"bench/{number}")

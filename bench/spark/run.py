@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).parents[1]))  # what all figures stand on is beside the folder of this program
 
 import pyspark
-from copying import copying_over_files
+from copying import copying_over_files, transactions_over_none
 from deciding import fixed_cost, header_writes
 from memory import memory_by_rows
 from reading import all_columns_over_parquet, reading_over_parquet
@@ -33,6 +33,7 @@ FIGURES = {
     "columns": all_columns_over_parquet,
     "memory": memory_by_rows,
     "copy": copying_over_files,
+    "transactions": transactions_over_none,
     "decide": header_writes,
     "micro-batch": fixed_cost,
 }

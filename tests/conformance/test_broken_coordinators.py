@@ -621,6 +621,13 @@ class FencesNobody(MetadataCoordinator):
             return await self.begin(Begin(timeout_ms))
 
 
+class FollowsAnybody(MetadataCoordinator):
+    """Lets a run follow another one than it was started after."""
+
+    async def begin_batch(self, batch: BatchID, timeout_ms: int) -> Transaction:
+        return await super().begin_batch(replace(batch, follows=None), timeout_ms)
+
+
 class BeginsForEverybody(MetadataCoordinator):
     """Begins a transaction for whoever asks, and names the last one."""
 
@@ -810,6 +817,7 @@ CASES: list[tuple[type[MetadataCoordinator], str]] = [
     (OffersHalfARole, "test_keeps_the_application_interface"),
     (ClaimsAnew, "test_claim"),
     (FencesNobody, "test_past_runs_are_fenced"),
+    (FollowsAnybody, "test_a_run_follows_one_run"),
     (BeginsForEverybody, "test_one_transaction_a_batch"),
     (BeginsForEverybody, "test_racing_first_calls"),
     (ContinuesForOthers, "test_new_run_aborts_the_open_transaction"),

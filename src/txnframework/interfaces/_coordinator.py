@@ -190,11 +190,12 @@ class IApplicationCoordinator(ITransactionCoordinator):
         transaction ended, another begins (a batch that was committed already is written again and then judged a
         replay: writers always stage).
 
-        A run that has not claimed before claims here. Hence a task of a dead run that was held up before its run's very
+        A run that has not claimed before claims here, from the run that it ``follows`` and from no other: one that has
+        claimed meanwhile is newer. Where that is not known, a task of a dead run that was held up before its run's very
         first call, and goes on after a newer run has claimed, fences that one: nothing is lost or doubled, its open
         transaction is aborted and its next call raises Fenced; starting it again, as a new run, goes on.
 
-        :raises Fenced: the run is a past one.
+        :raises Fenced: the run is a past one, or another one has followed the same run before it; nothing was changed.
         :raises OutcomeUnknown: call again.
         """
 

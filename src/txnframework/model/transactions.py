@@ -158,12 +158,15 @@ class SourceRange:
 class BatchID:
     """
     One batch of one run of an application; ``version`` grows within one ``query`` and means nothing across queries.
+
+    ``follows``: the run that the application had when this one was started, empty where it had none; None: not known.
     """
 
     application: str
     query: str
     run: str
     version: int
+    follows: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,12 @@ def require_current(record: ApplicationRecord, application: str, run: str) -> No
         raise Fenced(f"application {application}", f"run {record.run}")
 
 
+def require_followed(record: ApplicationRecord, application: str, follows: str | None) -> None:
+    """Raise Fenced if the record's run is another one than the next one is known to follow."""
+    if follows is not None and follows != record.run:
+        raise Fenced(f"application {application}", f"run {record.run}")
+
+
 def claimed(record: ApplicationRecord, run: str, bounds: Bounds) -> ApplicationRecord:
     """Return the record as a new run leaves it: the run before it is a past one, and its transaction is over."""
     past = [*record.past_runs, record.run][-bounds.past_runs :]

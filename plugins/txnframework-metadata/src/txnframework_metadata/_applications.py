@@ -72,6 +72,10 @@ class Applications:
 
     async def claim(self, name: str, run: str) -> Application:
         """Make ``run`` the one that may go on; the transaction of the run before it is over by then."""
+        return await self._claim(name, run, None)
+
+    async def _claim(self, name: str, run: str, follows: str | None) -> Application:
+        """Claim for a run; where it is known which one it follows, from that one only."""
         for _ in range(self._options.attempts_max):
             record, version = await self._load(name)
             if record is None:
@@ -80,6 +84,7 @@ class Applications:
                 pure.require_current(record, name, run)
                 if record.run == run:
                     return pure.application_of(name, record)
+                pure.require_followed(record, name, follows)
                 # Ended before the record changes hands, so that a transaction named by a record is always of its run.
                 record = pure.claimed(await self._with_ended(record), run, self._bounds)
                 expected = _expected(version)
@@ -91,13 +96,13 @@ class Applications:
         """
         Return the one open transaction of a batch; of several callers one begins it and the others find it.
 
-        Whoever comes first for a run claims for it, since no other step tells a run before its first batch. Nothing in
-        the record could say that this run is an older one: a newer run may go back to an earlier batch as well.
+        Whoever comes first for a run claims for it, since no other step tells a run before its first batch. Versions do
+        not say that this run is an older one: a newer run may go back to an earlier batch as well.
         """
         for _ in range(self._options.attempts_max):
             record, version = await self._load(batch.application)
             if record is None or record.run != batch.run:
-                await self.claim(batch.application, batch.run)
+                await self._claim(batch.application, batch.run, batch.follows)
                 continue
             pure.require_not_older(record, batch)
             current = await self._open_transaction(record)

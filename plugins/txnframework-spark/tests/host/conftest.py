@@ -29,7 +29,7 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST, EntryRange, Limit
 from txnframework.model.reading import ReadRequest
 from txnframework.plugin import load_plugins
-from txnframework_spark.microbatch.applications import begin
+from txnframework_spark.microbatch.applications import batch_id, begin
 from txnframework_spark.microbatch.registration import register
 from txnframework_spark.microbatch.tasks import BatchFacts
 from txnframework_spark.options.sink import SinkOptions
@@ -112,6 +112,7 @@ class Run:
     sink: SinkOptions
     query: str
     name: str = field(default_factory=lambda: str(uuid.uuid4()))
+    follows: str | None = None
 
     def facts(self, batch: int) -> BatchFacts:
         return BatchFacts(self.query, self.name, batch)
@@ -141,7 +142,7 @@ class Run:
     async def stage(self, batch: int, values: list[str]) -> Staged:
         """Run one attempt of a write task."""
         application = self.sink.application_id or self.query
-        txn_id = await begin(self.host, application, self.facts(batch), 60_000)
+        txn_id = await begin(self.host, batch_id(application, self.facts(batch), self.follows), 60_000)
         branch = Branch(txn_id, self.host.environment.random_bits(62) | 1)
         writer = BranchWriter(self.host, self.sink, branch, f"p{branch.number}")
         if values:

@@ -10,6 +10,7 @@ import pytest
 from txnframework.errors import Fenced
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import NotJudgeable, StateLost, Unsupported
+from txnframework_spark.microbatch.applications import current_run
 from txnframework_spark.sink.staged import Staged
 from txnframework_spark.sink.untransacted import require_no_acknowledgments
 
@@ -119,5 +120,32 @@ def test_without_transactions_a_stream_writes_at_once_and_acknowledges_nothing(p
         ):
             with pytest.raises(Unsupported, match=r"subscription g of .* leave out groupId"):
                 await refused
+
+    play(scenario)
+
+
+def test_a_late_task_of_a_dead_run_does_not_stop_the_newer_one(play: Play) -> None:
+    """Its run had begun nothing before it died; what its driver saw of the application tells which one is older."""
+
+    async def scenario(world: Any) -> None:
+        await world.publish("a")
+        dead = await world.run(source=UNGROUPED)
+        dead.follows = await current_run(dead.host, "app")
+        newer = await world.run(source=UNGROUPED)
+        newer.follows = await current_run(newer.host, "app")
+        start, end = await newer.plan(None)
+        staged = await newer.stage(0, await newer.read(0, start, end))
+        with pytest.raises(Fenced, match=newer.name):
+            await dead.stage(0, ["a"])
+        await newer.commit(0, staged)
+        assert await world.read() == ["a!"]
+        # One that is started later follows it.
+        last = await world.run(source=UNGROUPED)
+        last.follows = await current_run(last.host, "app")
+        assert last.follows == newer.name
+        await last.replay(0, start, end)
+        with pytest.raises(Fenced):
+            await newer.stage(1, [])
+        assert await world.read() == ["a!"]
 
     play(scenario)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from txnframework.errors import Unavailable
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import TopicMissing, Unsupported
 from txnframework_spark.options.sink import SinkOptions
@@ -25,6 +27,11 @@ def rows(first: int, last: int, **columns: Any) -> pa.RecordBatch:
 def writer_of(world: Any, **options: str) -> BranchWriter:
     given = SinkOptions.of_stream({"topic": "out", "transactional": "false", **options})
     return BranchWriter(world.host, given, None, "p")
+
+
+async def write_many(writer: BranchWriter) -> None:
+    for first in range(0, 10_000, 250):
+        await writer.write(rows(first, first + 250))
 
 
 def in_order(values: list[str]) -> bool:
@@ -113,6 +120,27 @@ def test_what_is_too_large_is_refused_before_anything_is_written(play: Play) -> 
         await writer.write(pa.RecordBatch.from_pydict({"value": ["small", "x" * 6_000_000]}))
         with pytest.raises(Unsupported, match="message_bytes_max"):
             await writer.finish()
+        assert await world.read() == []
+
+    play(scenario)
+
+
+def test_an_append_that_fails_is_raised_by_what_waits_for_room(play: Play) -> None:
+    """What was put behind it never leaves, so whoever waited for its room would wait for ever."""
+
+    async def scenario(world: Any) -> None:
+        writer = writer_of(world, maxBytesInFlight="2000")
+
+        async def fail(segment: str, entries: Any) -> None:
+            await asyncio.sleep(0)
+            raise Unavailable("the disk is full")
+
+        writer._appends._append = fail  # type: ignore[method-assign]
+        with pytest.raises(Unavailable, match="disk is full"):
+            await write_many(writer)
+        with pytest.raises(Unavailable, match="disk is full"):
+            await writer.finish()
+        await writer.cancel()
         assert await world.read() == []
 
     play(scenario)

@@ -26,18 +26,24 @@ async def coordinator_of(host: Host) -> IApplicationCoordinator:
     return coordinator
 
 
-def batch_id(application: str, facts: BatchFacts) -> BatchID:
+def batch_id(application: str, facts: BatchFacts, follows: str | None = None) -> BatchID:
     """Return how the coordinator knows the batch."""
-    return BatchID(application, facts.query, facts.run, facts.batch)
+    return BatchID(application, facts.query, facts.run, facts.batch, follows)
 
 
-async def begin(host: Host, application: str, facts: BatchFacts, timeout_ms: int) -> TxnID:
+async def current_run(host: Host, application: str) -> str:
+    """Return the run that the application has now; empty: none."""
+    found = await (await coordinator_of(host)).application(application)
+    return "" if found is None else found.run
+
+
+async def begin(host: Host, batch: BatchID, timeout_ms: int) -> TxnID:
     """
     Return the batch's open transaction; the first task begins it, the others find it.
 
     :raises Fenced: a newer run of the application has begun; this one must stop.
     """
-    return await begin_batch(await coordinator_of(host), batch_id(application, facts), timeout_ms)
+    return await begin_batch(await coordinator_of(host), batch, timeout_ms)
 
 
 async def begin_batch(coordinator: IApplicationCoordinator, batch: BatchID, timeout_ms: int) -> TxnID:

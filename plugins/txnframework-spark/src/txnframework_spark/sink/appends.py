@@ -60,7 +60,8 @@ class Appends:
 
     async def put(self, part: Part) -> None:
         """Return when the part is on its way, which it is as soon as there is room; raises what failed before."""
-        while self._bytes and self._bytes + part.size > self._bytes_max:
+        # After an error nothing moves any more, so nothing would make room.
+        while self._error is None and self._bytes and self._bytes + part.size > self._bytes_max:
             self._changed.clear()
             await self._changed.wait()
         if self._error is not None:

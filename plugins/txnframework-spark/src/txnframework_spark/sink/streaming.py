@@ -5,14 +5,14 @@ them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from txnframework.broker import Host
 from txnframework_spark import process
-from txnframework_spark.microbatch.applications import begin
+from txnframework_spark.microbatch.applications import batch_id, begin, current_run
 from txnframework_spark.microbatch.pause import BEGUN, MID_WRITE, STAGED, Pauses
 from txnframework_spark.microbatch.tasks import BatchFacts, TaskFacts, current_task
 from txnframework_spark.options.sink import SinkOptions
@@ -32,9 +32,23 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
     Made several times and in several processes for each batch; making one has no effect.
     """
 
+    _follows: str | None = None
+
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = SinkOptions.of_stream(options)
         check_sink_columns(schema, self._options.topic is not None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """
+        Return what the tasks of a micro-batch get, which is all that Spark copies a writer for, right before them.
+
+        With it goes which run the application has now: what comes late of a dead run finds that a newer one has claimed
+        since. Without ``txnAppId`` the application's name is the query's id, which only tasks are told.
+        """
+        application = self._options.application_id
+        if application is not None and self._follows is None:
+            self._follows = process.run(current_run(process.host(self._options.stores), application))
+        return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage a task's rows; always all of them, also in a replay, which costs one discarded write."""
@@ -43,7 +57,8 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
         if not self._options.transactional:
             return self._write_at_once(host, task, iterator)
         application = self._options.application_id or task.batch.query
-        txn_id = process.run(begin(host, application, task.batch, self._options.transaction_timeout_ms))
+        batch = batch_id(application, task.batch, self._follows)
+        txn_id = process.run(begin(host, batch, self._options.transaction_timeout_ms))
         name = f"{application}/{task.batch.batch}/{task.partition}"
         writer, branch = attempt_writer(host, self._options, txn_id, name)
         pauses = Pauses.from_environment()

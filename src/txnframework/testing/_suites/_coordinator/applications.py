@@ -94,6 +94,28 @@ class ApplicationRules(CoordinatorRules):
         assert await applications(world).application(APPLICATION) == before
 
     @requires(IApplicationCoordinator)
+    async def test_a_run_follows_one_run(self) -> None:
+        """Of two runs that follow the same one, or none, the first to begin goes on and the other is Fenced."""
+        async with self.data.open() as world, self.data.open() as other:
+
+            async def begin(process: World, run: str, follows: str | None) -> Transaction:
+                return await begin_batch(process, BatchID(APPLICATION, "query", run, 1, follows))
+
+            for late, run, follows in (("late-1", "run-1", ""), ("late-2", "run-2", "run-1")):
+                began = await begin(world, run, follows)
+                before = await applications(world).application(APPLICATION)
+                for process in (other, world):
+                    with pytest.raises(Fenced):
+                        await begin(process, late, follows)
+                assert await applications(other).application(APPLICATION) == before
+                assert await state_in(other, began.txn_id) is State.OPEN
+                # Its own tasks find the transaction, whatever they know.
+                assert await begin(other, run, follows) == began
+                assert await begin(other, run, None) == began
+            assert (await begin(other, "run-3", None)).txn_id != began.txn_id
+            await self.fenced(world, "run-2")
+
+    @requires(IApplicationCoordinator)
     async def test_one_transaction_a_batch(self) -> None:
         """Whoever of a run asks for a batch gets the one open transaction of it, also when all ask at once."""
         async with self.data.open() as world, self.data.open() as other:
