@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shlex
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,8 +59,7 @@ def compact(spark: SparkSession, stores: Any) -> Callable[..., list[Result]]:
 
     def run(order: Order = "commit", dry_run: bool = False) -> list[Result]:
         options = StoreOptions(metadata=stores.url)
-        segments = chosen(process.run(stores.host.topics.layout(ORDERS)), None)
-        return Compaction(options, order, 3, dry_run).run(spark, segments, PROGRESS)
+        return Compaction(options, order, 3, dry_run).run(spark, segments_of(stores), PROGRESS)
 
     return run
 
@@ -292,6 +296,52 @@ def test_two_exports_at_once(
     with pytest.raises(ExportInTheWay):
         export()
     assert exported(tmp_path / "out") == [b"1"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["compact", "export"])
+def test_all_processes_of_a_job_are_killed_while_tasks_write(
+    client: txnframework.blocking.Client, stores: Any, tmp_path: Path, kind: str
+) -> None:
+    """Nothing of it counts; run again it is whole, and nothing is left of what was killed."""
+    with client.producer("in") as producer:
+        for number in range(40):
+            txn = client.transaction()
+            txn.begin()
+            producer.send_many([b"%d-%d" % (number, one) for one in range(50)], txn=txn)
+            txn.abort() if number % 3 == 0 else txn.commit()
+    file, out = tmp_path / "txnframework.toml", tmp_path / "out"
+    file.write_text(f'[metadata]\nurl = "{stores.url}"\n')
+    words = ["job", kind, "in", "--config", str(file), "--master", "local[2]", "--task-messages", "100"]
+    words += ["--to", str(out)] if kind == "export" else []
+    command_line = [sys.executable, "-c", "import sys; from txnframework.cli import main; sys.exit(main())", *words]
+
+    def writes() -> bool:
+        return bool(compacted_ledgers(stores) or list(out.glob("_staging/**/*.parquet")))
+
+    started = subprocess.Popen(
+        command_line, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while not writes():
+        assert started.poll() is None
+        time.sleep(0.02)
+    os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
+    assert exported(out) == []
+    visible = sorted(read(client))
+    assert sorted(read(client, compacted=True)) == visible
+    subprocess.run(command_line, check=True, capture_output=True)
+    if kind == "export":
+        assert exported(out) == visible
+        assert not list((out / "_staging").iterdir())
+    else:
+        assert sorted(read(client, compacted=True)) == visible
+        names = [process.run(stores.host.compacting.attempts.kept(name)) for name in segments_of(stores)]
+        assert compacted_ledgers(stores) == sum(len(one.ledgers) for one in names if one is not None)
+
+
+def segments_of(stores: Any) -> tuple[str, ...]:
+    return chosen(process.run(stores.host.topics.layout(ORDERS)), None)
 
 
 @pytest.fixture

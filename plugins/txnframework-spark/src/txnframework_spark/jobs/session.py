@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -20,6 +20,8 @@ from txnframework_spark.spark_home import make_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+ROWS_AT_A_TIME: Final = 200
 
 
 @contextlib.contextmanager
@@ -58,12 +60,14 @@ def session(master: str, name: str, stores: StoreOptions) -> Iterator[SparkSessi
 def _open(master: str, name: str, scratch: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
+    # A row of a compaction is an entry, of up to megabytes: Spark's 10,000 of them are more than a task's memory.
     builder = (
         SparkSession.builder.master(master)
         .appName(name)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", ROWS_AT_A_TIME)
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
     )
     if is_local(master):

@@ -16,8 +16,9 @@ from txnframework_spark.source.places import first_left
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The ranges of one export, and up to where each segment is exported after it."""
+    """The ranges of one export, and up to where each segment is exported after it; ``life``: of which topic."""
 
+    life: int
     ranges: tuple[Range, ...]
     upto: Mapping[str, Position]
 
@@ -39,7 +40,7 @@ async def due(host: Host, layout: Layout, last: Exported | None) -> Due:
         end = upto[name] = max(start, await opened.buffer.max_read_position())
         if start < end:
             ranges.append(Range(str(layout.topic), name, start, end))
-    return Due(tuple(ranges), {**before, **upto})
+    return Due(layout.life, tuple(ranges), {**before, **upto})
 
 
 def check_same(last: Exported | None, store: str, layout: Layout, folder: str) -> None:

@@ -123,7 +123,7 @@ class Export:
             exported = Exported(
                 store=host.metadata.identity,
                 topic=str(self.topic),
-                life=process.run(host.topics.layout(self.topic)).life,
+                life=found.life,
                 number=number,
                 upto={segment: str(at) for segment, at in found.upto.items()},
                 messages=messages,
