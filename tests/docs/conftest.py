@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+COMMAND_SECONDS_MAX = 240
 SHOWN = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -37,7 +38,7 @@ def run_page(tmp_path: Path) -> Callable[..., None]:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=60,
+                timeout=COMMAND_SECONDS_MAX,
             )
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
             if shown.strip() or shows_all:

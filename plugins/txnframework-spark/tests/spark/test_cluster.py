@@ -1,4 +1,4 @@
-"""The cluster for tests: two workers apart from each other, whom a test finds, and of whom nothing is left."""
+"""A cluster of two workers, as spark-cluster.md shows it: found, used by a pipeline, and nothing is left of it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from txnframework.testing.servers.postgresql_databases import fresh_database
 from txnframework_spark.errors import JavaUnusable
 from txnframework_spark.java import check_java
 from txnframework_spark.testing.cluster import StandaloneCluster
@@ -32,6 +35,32 @@ folders = spark.sparkContext.parallelize(range(2), 2).map(lambda _: os.getcwd())
 print(json.dumps(folders), flush=True)
 sys.stdin.read()
 spark.stop()
+"""
+
+
+PIPELINE = """
+[pipeline]
+name = "copying"
+checkpoint = "checkpoint"
+trigger = "processing_time"
+
+[spark]
+master = "MASTER"
+
+[spark.conf]
+CONF
+
+[[sources]]
+view = "messages"
+subscribe = "in"
+group_id = "copying"
+options = { startingOffsets = "earliest", maxOffsetsPerTrigger = 20 }
+
+[[sinks]]
+topic = "out"
+
+[[sinks]]
+topic = "copies"
 """
 
 
@@ -78,6 +107,52 @@ def test_executors_and_workers_are_found_and_replaced(cluster: StandaloneCluster
         finally:
             driver.communicate()
     wait_for(lambda: not cluster.executors())
+
+
+def test_a_pipeline_shares_nothing_with_its_executors_but_the_stores(
+    cluster: StandaloneCluster, tmp_path: Path, stores_of: Any
+) -> None:
+    """
+    Its configuration lies with the driver alone, all of them work in folders of their own, and an executor is killed.
+
+    SIGTERM ends it between two batches; every row is there once, in both topics of its one transaction.
+    """
+    values = [f"value {number}" for number in range(200)]
+    with fresh_database() as url:
+        stores = stores_of(tmp_path, url)
+        stores.create("in", "out", "copies")
+        stores.publish(values[:100])
+        conf = {name: value for name, value in cluster.conf.items() if name != "spark.master"}
+        folder = tmp_path / "driver"
+        folder.mkdir()
+        config = folder / "txnframework.toml"
+        config.write_text(f'[metadata]\nurl = "{url}"\n', encoding="utf-8")
+        settings = "\n".join(f'"{name}" = "{value}"' for name, value in conf.items())
+        text = PIPELINE.replace("MASTER", cluster.master).replace("CONF", settings)
+        (folder / "pipeline.toml").write_text(text, encoding="utf-8")
+        command = [str(Path(sys.executable).with_name("txnframework")), "pipeline", "run"]
+        with (tmp_path / "log").open("wb") as log:
+            running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder)
+            try:
+                wait_for(lambda: len(stores.rows("out")) >= 20 or running.poll() is not None)
+                assert running.poll() is None, (tmp_path / "log").read_text()
+                # On one machine an executor could read it where it lies; on another one it could not.
+                config.rename(folder / "elsewhere.toml")
+                os.kill(cluster.executors()[0], signal.SIGKILL)
+                stores.publish(values[100:])
+                wait_for(lambda: len(stores.rows("out")) == len(values) or running.poll() is not None)
+                assert running.poll() is None, (tmp_path / "log").read_text()
+            finally:
+                (folder / "elsewhere.toml").rename(config)
+                running.terminate()
+                said, _ = running.communicate()
+        assert running.returncode == 0, said
+        assert "Stopped after" in said
+        expected = Counter(values)
+        assert Counter(row.value for row in stores.rows("out")) == expected
+        assert Counter(row.value for row in stores.rows("copies")) == expected
+        by_transaction = [{row.txn: row.value for row in stores.rows(topic)}.keys() for topic in ("out", "copies")]
+        assert by_transaction[0] == by_transaction[1]
 
 
 def test_nothing_outlives_it(cluster: StandaloneCluster) -> None:

@@ -41,7 +41,10 @@ class PipelineTable(Table, frozen=True, kw_only=True):
     ]
     trigger: Annotated[
         Literal["processing_time", "available_now", "continuous"],
-        Meta(description="processing_time runs until it is stopped, available_now until all is read that was there."),
+        Meta(
+            description="processing_time runs until it is stopped, available_now until all is read that was"
+            " there; continuous is refused, for it has no batches that could be committed."
+        ),
     ] = "processing_time"
     interval: Annotated[
         str, Meta(description="With processing_time: how far apart batches begin; 0: one after the other.")
@@ -128,9 +131,9 @@ class Source(Table, frozen=True, kw_only=True):
             " alone knows what was read.",
         ),
     ] = None
-    watermark: Annotated[Watermark | None, Meta(description="For aggregations and joins over time: see Watermark.")] = (
-        None
-    )
+    watermark: Annotated[
+        Watermark | None, Meta(description="For aggregations and joins over time: `sources.watermark` below.")
+    ] = None
     options: Annotated[
         dict[str, OptionValue], Meta(description="Further options of the source, by their names in Spark.")
     ] = {}

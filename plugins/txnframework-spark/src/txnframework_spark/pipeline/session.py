@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,13 +51,20 @@ def open_session(
     builder = SparkSession.builder
     for name, value in wanted.items():
         builder = builder.config(name, value)
-    # Its JVM keeps what is standard error now, and so does what the JVM starts.
-    with standard_error_to(log):
-        session = builder.getOrCreate()
-    try:
+    with contextlib.ExitStack() as stack:
+        shipped = None if local or config is None else stack.enter_context(_copy_of(config))
+        # Its JVM keeps what is standard error now, and so does what the JVM starts.
+        with standard_error_to(log):
+            session = builder.getOrCreate()
+        stack.callback(session.stop)
         session.sparkContext.setLogLevel(pipeline.spark.log_level)
-        if config is not None and not local:
-            session.sparkContext.addFile(str(config.absolute()))
+        if shipped is not None:
+            session.sparkContext.addFile(str(shipped))
         yield session
-    finally:
-        session.stop()
+
+
+@contextlib.contextmanager
+def _copy_of(config: Path) -> Iterator[Path]:
+    """Give a copy that only we can read: the driver hands it to every executor that comes, also after an edit."""
+    with tempfile.TemporaryDirectory(prefix="txnframework-pipeline-") as folder:
+        yield Path(shutil.copyfile(config, Path(folder) / config.name))

@@ -1,0 +1,216 @@
+"""Pipelines that are files, on a real Spark: what is analysed, and what comes out."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+
+from txnframework.errors import ConfigurationError
+from txnframework_spark.pipeline.errors import PipelineFailed
+from txnframework_spark.pipeline.frames import output_of
+from txnframework_spark.pipeline.loading import load_pipeline
+from txnframework_spark.pipeline.progress import Screen
+from txnframework_spark.pipeline.running import Start, run_query
+from txnframework_spark.pipeline.stateful import plan_of, stateful_operators
+from txnframework_spark.pipeline.stopping import StopRequests
+from txnframework_spark.pipeline.stores import at_stores, check_topics, standing_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Write = Callable[..., Path]
+
+PASS_ON = "SELECT key, value FROM events"
+COUNT = "SELECT CAST(count(*) AS STRING) AS value FROM events GROUP BY window(timestamp, '1 second')"
+
+FUNCTIONS = """
+from pyspark.sql import functions as f
+
+
+def both(spark, frames):
+    events = frames["events"]
+    short = events.where(f.length("value") < 8)
+    return {"out": events.select("key", "value"), "short ones": short.selectExpr("'short' AS value")}
+
+
+def one(spark, frames):
+    return frames["events"].mapInPandas(lambda parts: parts, frames["events"].schema)
+
+
+def wrong(spark, frames):
+    return frames["nothing"]
+
+
+def nothing(spark, frames):
+    return 3
+"""
+
+
+@pytest.fixture
+def write(stores: Any) -> Write:
+    """Return what writes a pipeline's file: from topic in to topic out, unless told otherwise."""
+
+    def written(transform: str | None = None, sinks: str = '[[sinks]]\ntopic = "out"\n', source: str = "") -> Path:
+        (stores.directory / "functions_of_a_pipeline.py").write_text(FUNCTIONS, encoding="utf-8")
+        path: Path = stores.directory / "pipeline.toml"
+        path.write_text(
+            f"""
+[pipeline]
+name = "app"
+checkpoint = "{stores.checkpoint}"
+trigger = "available_now"
+
+[stores]
+metadata = "{stores.url}"
+
+[[sources]]
+view = "events"
+subscribe = "in"
+{source or 'group_id = "g"'}
+options = {{ startingOffsets = "earliest", maxOffsetsPerTrigger = 20 }}
+
+{"" if transform is None else f"[transform]{chr(10)}{transform}"}
+
+{sinks}
+""",
+            encoding="utf-8",
+        )
+        return path
+
+    return written
+
+
+def sql(text: str) -> str:
+    return f'sql = """{text}"""'
+
+
+def run(spark: SparkSession, path: Path, reset: bool = False) -> list[str]:
+    """Run a pipeline to its end; return the lines that it shows."""
+    written = io.StringIO()
+    with StopRequests() as requests, Screen(Console(file=written, width=160), "app") as screen:
+        assert not run_query(spark, Start(load_pipeline(path), path, reset), screen, requests)
+    return written.getvalue().splitlines()
+
+
+def test_several_sinks_are_one_transaction_and_one_pass(spark: SparkSession, stores: Any, write: Write) -> None:
+    """Each row goes where its conditions say; what is shown is what was done; the stores say how far it is."""
+    stores.create("long")
+    values = [f"value {number}" for number in range(30)]
+    stores.publish(values)
+    sinks = """
+[[sinks]]
+topic = "out"
+
+[[sinks]]
+topic = "long"
+where = "length(value) > 7"
+value = "to_json(named_struct('long', CAST(value AS STRING)))"
+"""
+    path = write(sql(PASS_ON), sinks)
+    lines = run(spark, path)
+    assert sorted(stores.read()) == sorted(values)
+    assert sorted(stores.read("long")) == sorted(
+        json.dumps({"long": value}, separators=(",", ":")) for value in values[10:]
+    )
+    shown = [re.fullmatch(r"batch (\d): (\d+) rows in, (\d+) rows out, (\d+) behind, .* s", line) for line in lines]
+    numbers = [tuple(map(int, found.groups())) for found in shown if found is not None]
+    assert [number for number, *_ in numbers] == [0, 1]
+    assert (sum(rows for _, rows, _, _ in numbers), sum(rows for _, _, rows, _ in numbers)) == (30, 50)
+    assert [behind for *_, behind in numbers] == [30 - numbers[0][1], 0]
+    assert len({row.txn for row in stores.rows("out", "long")}) == 2
+    standing = at_stores(standing_of(load_pipeline(path)))
+    assert standing.application is not None
+    assert standing.application.committed[-1].version == 1
+    assert standing.open is None
+    assert [sum(one.messages for one in reading.lag or ()) for reading in standing.readings] == [0]
+
+
+def test_a_function_makes_what_sinks_call_by_name(spark: SparkSession, stores: Any, write: Write) -> None:
+    """It lies beside the file; Python of its own runs in executors."""
+    stores.create("short ones".replace(" ", "-"))
+    stores.publish(["value 1", "value 10"])
+    sinks = '[[sinks]]\ntopic = "out"\n\n[[sinks]]\ntopic = "short-ones"\nframe = "short ones"\n'
+    run(spark, write('python = "functions_of_a_pipeline:both"', sinks))
+    assert stores.read() == {"value 1": 1, "value 10": 1}
+    assert stores.read("short-ones") == {"short": 1}
+    stores.publish(["value 2"])
+    shutil.rmtree(stores.checkpoint)  # it belongs to the plan before: that one has the source twice
+    run(spark, write('python = "functions_of_a_pipeline:one"'))
+    assert stores.read()["value 2"] == 1
+
+
+def test_a_stateful_pipeline_guards_its_state(spark: SparkSession, stores: Any, write: Write) -> None:
+    """Nobody says that it keeps state, and without its checkpoint it stops all the same, until it is told to go on."""
+    stores.publish(["one"])
+    path = write(sql(COUNT), source='group_id = "g"\nwatermark = { column = "timestamp", delay = "1 second" }')
+    run(spark, path)
+    shutil.rmtree(stores.checkpoint)
+    stores.publish(["two"])
+    with pytest.raises(PipelineFailed, match=r"^pipeline app has failed: the checkpoint of application app is not the"):
+        run(spark, path)
+    shutil.rmtree(stores.checkpoint)
+    run(spark, path, reset=True)
+
+
+@pytest.mark.parametrize(
+    ("query", "operators"),
+    [
+        (PASS_ON, ()),
+        ("SELECT e.key, e.value FROM events e JOIN (SELECT 1 AS one) ON true", ()),
+        (COUNT, ("Aggregate",)),
+        ("SELECT DISTINCT value FROM events", ("Distinct",)),
+        ("SELECT a.value FROM events a JOIN events b ON a.key = b.key", ("Join",)),
+        ("WITH some AS (SELECT value FROM events LIMIT 3) SELECT * FROM some", ("GlobalLimit", "LocalLimit")),
+    ],
+)
+def test_state_is_seen_in_the_plan(spark: SparkSession, write: Write, query: str, operators: tuple[str, ...]) -> None:
+    """As Spark analyses it, under whatever names the query uses."""
+    path = write(sql(query))
+    assert stateful_operators(plan_of(output_of(spark, load_pipeline(path), path))) == operators
+
+
+@pytest.mark.parametrize(
+    ("transform", "sinks", "sentence"),
+    [
+        (sql("SELECT valu FROM events"), "", r"transform\.sql: .*`valu` cannot be resolved"),
+        (sql("SELEKT 1"), "", r"transform\.sql: \[PARSE_SYNTAX_ERROR\]"),
+        (sql("SELECT 'a' AS value"), "", r"transform: makes no stream"),
+        (sql("SELECT key FROM events"), "", r"sinks\[0\]\.value: is missing, and there is no column value .*key"),
+        (sql("SELECT offset AS value FROM events"), "", r"sinks\[0\]\.value: has type struct<.*to_json"),
+        (sql("SELECT segment AS value FROM events"), "", r"sinks\[0\]\.value: has type bigint, .*: cast it"),
+        (sql(PASS_ON), "[[sinks]]\n", r"sinks\[0\]\.topic: is missing"),
+        (sql(PASS_ON), '[[sinks]]\ntopic = "out"\nwhere = "valu = 1"\n', r"sinks\[0\]\.where: .*`valu`"),
+        ('python = "not_there:f"', "", r"transform\.python: there is no module not_there, neither in /"),
+        ('python = "functions_of_a_pipeline:f"', "", r"module functions_of_a_pipeline has no function f"),
+        ('python = "functions_of_a_pipeline:wrong"', "", r"wrong failed: KeyError: 'nothing' \(functions_of_a"),
+        ('python = "functions_of_a_pipeline:nothing"', "", r"nothing returned a int, expected a DataFrame"),
+        ('python = "functions_of_a_pipeline:both"', "", r"sinks: no sink has frame 'short ones'"),
+        (
+            'python = "functions_of_a_pipeline:one"',
+            '[[sinks]]\ntopic = "out"\nframe = "x"\n',
+            r"there is no DataFrame 'x'",
+        ),
+    ],
+)
+def test_what_cannot_work_is_said_with_its_place(
+    spark: SparkSession, write: Write, transform: str, sinks: str, sentence: str
+) -> None:
+    """Before anything is started, and without Spark's page around it."""
+    path = write(transform, sinks) if sinks else write(transform)
+    with pytest.raises(ConfigurationError, match=sentence) as caught:
+        output_of(spark, load_pipeline(path), path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_topic_that_is_not_there_is_said_without_spark(write: Write) -> None:
+    """Read or written."""
+    with pytest.raises(Exception, match="topic://public/default/nowhere"):
+        at_stores(check_topics(load_pipeline(write(sql(PASS_ON), '[[sinks]]\ntopic = "nowhere"\n'))))
