@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework.errors import Conflict, InvalidInput
+from txnframework.errors import Conflict
 
 
 class PipelineFailed(Conflict):
@@ -12,13 +12,3 @@ class PipelineFailed(Conflict):
         self.name = name
         self.reason = reason
         super().__init__(f"pipeline {name} has failed: {reason}")
-
-
-class StoresUnnamed(InvalidInput):
-    """A pipeline on a cluster says nothing of its stores, and each machine would make some of its own."""
-
-    def __init__(self, master: str) -> None:
-        super().__init__(
-            f"[stores] is missing: on {master}, driver and executors would each look for the stores in a folder of"
-            " their own; name a configuration file, or URLs that all of them reach"
-        )

@@ -13,7 +13,15 @@ from txnframework_spark.options.given import topic_of
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.pipeline.description import Pipeline, Source
-from txnframework_spark.pipeline.options import OWN_SINK_OPTIONS, OWN_SOURCE_OPTIONS, sink_options, source_options
+from txnframework_spark.pipeline.options import (
+    OWN_SETTINGS,
+    OWN_SINK_OPTIONS,
+    OWN_SOURCE_OPTIONS,
+    sink_options,
+    source_options,
+    store_options,
+)
+from txnframework_spark.session import is_local
 
 R = TypeVar("R")
 
@@ -34,6 +42,12 @@ def check_pipeline(pipeline: Pipeline, top: Place) -> None:
         raise (top / "sinks").error("is empty; a pipeline writes something")
     _check_sources(pipeline, top / "sources")
     _check_sinks(pipeline, top / "sinks")
+    _refuse_own(pipeline.spark.conf, OWN_SETTINGS, top / "spark" / "conf")
+    if not is_local(pipeline.spark.master) and not store_options(pipeline):
+        raise (top / "stores").error(
+            f"is missing: on {pipeline.spark.master}, driver and executors would each look for stores in a folder of"
+            " their own; name a configuration file, or URLs that all of them reach"
+        )
     if pipeline.transform is None and len(pipeline.sources) > 1:
         raise (top / "transform").error("is missing: with several sources, something has to say what becomes of them")
 

@@ -31,6 +31,11 @@ OWN_SINK_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The same for sinks."""
 
+OWN_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
+    {"spark.master": "[spark] master", "spark.app.name": "[pipeline] name"}
+)
+"""The same for Spark's settings."""
+
 
 def config_file(pipeline: Pipeline) -> Path | None:
     """Return the configuration that the pipeline names, or finds where it runs; None: it names URLs, or nothing."""

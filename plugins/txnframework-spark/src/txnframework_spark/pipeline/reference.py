@@ -23,10 +23,10 @@ from txnframework_spark.pipeline.description import (
 _HEAD: Final = """\
 # A pipeline's file
 
-What `txnframework pipeline run`, `validate` and `status` read; [the tutorial](../tutorial/exactly-once-pipeline.md) begins
-with one. Relative paths begin at the working folder. `options` are those of [source and sink](spark-options.md), by their
-names there; what the file has a word of its own for is not given as one. A key that is not known is an error, which names
-the nearest one.
+What `txnframework pipeline run`, `validate` and `status` read; [the tutorial](../tutorial/exactly-once-pipeline.md)
+begins with one. Relative paths begin at the working folder. `options` are those of [source and sink](spark-options.md),
+by their names there; what the file has a word of its own for is not given as one. A key that is not known is an error,
+which names the nearest one.
 """
 
 _TABLES: Final[tuple[tuple[str, type[Table]], ...]] = (

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from txnframework_spark.java import check_java
 from txnframework_spark.pipeline.description import Pipeline, spelled
-from txnframework_spark.pipeline.errors import StoresUnnamed
 from txnframework_spark.pipeline.options import config_file
 from txnframework_spark.session import choose_interpreter, is_local, standard_error_to
 
@@ -43,8 +42,6 @@ def open_session(
     }
     local = is_local(wanted["spark.master"])
     config = config_file(pipeline)
-    if not local and config is None and pipeline.stores.metadata is None:
-        raise StoresUnnamed(wanted["spark.master"])
     choose_interpreter(local)
     from pyspark.sql import SparkSession
 

@@ -116,6 +116,7 @@ def test_a_configuration_beside_it_is_found(tmp_path: Path, monkeypatch: pytest.
         (('"orders", "returns"', '"orders", "orders"'), "sources[0]: option subscribe: it names a topic twice"),
         (('topic = "alerts"', 'topic = "persistent://public/default/alerts"'), "sinks[1]: option topic: persistent"),
         (('topic = "alerts"', 'topic = "alerts"\nframe = "x"'), "sinks[1].frame: goes with transform.python only"),
+        (('"spark.ui.enabled"', '"spark.master"'), 'spark.conf."spark.master": stands elsewhere in this file: [spark]'),
         (("sql =", "sequel ="), "transform: there is no key 'sequel' here; did you mean 'sql'?"),
         (("sql =", 'python = "a:b"\nsql ='), "transform: expected either sql or python"),
         (('metadata = "', 'config = "a.toml"\nmetadata = "'), "stores: config names the stores already"),
@@ -129,6 +130,15 @@ def test_a_configuration_beside_it_is_found(tmp_path: Path, monkeypatch: pytest.
 def test_what_does_not_fit_is_said_with_its_place(tmp_path: Path, change: tuple[str, str], sentence: str) -> None:
     """Unknown keys with the nearest one; options as the source and the sink judge them."""
     assert sentence in refused(tmp_path, change)
+
+
+def test_stores_of_a_cluster_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default each machine would make some in its own folder."""
+    monkeypatch.chdir(tmp_path)
+    unnamed = ("[stores]\nmetadata", "[stores]\n# metadata")
+    assert refused(tmp_path, unnamed, ("local[2]", "spark://a:1")).startswith("stores: is missing: on spark://a:1,")
+    (tmp_path / "txnframework.toml").touch()
+    assert load_pipeline(tmp_path / "pipeline.toml").spark.master == "spark://a:1"
 
 
 def test_sources_that_would_take_from_each_other(tmp_path: Path) -> None:
