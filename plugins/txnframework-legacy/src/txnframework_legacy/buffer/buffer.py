@@ -181,10 +181,12 @@ class MarkerBuffer:
     async def trim(self, ledger_id: int) -> Swept:
         """Trim whole ledgers in which everything is decided."""
         await self.recover()
-        await self._topic.catch_up()
-        below = min(ledger_id, self._topic.state.readable().ledger_id)
+        tail = await self._topic.catch_up()
+        state = self._topic.state
+        # With nothing open, every ledger that was closed by now is decided to its end.
+        below = min(ledger_id, state.readable().ledger_id if state.writing else tail.open_ledger_id)
         (before,) = await self._ledger.ledgers(-1, 1)
-        first = await self._ledger.trim(below, self._topic.state.aborted_before(below))
+        first = await self._ledger.trim(below, state.aborted_before(below))
         self._topic.trimmed(first)
         return Swept(int(first > before.ledger_id), int(first < below))
 
