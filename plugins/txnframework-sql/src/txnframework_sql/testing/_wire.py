@@ -2,7 +2,8 @@
 What passes between a client and PostgreSQL, message by message: what is unanswered, and where to lose a reply.
 
 The protocol is PostgreSQL's own, version 3: after the first messages each begins with a letter for its kind and four
-bytes for its length. A request ends with Sync (or is a simple Query), and its answer with ReadyForQuery.
+bytes for its length. A request ends with Sync (or is a simple Query), and its answer with ReadyForQuery. Before that a
+statement may be asked about: that ends with Flush, and its answer with what the rows are like, or that there are none.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class Wire(Tap):
         self.channels: list[str] = []
         self.markers: set[bytes] = set()
         self._wires = wires
+        self._described = 0  # of those that are unanswered, how many ask about a statement
         self._rests = dict.fromkeys(Side, b"")
         self._is_started = False
         self._is_choosing_tls = False
@@ -148,6 +150,10 @@ class Wire(Tap):
         if kind in b"QS":
             self.unanswered += 1
             self._wires.asked += 1
+        if kind == b"H":
+            self.unanswered += 1
+            self._described += 1
+            self._wires.asked += 1
         if kind == b"B":
             # Bind names the portal, then the statement that an earlier Parse has named.
             self._is_drivers_own |= body.split(b"\0", 2)[1] in self._drivers_statements
@@ -175,6 +181,9 @@ class Wire(Tap):
             if self._wires.is_losing_reply:
                 self._wires.cut()
                 return False
+        if kind in b"TnE" and self._described:
+            self.unanswered -= 1
+            self._described -= 1
         if kind == b"C":
             self._is_done = True
         if kind == b"Z":
