@@ -17,6 +17,7 @@ from txnframework_zookeeper._options import MetadataOptions, locate
 from txnframework_zookeeper.connection._errors import AlreadyThere, MultiFailed, NotThere, OtherVersion
 from txnframework_zookeeper.connection._link import Session
 from txnframework_zookeeper.connection._requests import CheckNode, CreateNode, DeleteNode, SetNode
+from txnframework_zookeeper.connection._returns import Returns
 from txnframework_zookeeper.connection._wire import Bell, Wire
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire, opened
@@ -327,6 +328,45 @@ def test_a_client_whose_thread_died_goes_on_in_its_session(url: str, caplog: pyt
 
     asyncio.run(main())
     assert "what nobody has thought of" in caplog.text
+
+
+@pytest.mark.parametrize("is_lent", [True, False], ids=["by the loop", "by kazoo's thread"])
+def test_an_answer_that_kazoo_does_not_know_leaves_nobody_waiting(
+    url: str, monkeypatch: pytest.MonkeyPatch, is_lent: bool
+) -> None:
+    """Such as the number of an error that a later server has: that request and those behind it are lost, as told."""
+    unknown = -99_999
+    if not is_lent:
+        monkeypatch.setattr(Wire, "can_be_lent", False)
+
+    async def main() -> None:
+        async with opened(url) as zookeeper:
+            connection = zookeeper.link._client._connection
+            read_header = connection._read_header
+
+            def misread(timeout: float) -> object:
+                connection._read_header = read_header
+                header, buffer, offset = read_header(timeout)
+                return header._replace(err=unknown), buffer, offset
+
+            connection._read_header = misread
+            writes = [asyncio.ensure_future(zookeeper.multi([CreateNode(f"/{n}")])) for n in range(3)]
+            ends = await asyncio.wait_for(asyncio.gather(*writes, return_exceptions=True), WAIT_S)
+            assert [type(end) for end in ends] == [OutcomeUnknown] * 3
+            assert await zookeeper.children("/") is not None
+
+    asyncio.run(main())
+
+
+def test_nothing_is_kept_for_a_loop_that_was_closed() -> None:
+    """Neither what is received after that, nor what had a wake-up on its way before."""
+    loop = asyncio.new_event_loop()
+    returns = Returns(loop)
+    returns.put(print, "on its way")
+    loop.close()
+    for _ in range(3):
+        returns.put(print, "too late")
+    assert not returns._waiting
 
 
 def test_a_closed_client_says_so(url: str) -> None:

@@ -17,14 +17,17 @@ class Returns:
         self._is_on_its_way = False
 
     def put(self, receive: Callable[[Any], None], what: Any) -> None:
-        """Call ``receive`` in the loop; from any thread."""
+        """Call ``receive`` in the loop, from any thread; once the loop was closed nobody waits, and nothing is kept."""
         self._waiting.append((receive, what))
-        if not self._is_on_its_way:
+        if self._loop.is_closed():
+            # Also what a wake-up was on its way for, that came too late.
+            self._waiting.clear()
+        elif not self._is_on_its_way:
             self._is_on_its_way = True
             try:
                 self._loop.call_soon_threadsafe(self.deliver)
             except RuntimeError:
-                # The loop was closed, and nobody waits in it.
+                # It was closed just now.
                 self._waiting.clear()
 
     def hold(self) -> None:

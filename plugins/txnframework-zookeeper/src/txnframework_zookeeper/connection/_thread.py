@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kazoo.exceptions import AuthFailedError, ConnectionDropped, SessionClosedRequireSaslError
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, ConnectionLoss, SessionClosedRequireSaslError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import Watch as WatchEvent
@@ -269,6 +269,18 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         """Send all of it; a wire takes it all, and waits by itself."""
         with self._lock:
             self._socket.send(msg)
+
+    def _read_response(self, header: Any, buffer: bytes, offset: int) -> object:
+        """Take an answer; whoever asked is told even if kazoo does not know what it means, and the connection ends."""
+        pending = self.client._pending
+        flight = pending[0][1] if pending else None
+        try:
+            return super()._read_response(header, buffer, offset)
+        except Exception:
+            # kazoo has forgotten the request by now, and would leave it out when it tells the others.
+            if flight is not None:
+                flight.set_exception(ConnectionLoss())
+            raise
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
         event, _ = WatchEvent.deserialize(buffer, offset)
