@@ -169,7 +169,11 @@ class Run:
 async def opened_world(segments: int) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         name = f"spark{next(_numbers)}"
-        config: dict[str, Any] = {"metadata": {"url": f"memory://{name}"}, "transactions": {"sweep": False}}
+        config: dict[str, Any] = {
+            "metadata": {"url": f"memory://{name}"},
+            "transactions": {"sweep": False},
+            "client": {"retry_delay_ms": 1},
+        }
         world = World(config, stack, None)  # type: ignore[arg-type]
         world.host = await world.open_host()
         await world.host.topics.create(TopicName.parse("in"), segments)

@@ -62,8 +62,10 @@ def test_a_transaction_ends_while_the_batch_runs(stores: Stores, start_process: 
     assert compare(stores.rows(LEFT, RIGHT), values(0, 30)) == Defects()
 
 
-def test_the_database_is_restarted_in_mid_batch(tmp_path: Path, start_process: Start, run: Run) -> None:
-    """Killed while tasks write, and again before the decision; whatever of it fails is done again."""
+def test_the_database_is_restarted_in_mid_batch(tmp_path: Path, start_process: Start) -> None:
+    """Killed while tasks write, and again before the decision: what it does not answer is asked again, and the query
+    goes on without a restart.
+    """
     with PostgresServer() as server:
         url = server.create_database("pipeline")
         stores = Stores(tmp_path, url)
@@ -76,7 +78,5 @@ def test_the_database_is_restarted_in_mid_batch(tmp_path: Path, start_process: S
                 server.kill()
                 server.start()
                 driver.release(place)
-            told = driver.failure()
-        assert told is None or "txnframework.errors.Unavailable" in told
-        assert run(url=url) is None
+            assert driver.failure() is None
         assert compare(stores.rows(LEFT, RIGHT), values(0, 60)) == Defects()

@@ -32,6 +32,7 @@ from txnframework_spark.microbatch.ranges import Range
 from txnframework_spark.microbatch.registration import Reading, load_subscription, readings_of
 from txnframework_spark.microbatch.tasks import BatchFacts
 from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.outage import outlast
 from txnframework_spark.sink.ending import abort_open, commit_branches, settle
 from txnframework_spark.sink.judging import (
     AcknowledgedRange,
@@ -58,7 +59,7 @@ async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Sta
     :raises Fenced: a newer run took over; nothing counts.
     :raises Diverged: checkpoint and subscription do not fit; nothing counts. MixedBatch, NotJudgeable and StateLost
         likewise.
-    :raises OutcomeUnknown: not even reading could tell; a replay of the batch will.
+    :raises OutcomeUnknown: not even asking again could tell; a replay of the batch will. Unavailable likewise.
     """
     staged = [message for message in messages if message is not None]
     first = staged[0] if staged else None
@@ -75,7 +76,8 @@ async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Sta
         )
     decision = _Decision(host, options, staged, first.batch)
     try:
-        await decision.run()
+        # Taken again it finds what it did before: acknowledgments that stand there, or a batch that is a replay.
+        await outlast(host, decision.run)
     except Conflict:
         await abort_staged(host, staged)
         raise

@@ -16,6 +16,7 @@ from txnframework_spark.microbatch.applications import batch_id, begin, current_
 from txnframework_spark.microbatch.pause import BEGUN, MID_WRITE, STAGED, Pauses
 from txnframework_spark.microbatch.tasks import BatchFacts, TaskFacts, current_task
 from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.outage import outlast
 from txnframework_spark.sink.attempt import attempt_writer, write_all
 from txnframework_spark.sink.columns import check_sink_columns
 from txnframework_spark.sink.committing import abort_staged, commit_staged
@@ -58,7 +59,7 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
             return self._write_at_once(host, task, iterator)
         application = self._options.application_id or task.batch.query
         batch = batch_id(application, task.batch, self._follows)
-        txn_id = process.run(begin(host, batch, self._options.transaction_timeout_ms))
+        txn_id = process.run(outlast(host, lambda: begin(host, batch, self._options.transaction_timeout_ms)))
         name = f"{application}/{task.batch.batch}/{task.partition}"
         writer, branch = attempt_writer(host, self._options, txn_id, name)
         pauses = Pauses.from_environment()

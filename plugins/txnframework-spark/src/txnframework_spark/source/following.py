@@ -11,11 +11,12 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 from txnframework.broker import Host
-from txnframework.errors import Closed, OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.interfaces import IWatch
 from txnframework.model.layout import Layout, SegmentState
 from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import Position
+from txnframework_spark.outage import outlast
 
 
 @dataclass(slots=True)
@@ -161,20 +162,12 @@ class Followers:
 
     async def _keep(self, follow: Callable[[], Coroutine[object, object, None]]) -> TxnFrameworkError | None:
         """Follow until the end, again after a failure that may pass; return the one that did not."""
-        bounds = self._host.config.client
-        for attempt in range(bounds.retries_max + 1):
-            try:
-                await follow()
-                return None
-            except Closed:
-                return None
-            except (Unavailable, OutcomeUnknown) as error:
-                if attempt == bounds.retries_max:
-                    return error
-                delay_ms = min(bounds.retry_delay_ms << attempt, bounds.retry_delay_ms_max)
-                await self._host.environment.sleep_until(self._host.environment.now_ms() + delay_ms)
-            except TxnFrameworkError as error:
-                return error
+        try:
+            await outlast(self._host, follow)
+        except Closed:
+            return None
+        except TxnFrameworkError as error:
+            return error
         return None
 
     @staticmethod

@@ -22,6 +22,7 @@ from txnframework_spark.errors import DataLost
 from txnframework_spark.microbatch.pause import PLANNED, REGISTERED, Pauses
 from txnframework_spark.microbatch.registration import register
 from txnframework_spark.microbatch.tasks import TaskFacts
+from txnframework_spark.outage import outlast
 from txnframework_spark.source.columns import EntryArrays
 from txnframework_spark.source.conditions import kept_of
 from txnframework_spark.source.partition import SegmentPartition
@@ -48,9 +49,10 @@ def read_partition(partition: SegmentPartition, task: TaskFacts, schema: pa.Sche
         "upto": partition.upto,
     }
     pauses.reach(PLANNED, task.batch.batch, **doing)
-    if partition.reading is not None:
+    reading = partition.reading
+    if reading is not None:
         host = process.host(partition.stores)
-        process.run(register(host.metadata, task.batch, partition.reading))
+        process.run(outlast(host, lambda: register(host.metadata, task.batch, reading)))
     pauses.reach(REGISTERED, task.batch.batch, **doing)
     yield from read_entries(partition, schema)
 

@@ -22,6 +22,7 @@ from txnframework_spark.errors import Unsupported
 from txnframework_spark.microbatch.pause import PARTITIONING, PLANNING, Pauses
 from txnframework_spark.microbatch.tasks import current_task
 from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.outage import outlast
 from txnframework_spark.source.offsets import from_json
 from txnframework_spark.source.partition import SegmentPartition
 from txnframework_spark.source.planner import InputPlanner
@@ -51,7 +52,8 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new query begins; asked again when batch 0 is replayed."""
-        return process.run(self._planner(begins=True).initial()).to_json()
+        planner = self._planner(begins=True)
+        return process.run(outlast(planner.host, planner.initial)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return ``maxOffsetsPerTrigger``, or ``minOffsetsPerTrigger``: Spark takes one limit of a Python source."""
@@ -68,7 +70,7 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Where Spark asks for everything, as with trigger(once=True), nothing waits for more.
         messages_min = None if isinstance(limit, ReadAllAvailable) else self._options.min_offsets_per_trigger
         before = from_json(start)
-        after = process.run(planner.latest(before, messages_max, messages_min))
+        after = process.run(outlast(planner.host, lambda: planner.latest(before, messages_max, messages_min)))
         return start if after is before else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -77,13 +79,14 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Stop at what can be read now; comes first, and does not tell yet whether the query is new."""
-        process.run(self._made().fix_targets())
+        planner = self._made()
+        process.run(outlast(planner.host, planner.fix_targets))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the read tasks of a batch."""
         planner = self._planner()
         Pauses.from_environment().reach(PARTITIONING, None)
-        return process.run(planner.partitions(from_json(start), from_json(end)))
+        return process.run(outlast(planner.host, lambda: planner.partitions(from_json(start), from_json(end))))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the sink's transaction acknowledges, and this call lags or never comes."""

@@ -1,0 +1,77 @@
+"""A store that does not answer while a batch runs: what is done again finds what was done before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework_memory._metadata_store import MemoryMetadataStore
+
+Play = Callable[..., None]
+
+OPERATIONS = ("get", "put", "delete", "put_sequential", "apply", "scan", "scan_index")
+
+
+class Outage:
+    """Lets one call of the metadata store fail, counted from when it is armed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._left: int | None = None
+        self._error: type[Exception] = Unavailable
+        self.failed = False
+        for name in OPERATIONS:
+            monkeypatch.setattr(MemoryMetadataStore, name, self._failing(getattr(MemoryMetadataStore, name)))
+
+    def arm(self, calls: int, error: type[Exception]) -> None:
+        self._left, self._error, self.failed = calls, error, False
+
+    def disarm(self) -> None:
+        self._left = None
+
+    def _failing(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(store: Any, *arguments: Any) -> Any:
+            if self._left is None:
+                return await real(store, *arguments)
+            self._left -= 1
+            if self._left != -1:
+                return await real(store, *arguments)
+            self.failed = True
+            if self._error is OutcomeUnknown:
+                await real(store, *arguments)
+            raise self._error("the store is away for a moment")
+
+        return call
+
+
+@pytest.mark.parametrize("error", [Unavailable, OutcomeUnknown])
+def test_a_decision_is_taken_in_spite_of_an_outage(
+    play: Play, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """Whichever of its calls fails, done or not: the batch is committed once, and the next one goes on behind it."""
+    outage = Outage(monkeypatch)
+
+    def scenario_at(call: int) -> Callable[[Any], Any]:
+        async def scenario(world: Any) -> None:
+            await world.publish("a", "b")
+            run = await world.run()
+            start, end = await run.plan(None)
+            staged = await run.stage(0, await run.read(0, start, end))
+            outage.arm(call, error)
+            await run.commit(0, staged)
+            outage.disarm()
+            await world.publish("c")
+            await (await world.run()).batch(1, end.to_json())
+            assert sorted(await world.read()) == ["a!", "b!", "c!"]
+
+        return scenario
+
+    call = 0
+    while True:
+        play(scenario_at(call))
+        if not outage.failed:
+            break
+        call += 1
+    assert call > 10
