@@ -11,7 +11,7 @@ from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, Pu
 from txnframework_sql._options import MetadataOptions
 from txnframework_sql.postgresql._batch_groups import Answer, BatchGroup, Steps, require_storable
 from txnframework_sql.postgresql._functions import APPLY_BATCHES
-from txnframework_sql.postgresql._lone_puts import lone_put
+from txnframework_sql.postgresql._lone_puts import LonePuts
 from txnframework_sql.postgresql._together import Together
 from txnframework_sql.steps import records
 from txnframework_sql.steps.calls import Row
@@ -49,6 +49,9 @@ _SCANS_TOGETHER_MAX = 32
 # One statement that writes is executed while the next is prepared; more of them wait for each other's commits, which
 # a database that notifies makes one after the other.
 _WRITES_UNDER_WAY = 2
+# Where twice as many wait, one half is executed by the server while the other half goes on here: in one statement they
+# would wait for each other all the time.
+_WRITES_TOGETHER_MIN = 16
 _READS_UNDER_WAY = 2
 
 
@@ -63,11 +66,13 @@ class PostgresqlRecords:
         self._executor = executor
         self._connections = executor.connections
         self._shown_url = executor.shown_url
+        self._lone_puts = LonePuts()
         self._writes: Together[Steps, tuple[Record, ...]] = Together(
             self._apply,
             queue_max=options.queue_max,
             group_max=options.group_max,
             under_way_max=_WRITES_UNDER_WAY,
+            share_min=_WRITES_TOGETHER_MIN,
         )
         self._reads: Together[Key, Record | None] = Together(
             self._get, queue_max=options.queue_max, group_max=options.group_max, under_way_max=_READS_UNDER_WAY
@@ -136,14 +141,14 @@ class PostgresqlRecords:
 
     async def _put_alone(self, steps: Steps) -> Record | None:
         """Write the record if this is nothing but a put that is met and simple; None: nothing was changed."""
-        lone = lone_put(steps[0]) if len(steps) == 1 and isinstance(steps[0], Put) else None
+        lone = self._lone_puts.statement(steps[0]) if len(steps) == 1 and isinstance(steps[0], Put) else None
         if lone is None:
             return None
         text, arguments = lone.text, lone.arguments
         rows = await self._connections.run(lambda connection: connection.write(text, *arguments))
         if not rows:
             return None
-        record, change = lone.written(tuple(rows[0]))
+        record, change = self._lone_puts.written(lone, tuple(rows[0]))
         self._executor.changed((change,))
         return record
 

@@ -25,7 +25,8 @@ class Together(Generic[C, T]):
     """
     Performs together what is asked for in one turn of the event loop, and what comes while enough is under way.
 
-    Callers that were answered together go on together: nearly every statement is one for all of them.
+    Callers that were answered together go on together: nearly every statement is one for all of them, or where
+    there are many, for ``share_min`` of them or more.
 
     ``perform`` answers each call by its result or by an error of its own, and raises what happened to all of them.
     """
@@ -37,11 +38,13 @@ class Together(Generic[C, T]):
         queue_max: int,
         group_max: int,
         under_way_max: int,
+        share_min: int | None = None,
     ) -> None:
         self._perform = perform
         self._room = asyncio.Semaphore(queue_max)
         self._group_max = group_max
         self._under_way_max = under_way_max
+        self._share_min = group_max if share_min is None else share_min
         self._under_way = 0
         # A task was made that has not looked yet at what waits.
         self._is_starting = False
@@ -79,14 +82,23 @@ class Together(Generic[C, T]):
         try:
             while self._waiting:
                 group: list[_Waiting[C, T]] = []
-                while self._waiting and len(group) < self._group_max:
+                share = self._share()
+                while self._waiting and len(group) < share:
                     waiting = self._waiting.popleft()
                     if not waiting.future.done():
                         group.append(waiting)
+                if self._waiting:
+                    self._start()
                 if group:
                     await self._answer(group)
         finally:
             self._under_way -= 1
+
+    def _share(self) -> int:
+        """Return how many calls one statement takes: if many wait, those that may be sent beside it get as many."""
+        statements = self._under_way_max - self._under_way + 1
+        share = -(-len(self._waiting) // statements)
+        return min(self._group_max, share if share >= self._share_min else len(self._waiting))
 
     async def _answer(self, group: Sequence[_Waiting[C, T]]) -> None:
         try:
