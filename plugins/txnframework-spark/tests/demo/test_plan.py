@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from txnframework_spark.demo.plan import Deed, make_plan, sizes_for, stops_in
-from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, MID_WRITE, POINTS
+from txnframework_spark.demo.plan import POINT_MEANINGS, Deed, make_plan, sizes_for, stops_in
+from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, MID_WRITE
 
 
 @pytest.mark.parametrize("batches", [1, 2, 9, 10, 13, 500])
@@ -14,7 +14,7 @@ def test_every_plan_kills_at_every_point_and_at_least_four_times(batches: int) -
     plan = make_plan(batches)
     kills = stops_in(plan, Deed.KILL)
     assert len(kills) >= 4
-    assert {kill.point for kill in kills} == set(POINTS)
+    assert {kill.point for kill in kills} == set(POINT_MEANINGS)
     assert (COMMITTED, 0) in {(kill.point, kill.batch) for kill in kills}
     assert all(start.stops[-1].deed is Deed.KILL for start in plan[:-1])
     assert all(stop.deed is Deed.SPLIT for start in plan for stop in start.stops[:-1])

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from txnframework_spark.demo.plan import POINT_MEANINGS
 from txnframework_spark.demo.sights import Report, Sight, find_report, release, why_missed
-from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, MID_WRITE, PLANNED, POINTS, Pauses
+from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, MID_WRITE, PLANNED, Pauses
 
 SEGMENT = "segment://public/demo/enriched/0000-ffff-0"
 AT: dict[str, Sight] = {
@@ -19,22 +20,22 @@ AT: dict[str, Sight] = {
 }
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", POINT_MEANINGS)
 def test_what_should_be_true_at_a_point_is_a_hit(point: str) -> None:
     """Also when the operations of a committed transaction are settled already."""
     assert why_missed(point, AT[point]) is None
     assert why_missed(COMMITTED, replace(AT[COMMITTED], writes=(), acks=0)) is None
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", POINT_MEANINGS)
 def test_what_is_true_at_another_point_is_a_miss(point: str) -> None:
     """No two points are the same moment."""
-    for other in POINTS:
+    for other in POINT_MEANINGS:
         if other != point:
             assert why_missed(point, AT[other]) is not None
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", POINT_MEANINGS)
 def test_a_batch_that_spark_has_not_planned_or_knows_as_done_is_a_miss(point: str) -> None:
     """Before offsets/N and after commits/N there is nothing to hit."""
     assert why_missed(point, replace(AT[point], planned=False)) == "Spark has not planned the batch"

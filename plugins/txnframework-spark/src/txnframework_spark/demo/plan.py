@@ -26,7 +26,7 @@ POINT_MEANINGS: Final = {
     ACKS_PUT: "acknowledgments put, the transaction still open",
     COMMITTED: "the transaction COMMITTED, Spark's commits/N absent",
 }
-"""What is true of a batch at each point."""
+"""The points where the demo kills, and what is true of a batch at each."""
 
 POINT_NAMES: Final = {
     PLANNED: "planned, not registered",
