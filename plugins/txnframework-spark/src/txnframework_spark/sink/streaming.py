@@ -48,7 +48,8 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
         """
         application = self._options.application_id
         if application is not None and self._follows is None:
-            self._follows = process.run(current_run(process.host(self._options.stores), application))
+            host = process.host(self._options.stores)
+            self._follows = process.run(outlast(host, lambda: current_run(host, application)))
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:

@@ -75,7 +75,8 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return how far everything could be read, and the lag, for the query's progress."""
-        return process.run(self._planner().report())
+        planner = self._planner()
+        return process.run(outlast(planner.host, planner.report))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Stop at what can be read now; comes first, and does not tell yet whether the query is new."""
