@@ -9,6 +9,8 @@ import pytest
 
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework_memory._metadata_store import MemoryMetadataStore
+from txnframework_spark.errors import BatchNotCommitted
+from txnframework_spark.sink import committing
 
 Play = Callable[..., None]
 
@@ -75,3 +77,48 @@ def test_a_decision_is_taken_in_spite_of_an_outage(
             break
         call += 1
     assert call > 10
+
+
+def test_a_committed_batch_has_not_failed_because_a_late_task_began_it_once_more(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply to the commit is lost, and when it is asked about, the application names another transaction."""
+    real = committing.commit_branches
+
+    async def scenario(world: Any) -> None:
+        await world.publish("a")
+        run = await world.run()
+        start, end = await run.plan(None)
+        staged = await run.stage(0, await run.read(0, start, end))
+
+        async def lost(*arguments: Any) -> None:
+            monkeypatch.setattr(committing, "commit_branches", real)
+            await real(*arguments)
+            late = await run.stage(0, ["a"])
+            assert late.txn != staged.txn
+            raise OutcomeUnknown("the reply was lost")
+
+        monkeypatch.setattr(committing, "commit_branches", lost)
+        await run.commit(0, staged)
+        await world.publish("b")
+        await run.batch(1, end.to_json())
+        assert sorted(await world.read()) == ["a!", "b!"]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("source", [{"groupId": "g"}, {}])
+def test_a_batch_whose_transaction_has_ended_is_told_to_be_not_committed(play: Play, source: dict[str, str]) -> None:
+    """Whichever step of the decision notices it first."""
+
+    async def scenario(world: Any) -> None:
+        await world.publish("a")
+        run = await world.run(source={"subscribe": "in", "startingOffsets": "earliest", **source})
+        start, end = await run.plan(None)
+        staged = await run.stage(0, await run.read(0, start, end))
+        await committing.abort_staged(run.host, [staged])
+        with pytest.raises(BatchNotCommitted):
+            await run.commit(0, staged)
+        assert await world.read() == []
+
+    play(scenario)

@@ -16,15 +16,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from txnframework.broker import Host
-from txnframework.errors import (
-    Conflict,
-    Fenced,
-    TransactionConflict,
-)
+from txnframework.errors import Conflict, Fenced, TransactionConflict, TransactionNotFound
 from txnframework.interfaces import IApplicationCoordinator
 from txnframework.model.acks import Ack, AckRequest, ProcessedRange
 from txnframework.model.ids import Branch, TxnID
-from txnframework.model.transactions import Application, SourceRange
+from txnframework.model.transactions import Application, SourceRange, State
 from txnframework_spark.errors import BatchNotCommitted
 from txnframework_spark.microbatch.applications import batch_id, coordinator_of
 from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, JUDGED, SETTLED, Pauses
@@ -78,7 +74,11 @@ async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Sta
     try:
         # Taken again it finds what it did before: acknowledgments that stand there, or a batch that is a replay.
         await outlast(host, decision.run)
-    except Conflict:
+    except Conflict as error:
+        # Asked again after an unknown outcome, it may meet its own commit taking effect only now, or behind it a task
+        # that came late and began the batch once more.
+        if not isinstance(error, Fenced) and await outlast(host, decision.is_committed):
+            return
         await abort_staged(host, staged)
         raise
 
@@ -122,8 +122,11 @@ class _Decision:
         pauses = Pauses.from_environment()
         doing = {"query": self._facts.query, "run": self._facts.run, "txn": self._txn_id}
         pauses.reach(JUDGED, self._facts.batch, **doing)
-        await self._acknowledge(readings)
-        await coordinator.finish_batch(self._batch, self._txn_id, _source_ranges(readings))
+        try:
+            await self._acknowledge(readings)
+            await coordinator.finish_batch(self._batch, self._txn_id, _source_ranges(readings))
+        except (TransactionConflict, TransactionNotFound) as error:
+            raise BatchNotCommitted(f"batch {self._facts.batch} cannot be acknowledged: {error}") from error
         pauses.reach(ACKS_PUT, self._facts.batch, **doing)
         await self._current(coordinator)
         await self._check_epochs(readings)
@@ -132,6 +135,15 @@ class _Decision:
         pauses.reach(COMMITTED, self._facts.batch, **doing)
         await settle(coordinator, self._txn_id)
         pauses.reach(SETTLED, self._facts.batch, **doing)
+
+    async def is_committed(self) -> bool:
+        """Whether the batch's transaction is committed with what was staged, which nobody does but this decision."""
+        coordinator = await coordinator_of(self._host)
+        try:
+            found = await coordinator.describe(self._txn_id)
+        except TransactionNotFound:
+            return False
+        return found.state is State.COMMITTED and all(found.counts(message.branch) for message in self._staged)
 
     async def _current(self, coordinator: IApplicationCoordinator) -> Application:
         """Return the application record, which must still name this run and this transaction."""
@@ -169,10 +181,7 @@ class _Decision:
             processed = ProcessedRange(self._facts.query, self._facts.batch, planned.start, planned.end, reading.epoch)
             ack = Ack(planned.end, cumulative=True)
             request = AckRequest(Branch(self._txn_id), (ack,), planned.incarnation or 0, processed)
-            try:
-                await subscription.pending_acks.add(request)
-            except TransactionConflict as error:
-                raise BatchNotCommitted(f"batch {self._facts.batch} cannot be acknowledged: {error}") from error
+            await subscription.pending_acks.add(request)
 
         await _for_each_range(readings, add)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from txnframework.broker import Host
-from txnframework.errors import Conflict, Fenced, OutcomeUnknown
+from txnframework.errors import Conflict, Fenced, OutcomeUnknown, TransactionConflict, TransactionNotFound
 from txnframework.interfaces import IApplicationCoordinator
 from txnframework.model.ids import TxnID
 from txnframework.model.transactions import BatchID, Begin
@@ -152,4 +152,7 @@ async def _record_version(coordinator: IApplicationCoordinator, batch: BatchID, 
     if application is None or application.run != batch.run or application.txn_id != txn_id:
         raise Fenced(f"application {batch.application}", "a newer job")
     require_kind(application, JOBS)
-    await coordinator.finish_batch(batch, txn_id, ())
+    try:
+        await coordinator.finish_batch(batch, txn_id, ())
+    except (TransactionConflict, TransactionNotFound) as error:
+        raise BatchNotCommitted(f"the job was not committed: {error}") from error
