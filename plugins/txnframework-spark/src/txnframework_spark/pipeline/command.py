@@ -73,9 +73,10 @@ def run(ctx: click.Context, file: Path, reset: bool, log: Path | None) -> None:
             screen.say(f"Spark's own log is {log}.")
         with open_session(told, log) as spark:
             requests.listen()
-            stopped = bool(requests.count) or run_query(spark, Start(told, file, reset), screen, requests)
-        given_up = stopped and at_stores(abort_open(told))
-        screen.say(shown.ending(screen, stopped, given_up))
+            never_ran = bool(requests.count)
+            stopped_run = None if never_ran else run_query(spark, Start(told, file, reset), screen, requests)
+        given_up = stopped_run is not None and at_stores(abort_open(told, stopped_run))
+        screen.say(shown.ending(screen, never_ran or stopped_run is not None, given_up))
     ctx.exit(STATUS_INTERRUPTED if requests.first == signal.SIGINT else 0)
 
 

@@ -32,16 +32,17 @@ class Start:
     reset: bool = False
 
 
-def run_query(spark: SparkSession, start: Start, screen: Screen, requests: StopRequests) -> bool:
+def run_query(spark: SparkSession, start: Start, screen: Screen, requests: StopRequests) -> str | None:
     """
-    Run the pipeline until it has come to its end, or is asked to stop; return whether it was.
+    Run the pipeline until it has come to its end, or is asked to stop; return the id of the run that was stopped.
 
     :raises PipelineFailed: the query ended by itself; what to do stands in its sentence.
     """
     name = start.pipeline.pipeline.name
     try:
         query = _start(spark, start)
-        return _watch(query, start.pipeline, screen, requests)
+        run = str(query.runId)
+        return run if _watch(query, start.pipeline, screen, requests) else None
     except PipelineFailed:
         raise
     except Exception as error:

@@ -77,16 +77,17 @@ async def standing_of(pipeline: Pipeline) -> Standing:
         return Standing(application, found, client.host.environment.now_ms(), await _readings(client, pipeline))
 
 
-async def abort_open(pipeline: Pipeline) -> bool:
-    """Abort the transaction that the pipeline has left open, if it did; its messages are then in nobody's way.
+async def abort_open(pipeline: Pipeline, run: str) -> bool:
+    """Abort the transaction that a run of the pipeline has left open, if it did; its messages are then in nobody's way.
 
-    Only whoever runs the pipeline calls this, after its query has ended. If it does not come to it, the next start does
+    That of a newer run, which has taken the pipeline over, goes on. If nobody comes to call this, the next start does
     the same, or the transaction's timeout.
     """
     async with _open(pipeline) as client:
         coordinator = await coordinator_of(client.host)
-        found = await _open_transaction(client, await coordinator.application(pipeline.pipeline.name))
-        if found is None:
+        application = await coordinator.application(pipeline.pipeline.name)
+        found = await _open_transaction(client, application)
+        if found is None or application is None or application.run != run:
             return False
         with contextlib.suppress(InvalidTransactionState, TransactionNotFound):  # it has ended by itself
             await coordinator.end(End(found.txn_id, Action.ABORT, operator=True))
