@@ -210,6 +210,17 @@ def test_a_job_has_both_application_and_version_or_neither() -> None:
         SinkOptions.of_job({"txnVersoin": "1"})
 
 
+def test_passwords_of_stores_are_not_shown() -> None:
+    given = {
+        "subscribe": "orders",
+        "metadata": "postgresql://me:s3cret@db/one",
+        "ledger": "postgresql://me:s3cret@db/two",
+    }
+    shown = repr(SourceOptions.parse(given))
+    assert "s3cret" not in shown
+    assert "db/one" in shown
+
+
 def test_stores_come_from_a_file_from_urls_or_from_the_default() -> None:
     assert StoreOptions().source() is None
     assert StoreOptions(config="t.toml").source() == "t.toml"

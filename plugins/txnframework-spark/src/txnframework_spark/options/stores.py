@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from txnframework.config import redact_url
+
 STORE_OPTIONS: Final = ("config", "metadata", "ledger")
 
 
@@ -15,6 +17,11 @@ class StoreOptions:
     config: str | None = None
     metadata: str | None = None
     ledger: str | None = None
+
+    def __repr__(self) -> str:
+        """Return the options without passwords."""
+        urls = [None if url is None else redact_url(url) for url in (self.metadata, self.ledger)]
+        return f"{type(self).__name__}(config={self.config!r}, metadata={urls[0]!r}, ledger={urls[1]!r})"
 
     def source(self) -> str | dict[str, object] | None:
         """Return what ``txnframework.config.load_config`` takes."""
