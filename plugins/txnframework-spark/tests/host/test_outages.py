@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework.model.names import TopicName
 from txnframework_memory._metadata_store import MemoryMetadataStore
 from txnframework_spark.errors import BatchNotCommitted
 from txnframework_spark.sink import committing
+from txnframework_spark.source.following import Followers
 
 Play = Callable[..., None]
 
@@ -120,5 +123,35 @@ def test_a_batch_whose_transaction_has_ended_is_told_to_be_not_committed(play: P
         with pytest.raises(BatchNotCommitted):
             await run.commit(0, staged)
         assert await world.read() == []
+
+    play(scenario)
+
+
+def test_a_source_outlasts_any_number_of_outages_one_after_the_other(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is outlasted for as long as the configuration says, however many there were before."""
+
+    async def scenario(world: Any) -> None:
+        topic = TopicName.parse("in")
+        host = await world.open_host()
+        real, asked = host.topics.layout, 0
+
+        async def every_other(name: TopicName) -> Any:
+            nonlocal asked
+            asked += 1
+            if asked % 2 == 0:
+                raise Unavailable("the store is away for a moment")
+            return await real(name)
+
+        monkeypatch.setattr(host.topics, "layout", every_other)
+        followers = Followers(host, uncommitted=False)
+        await followers.layout(topic)
+        for number in range(2 * host.config.client.retries_max):
+            changed = await world.host.topics.split(topic, number)
+            async with asyncio.timeout(20):
+                while (await followers.layout(topic)).segments.keys() != changed.segments.keys():  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+        await followers.close()
 
     play(scenario)

@@ -124,9 +124,9 @@ class Followers:
         known.error = error
 
     async def _follow_announcements(self, segment: str, known: Follower) -> None:
-        buffer = (await self._host.segment(segment)).buffer
+        buffer = (await outlast(self._host, lambda: self._host.segment(segment))).buffer
         while True:
-            announced = await buffer.advanced(known.announced)
+            announced = await outlast(self._host, lambda: buffer.advanced(known.announced))
             if announced <= known.announced:
                 # Sealed and decided to its end: there will never be more.
                 known.ended = True
@@ -134,11 +134,11 @@ class Followers:
             known.announced = announced
 
     async def _follow_tail(self, segment: str, known: Follower) -> None:
-        ledger = (await self._host.segment(segment)).ledger
-        watch = await ledger.watch()
+        ledger = (await outlast(self._host, lambda: self._host.segment(segment))).ledger
+        watch = await outlast(self._host, ledger.watch)
         try:
             while True:
-                tail = await ledger.tail()
+                tail = await outlast(self._host, ledger.tail)
                 known.announced = max(known.announced, tail.last_confirmed)
                 if tail.sealed:
                     known.ended = True
@@ -151,7 +151,7 @@ class Followers:
         async def follow() -> None:
             while True:
                 await watch.changed()
-                self._layouts[topic] = await self._host.topics.layout(topic)
+                self._layouts[topic] = await outlast(self._host, lambda: self._host.topics.layout(topic))
 
         try:
             error = await self._keep(follow)
@@ -161,9 +161,9 @@ class Followers:
             self._failed[topic] = error
 
     async def _keep(self, follow: Callable[[], Coroutine[object, object, None]]) -> TxnFrameworkError | None:
-        """Follow until the end, again after a failure that may pass; return the one that did not."""
+        """Follow until the end; return the failure that ended it. Each step outlasts an outage: there may be many."""
         try:
-            await outlast(self._host, follow)
+            await follow()
         except Closed:
             return None
         except TxnFrameworkError as error:
