@@ -48,7 +48,7 @@ def current_task() -> TaskFacts:
     run = context.getLocalProperty("spark.jobGroup.id")
     if query is None or batch is None or run is None:
         raise Unsupported(
-            "the txnframework format reads and writes micro-batches of a streaming query;"
-            " use readStream and writeStream"
+            "a stream of the txnframework format is read and written in micro-batches, and this task belongs to none;"
+            " use trigger processingTime or availableNow"
         )
     return TaskFacts(BatchFacts(query, run, int(batch)), context.partitionId(), context.attemptNumber())
