@@ -69,7 +69,7 @@ class Export:
         Return what was exported before, what is due, and the tasks that read it; changes nothing.
 
         :raises UnusableFolder: the folder holds something else.
-        :raises DataLost: messages were trimmed before they were exported.
+        :raises JobFailed: messages were trimmed before they were exported.
         """
         return process.run(self._plan(host))
 
