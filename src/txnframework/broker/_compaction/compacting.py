@@ -16,6 +16,7 @@ from txnframework.broker._compaction.decided import (
     compacted_entries,
     in_order_of_commits,
     in_order_of_positions,
+    readable_end,
 )
 from txnframework.broker._serving.segments import OpenSegment
 from txnframework.environment import Environment
@@ -76,9 +77,10 @@ class Compacting:
 
     async def _compact(self, opened: OpenSegment, compactor: Compactor, order: Order) -> None:
         attempt = await self.attempts.begin(opened.name)
-        upto = await opened.buffer.max_read_position()
+        earlier = attempt.earlier
+        upto = await readable_end(opened, EARLIEST if earlier is None else earlier.upto)
         try:
-            async with self._source(opened, attempt.earlier, upto, order) as source:
+            async with self._source(opened, earlier, upto, order) as source:
                 made = await self._write(attempt, source, compactor)
         except LedgerNotFound as error:
             if error.name == opened.name:

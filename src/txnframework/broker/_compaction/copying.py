@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from txnframework.broker._compaction.attempts import Kept
-from txnframework.broker._compaction.decided import CommitTimes, Order
+from txnframework.broker._compaction.decided import CommitTimes, Order, readable_end
 from txnframework.broker._serving.segments import OpenSegment
 from txnframework.errors import CommitOrderUnknown, EntryTrimmed, InvalidInput
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IPlannableBuffer
@@ -76,7 +76,7 @@ async def plan_copies(
             f"{opened.name} can only be compacted in one process, as its buffer cannot be read from the ledger alone;"
             " use 'txnframework topic compact'"
         )
-    upto = await buffer.max_read_position()
+    upto = await readable_end(opened, EARLIEST if earlier is None else earlier.upto)
     ranges: list[CopyRange] = []
     after = EARLIEST
     if earlier is not None and order == "position":

@@ -21,6 +21,21 @@ SORTED_ENTRIES_MAX = 1_000_000
 """How many entries of one segment can be put in the order of their commits: their places are kept in memory."""
 
 
+async def readable_end(opened: OpenSegment, from_: Position) -> Position:
+    """
+    Return how far a segment may be read, not before ``from_``, which has been readable.
+
+    What another process may read, this one may not for a moment: an intent that was put late names a place before it.
+    What was compacted once never becomes less, or a reader would find the rest twice.
+    """
+    upto = await opened.buffer.max_read_position()
+    while upto < from_:
+        before, upto = upto, await opened.buffer.advanced(upto)
+        if upto <= before:  # sealed, and decided to its end: what was compacted reaches no further either
+            return from_
+    return upto
+
+
 async def compacted_entries(ledger: IManagedLedger, after: Position = EARLIEST) -> AsyncGenerator[CompactedEntry, None]:
     """Return what stands in a compacted ledger, which nobody appends to any more."""
     end = (await ledger.tail()).last_confirmed

@@ -116,8 +116,9 @@ class Export:
         try:
             meter = Meter(spark)
             with progress.tasks("exporting", spark, meter):
-                self._write(spark, tasks, staged, meter)
+                rows = self._write(spark, tasks, staged, meter)
             files, size, messages = _written(staged)
+            require_shared(self.folder.path, rows, messages)
             if not messages:  # all of it was aborted
                 return Result(self.folder, last)
             exported = Exported(
@@ -146,12 +147,27 @@ class Export:
             return ExportInTheWay(str(self.folder.path), number)
         return JobFailed(f"{self.topic} was not exported: {sentence_of(error)}")
 
-    def _write(self, spark: SparkSession, tasks: Sequence[SegmentPartition], staged: Path, meter: Meter) -> None:
+    def _write(self, spark: SparkSession, tasks: Sequence[SegmentPartition], staged: Path, meter: Meter) -> int:
+        """Write all of it; return how many rows the executors have written, at the least."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        written = Observation()
         rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(reading(self.stores, tasks, meter), COLUMNS)
         if self.by_date:
             rows = rows.selectExpr("*", f"date(timestamp) AS {DATE}")
-        writer = rows.write.mode("error")
+        writer = rows.observe(written, f.count(f.lit(1)).alias("rows")).write.mode("error")
         (writer.partitionBy(DATE) if self.by_date else writer).parquet(staged.as_uri())
+        return int(written.get["rows"])
+
+
+def require_shared(path: Path, rows: int, messages: int) -> None:
+    """Refuse an export whose files stand where this process does not see them: its offsets would pass them by."""
+    if messages < rows:
+        raise InvalidInput(
+            f"executors wrote {rows} messages and {messages} of them are in {path}; it has to be a folder that all"
+            " machines share"
+        )
 
 
 def _written(staged: Path) -> tuple[int, int, int]:
