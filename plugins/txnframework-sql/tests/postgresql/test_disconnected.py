@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -14,6 +16,14 @@ if TYPE_CHECKING:
     from conftest import Stores
 
 KEY = Key("/a")
+T = TypeVar("T")
+
+
+async def insisted(call: Callable[[], Awaitable[T]]) -> T:
+    """Ask until it is answered: whoever's connection was ended finds out when it asks, or while it does."""
+    while True:
+        with contextlib.suppress(Unavailable, OutcomeUnknown):
+            return await call()
 
 
 @pytest.mark.parametrize(
@@ -31,11 +41,7 @@ def test_watches_wake(stores: Stores, target: Key | KeyRange | IndexRange) -> No
                 assert await asyncio.to_thread(stores.disconnect_everybody)
                 await waiting
                 put = Put(KEY, b"%d" % number, Expect.ANY, (IndexEntry("kind", b"k"),))
-                try:
-                    await other.put(put)
-                except (Unavailable, OutcomeUnknown):
-                    # Its connection was ended as well: before anything was sent over it, or while it was.
-                    await other.put(put)
+                await insisted(lambda put=put: other.put(put))
                 while (record := await store.get(KEY)) is None or record.value != put.value:
                     await watch.changed()
 
@@ -49,14 +55,9 @@ def test_leases_are_kept(stores: Stores) -> None:
         async with stores.metadata() as store, stores.metadata() as other:
             lease = await store.acquire_lease("name", "one")
             assert await asyncio.to_thread(stores.disconnect_everybody)
-            again = None
-            while again is None:
-                try:
-                    again = await store.acquire_lease("name", "one")
-                except Unavailable:
-                    continue
+            again = await insisted(lambda: store.acquire_lease("name", "one"))
             assert again.key == lease.key
             await lease.release()
-            assert (await other.acquire_lease("name", "other")).fencing > lease.fencing
+            assert (await insisted(lambda: other.acquire_lease("name", "other"))).fencing > lease.fencing
 
     stores.run(test)
