@@ -160,7 +160,7 @@ class Transaction(TransactionPart):
         await self._end(End(self.id, Action.ABORT, self.principal))
 
     async def _end(self, end: End) -> None:
-        coordinator = await self._host.coordinator_for(self.id)
+        coordinator = await self._host.coordinator(self._domain)
         try:
             ended = await self._retrying.run(lambda: coordinator.end(end))
         except EndTransactionTimeout:
