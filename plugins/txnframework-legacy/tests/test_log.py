@@ -20,7 +20,7 @@ from txnframework.errors import (
     UnknownFormat,
 )
 from txnframework.interfaces import IManagedLedger
-from txnframework.model import EARLIEST, Append, Position
+from txnframework.model import EARLIEST, Append, EntryRange, LedgerEntry, Limit, Position
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.clock import run_ready
 from txnframework.testing.line import Line, wired
@@ -65,7 +65,11 @@ class Log:
         return [record async for page in read_records(self.ledger, after, upto) for record in page]
 
     async def entries(self) -> int:
-        return len({record.place.entry for record in await self.replayed()})
+        return len(await self.entries_read())
+
+    async def entries_read(self) -> tuple[LedgerEntry, ...]:
+        upto = (await self.ledger.tail()).last_confirmed
+        return await self.ledger.read(EntryRange(EARLIEST, upto), Limit(1_000))
 
 
 def in_log(batching: Batching) -> Callable[[Callable[[Log], Awaitable[None]]], Callable[[], None]]:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from txnframework.cli._boundary import STATUS_FAILED
+from txnframework.cli._groups import CommandGroup
 from txnframework.cli._hanging import counted, find_hanging
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._opening import config_option, with_client
@@ -21,7 +22,7 @@ from txnframework.model.transactions import OpenQuery, State, Transaction
 PAGE = 1_000
 
 
-@click.group(no_args_is_help=True)
+@click.group(cls=CommandGroup, place="transaction", no_args_is_help=True)
 def transaction() -> None:
     """Look at transactions, and end those that nobody else will."""
 

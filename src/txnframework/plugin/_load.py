@@ -88,14 +88,14 @@ class _Loading:
             if kept is not None:
                 raise _twice(f"{new.role} {new.provider.name!r}", new.origin, kept.origin)
         for command in commands:
-            brought = self.commands.get(command.command.name)
+            brought = self.commands.get(command.command.full_name)
             if brought is not None:
-                raise _twice(f"command {command.command.name!r}", command.origin, brought.origin)
+                raise _twice(f"command {command.command.full_name!r}", command.origin, brought.origin)
         self._plugins.append(plugin)
         for new in providers:
             self.providers[new.role][new.provider.name] = new
         for command in commands:
-            self.commands[command.command.name] = command
+            self.commands[command.command.full_name] = command
 
 
 def _twice(what: str, new: Origin, kept: Origin) -> PluginError:
@@ -138,9 +138,10 @@ def _results(hooks: pluggy.HookRelay, hook: str, kind: type[Any], origin: Origin
                     f"gave the name {item.name!r} in {hook}; "
                     "a name is lower-case letters, digits, '_', '-', '.', a letter first"
                 )
-            if item.name in names:
-                raise origin.error(f"gave the name {item.name!r} twice in {hook}")
-            names.add(item.name)
+            name = item.full_name if isinstance(item, Command) else item.name
+            if name in names:
+                raise origin.error(f"gave the name {name!r} twice in {hook}")
+            names.add(name)
             yield item
 
 

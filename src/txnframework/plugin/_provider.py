@@ -39,12 +39,19 @@ class Provider(Generic[C, R]):
 @dataclass(frozen=True, slots=True)
 class Command:
     """
-    One command for ``txnframework <name>``.
+    One command for ``txnframework <name>``, or ``txnframework <group> <name>``.
 
     ``load`` imports and returns the click command; it is called when the command is used, not to list it. So a
-    plugin needs click only where its commands are run.
+    plugin needs click only where its commands are run. ``group`` is the name of one of the core's own groups, such as
+    ``transaction``; empty: none.
     """
 
     name: str
     help: str
     load: Callable[[], click.Command]
+    group: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """What is typed after ``txnframework``."""
+        return f"{self.group} {self.name}" if self.group else self.name

@@ -71,7 +71,7 @@ class RegisteredCommand:
 
 class PluginRegistry:
     """
-    Providers by role and name, and commands by name.
+    Providers by role and name, and commands by their full names.
 
     Asking for a name that is not installed raises UnknownPlugin, which names the nearest known one and the
     distribution to install. The registry opens nothing by itself and keeps nothing that was opened.
@@ -111,7 +111,7 @@ class PluginRegistry:
         return self._provider(Role.DISPATCHER, name)
 
     def commands(self) -> Mapping[str, RegisteredCommand]:
-        """Return the commands that plugins bring, in order of their names; none is loaded."""
+        """Return the commands that plugins bring, in order of their full names; none is loaded."""
         return dict(sorted(self._commands.items()))
 
     def names(self, role: Role) -> tuple[str, ...]:

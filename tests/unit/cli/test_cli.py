@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from txnframework.cli import _app, main
+from txnframework.cli import _groups, main
 from txnframework.cli._app import run
 from txnframework.errors import TxnFrameworkError, Unavailable
 from txnframework.plugin import Command, hookimpl
@@ -35,10 +35,10 @@ def invoke(capsys: pytest.CaptureFixture[str]) -> Any:
     return invoked
 
 
-def bringing(name: str, load: Any, help_: str = "Show something.") -> SimpleNamespace:
+def bringing(name: str, load: Any, help_: str = "Show something.", group: str = "") -> SimpleNamespace:
     @hookimpl
     def txnframework_commands() -> list[Command]:
-        return [Command(name, help_, load)]
+        return [Command(name, help_, load, group)]
 
     return SimpleNamespace(__name__="fake", txnframework_commands=txnframework_commands)
 
@@ -117,6 +117,31 @@ def test_command_named_like_the_cores_own(invoke: Any) -> None:
     assert "Say whether a configuration file is right." in invoke("check", "--help", plugins=(plugin,)).out
 
 
+def test_command_in_a_group_of_the_core(invoke: Any) -> None:
+    """A plugin's command stands among those of the group that it names, and nowhere else; listing imports nothing."""
+    plugin = bringing(
+        "zz-look", lambda: click.Command("zz-look", callback=lambda: click.echo("seen")), group="transaction"
+    )
+    assert invoke("transaction", "zz-look", plugins=(plugin,)).out == "seen\n"
+    listed = bringing("zz-look", lambda: pytest.fail("loaded"), "Show something.", "transaction")
+    assert "zz-look" in invoke("transaction", "--help", plugins=(listed,)).out
+    for arguments in (("--help",), ("topic", "--help")):
+        assert "zz-look" not in invoke(*arguments, plugins=(listed,)).out
+    assert invoke("zz-look", plugins=(listed,)).status == 2
+    assert "No such command 'zz-look'" in invoke("transaction", "zz-look").err
+
+
+def test_command_where_it_cannot_be_typed(invoke: Any) -> None:
+    """A command for no group of the core, or named like one of the group's own, is reported."""
+    for name, group, reason in (
+        ("zz-look", "zz-group", "for no group that takes one (transaction)"),
+        ("list", "transaction", "which is the core's own"),
+    ):
+        result = invoke("plugins", plugins=(bringing(name, lambda: pytest.fail("loaded"), group=group),))
+        assert result.status == 1
+        assert f"brings a command '{group} {name}', {reason}" in " ".join(result.err.split())
+
+
 def test_unknown_command_names_the_nearest_and_the_broken_plugins(invoke: Any) -> None:
     """The command may be one that a broken plugin would have brought."""
     result = invoke("zz-demo", plugins=(broken(),))
@@ -127,7 +152,7 @@ def test_unknown_command_names_the_nearest_and_the_broken_plugins(invoke: Any) -
 
 def test_a_command_of_a_plugin_that_is_not_installed_is_known(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The README speaks of commands that a distribution brings; who lacks it is told which."""
-    monkeypatch.setitem(_app.BROUGHT_BY, "zz-far", "txnframework-far")
+    monkeypatch.setitem(_groups.BROUGHT_BY, "zz-far", "txnframework-far")
     result = invoke("zz-far")
     assert result.status == 2
     assert "The distribution txnframework-far brings it, which is not installed." in result.err

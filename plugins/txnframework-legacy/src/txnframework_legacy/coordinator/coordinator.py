@@ -30,6 +30,8 @@ from txnframework.model import (
 )
 from txnframework.model.ids import COORDINATOR_BITS, LOG_FAMILY, LOG_FAMILY_BIT
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
+from txnframework_legacy.batching.switches import LogKind
+from txnframework_legacy.batching.writers import LogWriters
 from txnframework_legacy.coordinator.ending import Ending
 from txnframework_legacy.coordinator.logs import TransactionLogs
 from txnframework_legacy.coordinator.records import AddPartition, AddSubscription, AnyRecord, New
@@ -62,7 +64,10 @@ class LogCoordinator:
         else:
             ids = context.share.ids
             self._ids = SharedTransactionIds(context, context.share, block, attempts)
-        self._logs = TransactionLogs(context.ledgers, context.environment, ids, options.batching)
+        writers = LogWriters(
+            LogKind.TRANSACTIONS, context.store, context.environment, options.batching, context.metrics
+        )
+        self._logs = TransactionLogs(context.ledgers, writers, ids)
         self._ending = Ending(self._logs, context.participants, context.environment, options, self._closed)
         self._sweeping = Sweeping(self._logs, self._ending, context.transactions, options)
         self._end_timeout_ms = context.transactions.end_timeout_ms

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from txnframework.environment import Environment
 from txnframework.errors import Closed, EntryTrimmed, OutcomeUnknown, Unavailable
 from txnframework.interfaces import IManagedLedger, IWatch
 from txnframework.model import EARLIEST, Position
 from txnframework_legacy.coordinator.records import AnyRecord, decode, encode
 from txnframework_legacy.coordinator.states import Transactions
-from txnframework_legacy.log import BatchedLogWriter, Batching, read_records
+from txnframework_legacy.log import BatchedLogWriter, read_records
 
 
 class TransactionLog:
@@ -20,11 +19,11 @@ class TransactionLog:
     Others append to it and trim it at the same time.
     """
 
-    def __init__(self, coordinator: int, ledger: IManagedLedger, environment: Environment, batching: Batching) -> None:
+    def __init__(self, coordinator: int, ledger: IManagedLedger, writer: BatchedLogWriter) -> None:
         self.coordinator = coordinator
         self.transactions = Transactions(coordinator)
         self._ledger = ledger
-        self._writer = BatchedLogWriter(ledger, environment, batching)
+        self._writer = writer
         self._upto = EARLIEST
         self._reading = asyncio.Lock()
 

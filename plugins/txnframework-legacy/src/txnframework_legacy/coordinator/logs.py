@@ -5,31 +5,35 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
-from txnframework.environment import Environment
 from txnframework.errors import LedgerNotFound
 from txnframework.interfaces import ILedgerStore
 from txnframework.model import TxnID
+from txnframework_legacy.batching.switches import Scope
+from txnframework_legacy.batching.writers import LogWriters
 from txnframework_legacy.coordinator.log import TransactionLog
 from txnframework_legacy.coordinator.states import Logged
-from txnframework_legacy.log import Batching
+
+LOG_PREFIX = "transaction-log:"
 
 
 def log_name(coordinator: int) -> str:
     """Return the name of a coordinator's log: no topic can have such a name."""
-    return f"transaction-log:{coordinator:04x}"
+    return f"{LOG_PREFIX}{coordinator:04x}"
+
+
+def log_scope(coordinator: int) -> Scope:
+    """Return how a coordinator's log is named where its batching is switched."""
+    return Scope(f"{coordinator:04x}")
 
 
 class TransactionLogs:
     """Opens each log on first use, and keeps it. A log is made when a transaction first begins in it."""
 
-    def __init__(
-        self, ledgers: ILedgerStore, environment: Environment, ids: tuple[int, ...], batching: Batching
-    ) -> None:
+    def __init__(self, ledgers: ILedgerStore, writers: LogWriters, ids: tuple[int, ...]) -> None:
         self.ids = ids
         """Every coordinator of the family."""
         self._ledgers = ledgers
-        self._environment = environment
-        self._batching = batching
+        self._writers = writers
         self._opened: dict[int, TransactionLog] = {}
         self._opening = asyncio.Lock()
 
@@ -72,5 +76,6 @@ class TransactionLogs:
                     ledger = await (self._ledgers.create(name) if make else self._ledgers.open(name))
                 except LedgerNotFound:
                     return None
-                self._opened[coordinator] = TransactionLog(coordinator, ledger, self._environment, self._batching)
+                writer = await self._writers.open(ledger, log_scope(coordinator))
+                self._opened[coordinator] = TransactionLog(coordinator, ledger, writer)
             return self._opened[coordinator]

@@ -17,7 +17,11 @@ from txnframework_legacy.log.gathering import Batch, Batching, FlushReason, Gath
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """What a writer that batches tells of each entry: for metrics. ``waited_ms``: how long its oldest record did."""
+    """
+    What a writer that batches tells of each entry that was written: for metrics.
+
+    ``waited_ms``: how long its oldest record waited until the entry was sent.
+    """
 
     records: int
     bytes: int
@@ -135,6 +139,7 @@ class BatchedLogWriter:
     async def _append_batch(self, batch: Batch[_Waiting]) -> None:
         records = [waiting.record for waiting in batch.items]
         data = encode_plain(records[0]) if len(records) == 1 else encode_batch(records)
+        waited_ms = self._environment.now_ms() - batch.since_ms
         try:
             entry = await self._append(data)
         except Exception as error:
@@ -145,7 +150,6 @@ class BatchedLogWriter:
             if not waiting.written.done():
                 waiting.written.set_result(Place(entry, index, len(records)))
         if self._is_batching:
-            waited_ms = self._environment.now_ms() - batch.since_ms
             self._flushed(Flushed(len(records), len(data), waited_ms, batch.reason))
 
     def _set_timer(self) -> None:

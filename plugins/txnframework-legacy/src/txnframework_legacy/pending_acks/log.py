@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from txnframework.environment import Environment
 from txnframework.errors import Closed, EntryTrimmed, LedgerClosed, OutcomeUnknown, Unavailable
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import Append, Position
-from txnframework_legacy.log import BatchedLogWriter, Batching, read_records
+from txnframework_legacy.log import BatchedLogWriter, read_records
 from txnframework_legacy.log.format import encode_plain
 from txnframework_legacy.pending_acks.held import Held
 from txnframework_legacy.pending_acks.records import AnyRecord, Base, decode, encode
@@ -17,10 +16,10 @@ from txnframework_legacy.pending_acks.records import AnyRecord, Base, decode, en
 class PendingAckLog:
     """The log of one subscription: appended to, read from where this process came to, and trimmed from the front."""
 
-    def __init__(self, ledger: IManagedLedger, environment: Environment, batching: Batching) -> None:
+    def __init__(self, ledger: IManagedLedger, writer: BatchedLogWriter) -> None:
         self.held = Held()
         self._ledger = ledger
-        self._writer = BatchedLogWriter(ledger, environment, batching)
+        self._writer = writer
         self._upto: Position | None = None
         self._reading = asyncio.Lock()
 

@@ -22,8 +22,10 @@ from txnframework.model.ack_overlap import AckIndex, Surroundings, Verdict, judg
 from txnframework.model.cursor import Cursor
 from txnframework.model.ids import LOG_FAMILY
 from txnframework.model.names import topic_of
-from txnframework.model.paths import escape
+from txnframework.model.paths import escape, unescape
 from txnframework.plugin import SubscriptionContext, options_as
+from txnframework_legacy.batching.switches import LogKind, Scope
+from txnframework_legacy.batching.writers import LogWriters
 from txnframework_legacy.options import PendingAckOptions
 from txnframework_legacy.pending_acks.family import note_family
 from txnframework_legacy.pending_acks.held import Hold
@@ -37,11 +39,18 @@ from txnframework_legacy.pending_acks.records import (
 )
 
 TOKEN_BITS = 63
+LOG_PREFIX = "pending-acks:"
 
 
 def log_name(segment: str, subscription: str) -> str:
     """Return the name of a subscription's log: no topic can have such a name."""
-    return f"pending-acks:{escape(segment)}/{escape(subscription)}"
+    return f"{LOG_PREFIX}{escape(segment)}/{escape(subscription)}"
+
+
+def scope_of(name: str) -> Scope:
+    """Return the segment and subscription of a log, by its name."""
+    segment, subscription = map(unescape, name.removeprefix(LOG_PREFIX).split("/"))
+    return Scope(segment, subscription)
 
 
 @implementer(IPendingAckStore)
@@ -63,6 +72,8 @@ class LogPendingAcks:
         self._coordinator = context.coordinator
         self._environment = context.environment
         self._options = options_as(context.options, PendingAckOptions)
+        batching = self._options.batching
+        self._writers = LogWriters(LogKind.PENDING_ACKS, context.store, context.environment, batching, context.metrics)
         self._opening = asyncio.Lock()
         self._log: PendingAckLog | None = None
         self._is_noted = False
@@ -235,7 +246,8 @@ class LogPendingAcks:
         async with self._opening:
             if self._log is None:
                 ledger = await self._ledgers.create(log_name(self.segment, self.subscription))
-                self._log = PendingAckLog(ledger, self._environment, self._options.batching)
+                writer = await self._writers.open(ledger, Scope(self.segment, self.subscription))
+                self._log = PendingAckLog(ledger, writer)
             return self._log
 
     def _require_open(self) -> None:
