@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from txnframework.environment import SystemEnvironment
-from txnframework.errors import Corrupt, TxnFrameworkError, Unavailable
-from txnframework.model import Expect, Key, Put
+from txnframework.errors import Corrupt, InvalidInput, TxnFrameworkError, Unavailable
+from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
 from txnframework_sql import MetadataOptions, open_metadata_store
 from txnframework_sql.sqlite._errors import translated
 
@@ -65,6 +65,54 @@ def test_overwritten_page(url: str) -> None:
     error = asyncio.run(read(url))
     assert isinstance(error, Corrupt)
     assert str(error) == f"{url} is damaged: database disk image is malformed"
+
+
+PAGES_OF_RECORDS = 40
+
+
+async def fill(url: str) -> dict[str, bytes]:
+    """Make a database of some dozens of pages, in which every record has an index entry; return the records."""
+    store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
+    wrote = {f"/r/{number:04}": bytes((number % 251,)) * 900 for number in range(4 * PAGES_OF_RECORDS)}
+    for path, value in wrote.items():
+        await store.put(Put(Key(path), value, Expect.ANY, (IndexEntry("by-path", path.encode()),)))
+    await store.close()
+    return wrote
+
+
+async def read_all(url: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
+    """Return the records as the table has them, and as the index does."""
+    store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
+    try:
+        scanned = await store.scan(KeyRange("/r/", "/r0"), 1_000)
+        indexed = await store.scan_index(IndexRange("by-path", b"", b"\xff"), 1_000)
+    finally:
+        await store.close()
+    return tuple({one.key.path: one.value for one in page.records} for page in (scanned, indexed))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("damage", ["cut off before", "zeros in", "ones in"])
+def test_every_page(url: str, damage: str) -> None:
+    """Whichever page of a file is lost or overwritten: what is read is what was written, or the damage is told."""
+    wrote = asyncio.run(fill(url))
+    whole = file_of(url).read_bytes()
+    size = int.from_bytes(whole[16:18], "big")
+    told: list[str] = []
+    # A file of no bytes is one that was just made, so cutting begins behind the first page.
+    for page in range(damage == "cut off before", len(whole) // size):
+        start, stop = page * size, (page + 1) * size
+        filling = {"cut off before": b"", "zeros in": bytes(size), "ones in": b"\xff" * size}[damage]
+        file_of(url).write_bytes(whole[:start] + filling + (whole[stop:] if filling else b""))
+        for beside in ("-wal", "-shm"):
+            file_of(url).with_name(file_of(url).name + beside).unlink(missing_ok=True)
+        try:
+            scanned, indexed = asyncio.run(read_all(url))
+        except (Corrupt, InvalidInput) as error:
+            told.append(str(error))
+        else:
+            assert scanned == indexed == wrote, f"{damage} page {page} goes unnoticed"
+    assert len(told) > PAGES_OF_RECORDS
+    assert all(url in error for error in told)
 
 
 @pytest.mark.parametrize(

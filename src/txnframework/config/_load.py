@@ -62,6 +62,10 @@ def parse_toml(path: Path) -> dict[str, object]:
     except tomllib.TOMLDecodeError as exc:
         line, reason = _syntax(str(exc), text)
         raise ConfigurationError(f"line {line}", f"is not TOML: {reason}", str(path)) from exc
+    except ValueError as exc:  # a number of thousands of digits
+        raise ConfigurationError("", f"cannot be read: {exc}", str(path)) from exc
+    except RecursionError as exc:
+        raise ConfigurationError("", "is nested too deeply to be read", str(path)) from exc
 
 
 def _syntax(message: str, text: str) -> tuple[int, str]:

@@ -20,7 +20,8 @@ from txnframework.errors import CorruptEntry, UnknownFormat, entry_named
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.entry_columns import Buffer
 from txnframework.model.ids import Branch
-from txnframework.model.positions import Position
+from txnframework.model.positions import Position, PositionText
+from txnframework.model.records import UNREADABLE
 
 MAGIC = b"TXCP"
 VERSION = 1
@@ -39,7 +40,7 @@ class CompactedEntry:
 
 
 class _Header(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    position: str
+    position: PositionText
     size: int
     indexes: list[int]
 
@@ -70,11 +71,12 @@ def decode_compacted(data: bytes, at: Position, ledger: str = "") -> CompactedEn
     end = _FIXED + int.from_bytes(data[len(MAGIC) + 1 : _FIXED], "little")
     try:
         header = msgspec.json.decode(data[_FIXED:end], type=_Header)
-        position = Position.parse(header.position)
-    except (msgspec.DecodeError, ValueError) as error:
+    except UNREADABLE as error:
         raise CorruptEntry(at, str(error), ledger) from error
     view = EntryView(data[end:], at, ledger)
     if view.count != len(header.indexes):
         raise CorruptEntry(at, f"it names {len(header.indexes)} messages and holds {view.count}", ledger)
+    if header.indexes != sorted(set(header.indexes)) or not 0 <= header.indexes[0] <= header.indexes[-1] < header.size:
+        raise CorruptEntry(at, f"the messages that it names are not some of {header.size}, in order", ledger)
     messages = tuple(zip(header.indexes, view.messages(), strict=True))
-    return CompactedEntry(position, header.size, view.producer, view.branch, messages)
+    return CompactedEntry(Position.parse(header.position), header.size, view.producer, view.branch, messages)

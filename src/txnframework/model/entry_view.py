@@ -223,8 +223,11 @@ def _check(entry: memoryview, position: Position | None, segment: str) -> None:
         raise CorruptEntry(position, f"it has {len(entry)} bytes where it says {size}", segment)
     if checksum_of((entry[: CRC.start], entry[CRC.stop :])) != int.from_bytes(entry[CRC], "little"):
         raise CorruptEntry(position, "its checksum is wrong", segment)
-    if flags & ~(IN_BRANCH | HAS_KEYS | HAS_HEADERS) or not HEADER.unpack_from(entry)[5]:
+    *_, count, _, txn, number, _, _, _, _, _, reserved = HEADER.unpack_from(entry)
+    if flags & ~(IN_BRANCH | HAS_KEYS | HAS_HEADERS) or reserved or not count:
         raise CorruptEntry(position, "it has unknown flags or no messages", segment)
+    if not flags & IN_BRANCH and (number or any(txn)):
+        raise CorruptEntry(position, "it names a transaction and is in none", segment)
 
 
 def checksum_of(parts: Iterable[Buffer]) -> int:

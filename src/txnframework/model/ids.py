@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
 
 COORDINATOR_BITS = 16
 NUMBER_BITS = 112
@@ -38,6 +41,10 @@ class TxnID:
         if len(text) != 32 or text.strip("0123456789abcdef"):
             raise ValueError(f"{text!r} is not a transaction id (32 lower-case hex digits)")
         return cls(int(text[:4], 16), int(text[4:], 16))
+
+
+TxnText = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+"""A transaction's id as documents hold it; whatever is decoded as one can be parsed."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Annotated, Final
 
 import msgspec
+
+# One spelling only, as for everything that is stored as text; the bounds keep int() away from endless digits.
+_NUMBER: Final = "0|[1-9][0-9]{0,18}"
+_TEXT: Final = re.compile(rf"({_NUMBER}):(-1|{_NUMBER})(?::({_NUMBER}))?")
+
+PositionText = Annotated[str, msgspec.Meta(pattern=rf"\A{_TEXT.pattern}\Z")]
+"""A position as documents hold it; whatever is decoded as one can be parsed."""
 
 
 class Position(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -28,10 +37,11 @@ class Position(msgspec.Struct, frozen=True, order=True, gc=False):
     @classmethod
     def parse(cls, text: str) -> Position:
         """Return the position written as ``ledger:entry`` or ``ledger:entry:index``, or raise ValueError."""
-        parts = text.split(":")
-        if len(parts) not in (2, 3):
+        found = _TEXT.fullmatch(text)
+        if found is None:
             raise ValueError(f"{text!r} is not a position (ledger:entry or ledger:entry:index)")
-        return cls(*(int(part) for part in parts))
+        ledger_id, entry_id, batch_index = found.groups(default="-1")
+        return cls(int(ledger_id), int(entry_id), int(batch_index))
 
     @property
     def entry(self) -> Position:

@@ -23,12 +23,22 @@ key                                           document                 partition
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
 from txnframework.errors import CorruptRecord, UnknownFormat
+from txnframework.model.ids import TxnText
 from txnframework.model.metadata import Record
+from txnframework.model.positions import PositionText
+
+UNREADABLE: Final = (ValueError, RecursionError)
+"""What decoding JSON raises: msgspec's own errors and those of UTF-8 are ValueErrors, and nothing bounds its depth."""
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+TransactionState = Annotated[str, msgspec.Meta(pattern=r"\A(OPEN|COMMITTED|ABORTED)\Z")]
+SegmentStateText = Annotated[str, msgspec.Meta(pattern=r"\A(active|planned|replaced)\Z")]
+HashValue = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
 
 FORMAT = 2
 """
@@ -47,13 +57,13 @@ class Document(msgspec.Struct, kw_only=True, omit_defaults=False, forbid_unknown
 class TransactionHeader(Document):
     """A transaction. ``state`` OPEN, COMMITTED or ABORTED; ``branches`` (COMMITTED only): those that count."""
 
-    state: str
-    timeout_ms: int
-    created_ms: int
-    finalized_ms: int | None = None
+    state: TransactionState
+    timeout_ms: Natural
+    created_ms: Natural
+    finalized_ms: Natural | None = None
     principal: str = ""
     session: str | None = None
-    branches: list[int] | None = None
+    branches: list[Natural] | None = None
 
 
 class SourceRangeDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -61,40 +71,40 @@ class SourceRangeDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tr
 
     topic: str
     subscription: str
-    start: dict[str, str]
-    end: dict[str, str]
+    start: dict[str, PositionText]
+    end: dict[str, PositionText]
 
 
 class ProcessedRangeDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What a batch consumed of one segment."""
 
     query: str
-    batch: int
-    start: str
-    end: str
-    epoch: int
+    batch: Natural
+    start: PositionText
+    end: PositionText
+    epoch: Natural
 
 
 class AckDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One acknowledged position; ``indexes`` None: the whole entry."""
 
-    position: str
-    size: int = 1
-    indexes: list[int] | None = None
+    position: PositionText
+    size: Annotated[int, msgspec.Meta(ge=1)] = 1
+    indexes: list[Natural] | None = None
 
 
 class Operation(Document, tag_field="kind"):
     """What one branch of a transaction did; the base of the three kinds."""
 
-    branch: int
+    branch: Natural
 
 
 class WriteOperation(Operation, tag="write"):
     """``branch`` may append to ``ledger`` of ``segment``; ``after``: the last confirmed position read before this."""
 
     segment: str
-    ledger: int
-    after: str
+    ledger: Natural
+    after: PositionText
 
 
 class AckOperation(Operation, tag="ack"):
@@ -106,7 +116,7 @@ class AckOperation(Operation, tag="ack"):
 
     segment: str
     subscription: str
-    incarnation: int
+    incarnation: Natural
     acks: list[AckDocument]
     cumulative: bool = False
     admitted: bool = True
@@ -119,7 +129,7 @@ class ApplicationOperation(Operation, tag="app"):
     application: str
     run: str
     query: str
-    version: int
+    version: Annotated[int, msgspec.Meta(ge=-1)]
     ranges: list[SourceRangeDocument] | None = None
 
 
@@ -129,7 +139,7 @@ AnyOperation = WriteOperation | AckOperation | ApplicationOperation
 class AbortRecord(Document):
     """Entries of the branch in the ledger that the key names, all after ``after``, are aborted."""
 
-    after: str
+    after: PositionText
 
 
 class TrimmedRecord(Document):
@@ -140,16 +150,16 @@ class TrimmedRecord(Document):
     nobody knows of would not be a committed one. With ``ledger`` 0, nothing waits.
     """
 
-    ledger: int
-    at_ms: int
-    collected: int = 0
+    ledger: Natural
+    at_ms: Natural
+    collected: Natural = 0
 
 
 class CommittedBatchDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A batch that was committed."""
 
     query: str
-    version: int
+    version: Annotated[int, msgspec.Meta(ge=-1)]
     ranges: list[SourceRangeDocument] = msgspec.field(default_factory=list)
 
 
@@ -159,8 +169,8 @@ class ApplicationRecord(Document):
     run: str
     past_runs: list[str] = msgspec.field(default_factory=list)
     query: str = ""
-    version: int = -1
-    txn: str | None = None
+    version: Annotated[int, msgspec.Meta(ge=-1)] = -1
+    txn: TxnText | None = None
     committed: list[CommittedBatchDocument] = msgspec.field(default_factory=list)
 
 
@@ -169,11 +179,11 @@ class RegistrationDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=T
 
     query: str
     run: str
-    batch: int
-    epoch: int
-    start: dict[str, str]
-    end: dict[str, str]
-    incarnations: dict[str, int]
+    batch: Natural
+    epoch: Natural
+    start: dict[str, PositionText]
+    end: dict[str, PositionText]
+    incarnations: dict[str, Natural]
 
 
 class HistoryDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -181,9 +191,9 @@ class HistoryDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     segment: str
     query: str
-    batch: int
-    start: str
-    end: str
+    batch: Natural
+    start: PositionText
+    end: PositionText
 
 
 class SubscriptionRecord(Document):
@@ -193,7 +203,7 @@ class SubscriptionRecord(Document):
     ``deleted``: unsubscribed; the record stays so that its version never starts over.
     """
 
-    epoch: int = 0
+    epoch: Natural = 0
     token: str = ""
     deleted: bool = False
     registrations: list[RegistrationDocument] = msgspec.field(default_factory=list)
@@ -208,10 +218,10 @@ class CursorRecord(Document):
     ``tombstone``: unsubscribed.
     """
 
-    incarnation: int
-    mark_delete: str
-    deleted: list[tuple[str, str]] = msgspec.field(default_factory=list)
-    partial: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    incarnation: Natural
+    mark_delete: PositionText
+    deleted: list[tuple[PositionText, PositionText]] = msgspec.field(default_factory=list)
+    partial: dict[PositionText, list[Natural]] = msgspec.field(default_factory=dict)
     tombstone: bool = False
 
 
@@ -224,22 +234,22 @@ class CompactedRecord(Document):
 
     ledger: str = ""
     further: list[str] = msgspec.field(default_factory=list)
-    upto: str = "0:-1"
+    upto: PositionText = "0:-1"
     compactor: str = ""
     order: str = ""
-    attempt: int = 0
+    attempt: Natural = 0
     token: str = ""
 
 
 class SegmentDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A segment of a topic: its inclusive hash range, its state, and its place in the graph."""
 
-    id: int
-    start: int
-    end: int
-    state: str
-    parents: list[int] = msgspec.field(default_factory=list)
-    children: list[int] = msgspec.field(default_factory=list)
+    id: Natural
+    start: HashValue
+    end: HashValue
+    state: SegmentStateText
+    parents: list[Natural] = msgspec.field(default_factory=list)
+    children: list[Natural] = msgspec.field(default_factory=list)
 
 
 class TopicRecord(Document):
@@ -256,21 +266,21 @@ class TopicRecord(Document):
     not look. Written before the first of them; a process without the family does not dispatch.
     """
 
-    epoch: int
-    next_id: int
+    epoch: Natural
+    next_id: Natural
     segments: list[SegmentDocument]
     subscriptions: list[str] = msgspec.field(default_factory=list)
-    starting: dict[str, dict[int, str]] = msgspec.field(default_factory=dict)
+    starting: dict[str, dict[Natural, PositionText]] = msgspec.field(default_factory=dict)
     deleted: bool = False
-    life: int = 1
-    last_ledger: int | None = None
+    life: Natural = 1
+    last_ledger: Natural | None = None
     families: list[str] = msgspec.field(default_factory=list)
 
 
 class IdBlock(Document):
     """Every transaction number below ``next`` may have been given out."""
 
-    next: int
+    next: Natural
 
 
 class RestoreRecord(Document):
@@ -284,7 +294,7 @@ class RestoreRecord(Document):
     to: str
     restored: str = ""
     forced: bool = False
-    at_ms: int = 0
+    at_ms: Natural = 0
 
 
 class _FormatOnly(msgspec.Struct):
@@ -304,13 +314,13 @@ def decode(kind: type[D], record: Record) -> D:
     path = record.key.path
     try:
         found = msgspec.json.decode(record.value, type=_FormatOnly).format
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise CorruptRecord(path, "format", str(error)) from error
     if found != FORMAT:
         raise UnknownFormat(f"record {path}", found)
     try:
         return msgspec.json.decode(record.value, type=kind)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         reason, _, field = str(error).partition(" - at `")
         raise CorruptRecord(path, field.rstrip("`") or "$", reason) from error
 

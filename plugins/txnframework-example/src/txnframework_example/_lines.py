@@ -6,6 +6,7 @@ import msgspec
 
 from txnframework.errors import Corrupt, UnknownFormat
 from txnframework.model import IndexEntry, Key, Record
+from txnframework.model.records import UNREADABLE
 
 FORMAT = 1
 
@@ -67,11 +68,11 @@ def decode(data: bytes, name: str) -> tuple[Head, list[Line]]:
     :raises UnknownFormat: another release wrote it.
     :raises Corrupt: a line that was whole once is damaged.
     """
-    first, *rest = data.split(b"\n")[:-1]
     try:
+        first, *rest = data.split(b"\n")[:-1]
         head = msgspec.json.decode(first, type=Head)
         if head.format != FORMAT:
             raise UnknownFormat(name, head.format)
         return head, [msgspec.json.decode(line, type=Line) for line in rest]
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise Corrupt(f"{name} is damaged: {error}") from error

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from txnframework.errors import CorruptRecord
 from txnframework.model import index_keys
 from txnframework.model.ack_overlap import AckIndex
 from txnframework.model.acks import Ack, ProcessedRange
@@ -79,13 +78,11 @@ def header_of(record: Record) -> Header:
     """Return the header in ``record``; CorruptRecord if it names no state of this family."""
     document = decode(TransactionHeader, record)
     txn_id = txn_id_of(record.key.path)
-    return Header(transaction_of(txn_id, document, record.key.path), record.version, document)
+    return Header(transaction_of(txn_id, document), record.version, document)
 
 
-def transaction_of(txn_id: TxnID, document: TransactionHeader, path: str = "") -> Transaction:
+def transaction_of(txn_id: TxnID, document: TransactionHeader) -> Transaction:
     """Return the transaction that ``document`` describes, without its participants."""
-    if document.state not in (State.OPEN.value, State.COMMITTED.value, State.ABORTED.value):
-        raise CorruptRecord(path, "state", f"{document.state!r} is not a state of a transaction")
     return Transaction(
         txn_id,
         State(document.state),

@@ -11,6 +11,7 @@ from txnframework.environment import Environment
 from txnframework.errors import CorruptRecord, Unavailable, UnknownFormat
 from txnframework.model import Key
 from txnframework.model.paths import lease_key
+from txnframework.model.records import UNREADABLE
 from txnframework_zookeeper._known import ancestors
 from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper.connection._errors import MultiFailed
@@ -92,7 +93,7 @@ class LeaseNodes:
         record, standing = decode_node(key.path, partition_mark(key.path, key.partition), node)
         try:
             document = msgspec.json.decode(record.value, type=LeaseDocument)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise CorruptRecord(key.path, "its value", str(error)) from error
         if document.format != FORMAT:
             raise UnknownFormat(f"lease {name}", document.format)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from txnframework.errors import CorruptRecord, UnknownFormat
+from txnframework.model.records import UNREADABLE
 from txnframework_zookeeper._known import Remembered
 from txnframework_zookeeper.connection._requests import Node, Op, SetNode
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
@@ -90,7 +91,7 @@ def _decode(node: Node | None) -> tuple[int, int]:
         raise CorruptRecord(NUMBERS, "its node", "it is not there")
     try:
         form, first = msgspec.json.decode(node.data, type=list[int])
-    except (msgspec.DecodeError, ValueError) as error:
+    except UNREADABLE as error:
         raise CorruptRecord(NUMBERS, "its value", str(error)) from error
     if form != FORMAT:
         raise UnknownFormat(NUMBERS, form)

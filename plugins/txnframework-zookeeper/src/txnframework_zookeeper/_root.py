@@ -7,6 +7,7 @@ import contextlib
 import msgspec
 
 from txnframework.errors import Conflict, CorruptRecord, UnknownFormat
+from txnframework.model.records import UNREADABLE
 from txnframework_zookeeper._numbers import FIRST, NUMBERS
 from txnframework_zookeeper.connection._errors import MultiFailed
 from txnframework_zookeeper.connection._requests import CreateNode, Node, SetNode
@@ -67,5 +68,5 @@ def _decode(node: Node | None) -> _Store:
         if form != FORMAT:
             raise UnknownFormat("the store", form)
         return msgspec.json.decode(node.data, type=_Store)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise CorruptRecord(STORE, "its value", str(error)) from error

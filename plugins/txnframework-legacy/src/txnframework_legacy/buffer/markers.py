@@ -15,6 +15,7 @@ from txnframework.errors import CorruptEntry
 from txnframework.model import BRANCH_BITS, Append, Branch, LedgerEntry, State, Transaction, TxnID
 from txnframework.model.entries import encode_entry
 from txnframework.model.entry_view import EntryMessage, EntryView
+from txnframework.model.records import UNREADABLE
 
 MARKER_BRANCH = 1 << BRANCH_BITS
 _PRODUCER = "__transaction-marker"
@@ -58,6 +59,6 @@ def read_entry(entry: LedgerEntry, segment: str) -> Branch | Marker | None:
         return branch
     try:
         document = msgspec.json.decode(view.message(0).value, type=_Document)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise CorruptEntry(entry.position, f"it is a marker that cannot be read: {error}", segment) from error
     return Marker(branch.txn_id, frozenset(document.branches or ()))

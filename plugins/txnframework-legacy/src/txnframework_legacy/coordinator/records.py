@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from txnframework.errors import CorruptEntry
+from txnframework.model.records import UNREADABLE, Natural
 from txnframework_legacy.log import LogRecord
+
+StateText = Annotated[str, msgspec.Meta(pattern=r"\A(OPEN|COMMITTING|ABORTING|COMMITTED|ABORTED)\Z")]
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -15,9 +20,9 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fi
 class New(Record, tag="NEW"):
     """A transaction begins."""
 
-    number: int
-    created_ms: int
-    deadline_ms: int
+    number: Natural
+    created_ms: Natural
+    deadline_ms: Natural
     principal: str = ""
     session: str | None = None
 
@@ -25,14 +30,14 @@ class New(Record, tag="NEW"):
 class AddPartition(Record, tag="ADD_PARTITION"):
     """An open one is about to write to these topics."""
 
-    number: int
+    number: Natural
     segments: list[str]
 
 
 class AddSubscription(Record, tag="ADD_SUBSCRIPTION"):
     """An open one is about to acknowledge in these subscriptions, each a topic and a name."""
 
-    number: int
+    number: Natural
     subscriptions: list[tuple[str, str]]
 
 
@@ -43,17 +48,17 @@ class Update(Record, tag="UPDATE"):
     ``branches``: with COMMITTING, those that count.
     """
 
-    number: int
-    expected: str
-    state: str
-    at_ms: int
-    branches: list[int] | None = None
+    number: Natural
+    expected: StateText
+    state: StateText
+    at_ms: Natural
+    branches: list[Natural] | None = None
 
 
 class Forget(Record, tag="FORGET"):
     """These ended long ago, and nothing of them is left to do: their records are needed no more."""
 
-    numbers: list[int]
+    numbers: list[Natural]
 
 
 AnyRecord = New | AddPartition | AddSubscription | Update | Forget
@@ -73,5 +78,5 @@ def decode(record: LogRecord, log: str) -> AnyRecord:
     """
     try:
         return _DECODER.decode(record.data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise CorruptEntry(record.place.entry, f"record {record.place.index}: {error}", log) from error

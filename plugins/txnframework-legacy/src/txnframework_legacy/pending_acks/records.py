@@ -6,15 +6,18 @@ import msgspec
 
 from txnframework.errors import CorruptEntry
 from txnframework.model import Ack, Position, ProcessedRange
+from txnframework.model.ids import TxnText
+from txnframework.model.positions import PositionText
+from txnframework.model.records import UNREADABLE, Natural
 from txnframework_legacy.log import LogRecord
 
 
 class AckDocument(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One acknowledgment."""
 
-    position: str
+    position: PositionText
     size: int = 1
-    indexes: list[int] | None = None
+    indexes: list[Natural] | None = None
     cumulative: bool = False
 
 
@@ -22,10 +25,10 @@ class ProcessedDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     """Which batch of which query consumed what of the topic."""
 
     query: str
-    batch: int
-    start: str
-    end: str
-    epoch: int
+    batch: Natural
+    start: PositionText
+    end: PositionText
+    epoch: Natural
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -35,10 +38,10 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fi
 class Acked(Record, tag="ACK"):
     """A branch acknowledges; ``token`` is the call's own."""
 
-    txn: str
-    branch: int
+    txn: TxnText
+    branch: Natural
     token: int
-    incarnation: int
+    incarnation: Natural
     acks: list[AckDocument]
     processed: ProcessedDocument | None = None
 
@@ -46,28 +49,28 @@ class Acked(Record, tag="ACK"):
 class Withdrawn(Record, tag="WITHDRAW"):
     """The call ``token`` of this transaction came too late: it holds nothing."""
 
-    txn: str
+    txn: TxnText
     token: int
 
 
 class Settled(Record, tag="SETTLE"):
     """What the transaction held at or before ``upto`` is in the cursor, or given back: it holds none of it any more."""
 
-    txn: str
-    upto: str
+    txn: TxnText
+    upto: PositionText
 
 
 class HeldDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What a call acknowledged, and the entry that said so."""
 
-    entry: str
+    entry: PositionText
     acked: Acked
 
 
 class Base(Record, tag="BASE"):
     """What was held where ledger ``ledger`` begins, in which this stands."""
 
-    ledger: int
+    ledger: Natural
     held: list[HeldDocument]
 
 
@@ -88,7 +91,7 @@ def decode(record: LogRecord, log: str) -> AnyRecord:
     """
     try:
         return _DECODER.decode(record.data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise CorruptEntry(record.place.entry, f"record {record.place.index}: {error}", log) from error
 
 

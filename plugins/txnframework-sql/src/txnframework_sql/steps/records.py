@@ -24,6 +24,7 @@ from txnframework.model import (
     Record,
     RecordPage,
 )
+from txnframework.model.records import UNREADABLE
 from txnframework_sql.schema import counters, index_entries, records
 from txnframework_sql.steps.calls import Row, Steps, changed, new_number, row, rows, write
 from txnframework_sql.steps.changes import RecordChange, partition_of
@@ -267,5 +268,5 @@ def decode_indexes(key: Key, text: str | None) -> frozenset[IndexEntry]:
     try:
         pairs = msgspec.json.decode(text, type=list[tuple[str, str]])
         return frozenset(IndexEntry(name, bytes.fromhex(index_key)) for name, index_key in pairs)
-    except (msgspec.DecodeError, ValueError) as error:
+    except UNREADABLE as error:
         raise CorruptRecord(key.path, "indexes", str(error)) from error

@@ -15,6 +15,7 @@ import msgspec
 
 from txnframework.errors import CorruptRecord, UnknownFormat
 from txnframework.model import IndexEntry, Key, Record
+from txnframework.model.records import UNREADABLE
 from txnframework_zookeeper.connection._requests import Node
 from txnframework_zookeeper.tree._chunks import Chunks
 from txnframework_zookeeper.tree._layout import partition_of
@@ -68,7 +69,7 @@ def token_of(node: Node) -> str | None:
     """Return the token of what wrote a node last, None if there is none to be read."""
     try:
         return _HEAD.decode(node.data.partition(_END)[0]).token
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
 
 
@@ -90,7 +91,7 @@ def decode_node(path: str, mark: str, node: Node) -> tuple[Record, Standing]:
 def _decode_head(path: str, line: bytes) -> _Head:
     try:
         head = _HEAD.decode(line)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         version = _format_of(line)
         if version is not None and version not in (FORMAT, FORMAT_WITH_CHUNKS):
             raise UnknownFormat(f"record {path}", version) from error
@@ -104,7 +105,7 @@ def _format_of(line: bytes) -> int | None:
     """Return the format that a head names which is not of this one."""
     try:
         found = msgspec.json.decode(line)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     return found[0] if isinstance(found, list) and found and isinstance(found[0], int) else None
 

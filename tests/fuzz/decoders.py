@@ -1,0 +1,269 @@
+"""Every decoder of what was stored, sent or typed: valid examples of its input, and the errors that it may raise."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from txnframework.client import MessageID
+from txnframework.config import load_config
+from txnframework.errors import TxnFrameworkError
+from txnframework.model import (
+    Branch,
+    IndexEntry,
+    Key,
+    LedgerEntry,
+    Position,
+    Record,
+    TxnID,
+    cursor,
+    index_keys,
+    layout,
+    paths,
+    records,
+)
+from txnframework.model.compacted import CompactedEntry, decode_compacted, encode_compacted
+from txnframework.model.entries import EntryMessage, EntryView, encode_entry
+from txnframework.model.entry_view import CRC, HEADER, MAGIC, VERSION, checksum_of
+from txnframework.model.indexes import abort_indexes, subscription_indexes
+from txnframework.model.names import parse_name
+from txnframework_example import _lines as example
+from txnframework_legacy.coordinator import records as log_records
+from txnframework_legacy.log import LogRecord
+from txnframework_legacy.log.format import Place, decode_entry, encode_batch, encode_plain
+from txnframework_legacy.pending_acks import records as ack_records
+from txnframework_sql.steps.records import decode_indexes, encode_indexes
+from txnframework_zookeeper.connection._requests import Node, Stat
+from txnframework_zookeeper.tree._records import decode_node, encode_node
+
+AT = Position(3, 7)
+TXN = TxnID(1, 42)
+SEGMENT = "segment://public/default/orders/0000-ffff-0"
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """
+    ``decode`` takes any bytes and returns what they say, or raises one of ``errors``; ``examples`` are accepted.
+
+    ``encode``, of an accepted value, gives bytes that say the same. ``repair`` makes hostile bytes pass the checks that
+    stand in front (magic, sizes, checksum), so that those behind are reached.
+    """
+
+    name: str
+    decode: Callable[[bytes], object]
+    examples: tuple[bytes, ...]
+    encode: Callable[[object], bytes] | None = None
+    errors: tuple[type[Exception], ...] = (TxnFrameworkError,)
+    repair: Callable[[bytes], bytes] | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def messages() -> tuple[EntryMessage, ...]:
+    """Return messages with everything that a message may have."""
+    return (
+        EntryMessage(b"key", b"value", (("name", b"content"), ("", b"")), 4, 1_000),
+        EntryMessage(None, b"", (), 6, 1_001),
+        EntryMessage(b"", b"\xff" * 40, (("ключ", b"\x00"),), 9, 1_002),
+    )
+
+
+def read_entry(data: bytes) -> object:
+    """Return everything that an entry says."""
+    view = EntryView(data, AT, SEGMENT)
+    view.columns()
+    return view.branch, view.producer, tuple(view.messages())
+
+
+def resealed(data: bytes) -> bytes:
+    """Return an entry whose size and checksum are right again, whatever else is wrong in it."""
+    entry = bytearray(data.ljust(HEADER.size, b"\x00"))
+    entry[: CRC.start] = MAGIC + VERSION.to_bytes(2, "little") + bytes((entry[6] & 7, 0))
+    entry[CRC.stop : CRC.stop + 4] = len(entry).to_bytes(4, "little")
+    entry[CRC] = checksum_of((entry[: CRC.start], entry[CRC.stop :])).to_bytes(4, "little")
+    return bytes(entry)
+
+
+def _document(kind: type, data: bytes) -> object:
+    """Return a document, after everything that is made of it was made."""
+    document = records.decode(kind, Record(Key(f"/{kind.__name__}"), data, 1))
+    if isinstance(document, records.CursorRecord):
+        cursor.from_record(document)
+    elif isinstance(document, records.TopicRecord):
+        layout.from_record(parse_name("orders").topic, document)
+    elif isinstance(document, records.AbortRecord):
+        abort_indexes(SEGMENT, AT.ledger_id, document)
+    elif isinstance(document, records.SubscriptionRecord):
+        subscription_indexes(document)
+    return document
+
+
+def _documents() -> tuple[tuple[type, records.Document], ...]:
+    at, until = "3:7", "3:9:1"
+    processed = records.ProcessedRangeDocument(query="q", batch=3, start=at, end=until, epoch=1)
+    source = records.SourceRangeDocument(topic="t", subscription="s", start={SEGMENT: at}, end={SEGMENT: until})
+    registration = records.RegistrationDocument(
+        query="q", run="r", batch=1, epoch=2, start={SEGMENT: at}, end={SEGMENT: until}, incarnations={SEGMENT: 1}
+    )
+    history = records.HistoryDocument(segment=SEGMENT, query="q", batch=1, start=at, end=until)
+    segment = records.SegmentDocument(id=0, start=0, end=0xFFFF, state="active", children=[1])
+    ack = records.AckDocument(position=at, size=3, indexes=[0, 2])
+    return tuple(
+        (type(document), document)
+        for document in (
+            records.TransactionHeader(state="COMMITTED", timeout_ms=5, created_ms=1, finalized_ms=3, branches=[0, 9]),
+            records.WriteOperation(branch=0, segment=SEGMENT, ledger=3, after=at),
+            records.AckOperation(
+                branch=1, segment=SEGMENT, subscription="s", incarnation=1, acks=[ack], processed=processed
+            ),
+            records.ApplicationOperation(branch=0, application="a", run="r", query="q", version=2, ranges=[source]),
+            records.AbortRecord(after=at),
+            records.TrimmedRecord(ledger=3, at_ms=4, collected=2),
+            records.ApplicationRecord(
+                run="r",
+                past_runs=["p"],
+                txn=str(TXN),
+                committed=[records.CommittedBatchDocument(query="q", version=1, ranges=[source])],
+            ),
+            records.SubscriptionRecord(epoch=1, token="t", registrations=[registration], history=[history]),
+            records.CursorRecord(incarnation=1, mark_delete=at, deleted=[("3:9", "3:12")], partial={"3:14": [0, 3]}),
+            records.CompactedRecord(ledger="l", upto=until, attempt=3, token="t"),
+            records.TopicRecord(epoch=1, next_id=2, segments=[segment], starting={"s": {0: at}}, families=["log"]),
+            records.IdBlock(next=4_096),
+            records.RestoreRecord(ledgers="a", to="b", at_ms=3),
+        )
+    )
+
+
+def _entry(decode: Callable[[LedgerEntry], object], data: bytes) -> object:
+    return decode(LedgerEntry(AT, data))
+
+
+def _configuration(data: bytes) -> object:
+    with tempfile.NamedTemporaryFile(suffix=".toml") as file:
+        Path(file.name).write_bytes(data)
+        return load_config(file.name)
+
+
+def _text(decode: Callable[[str], object], data: bytes) -> object:
+    return decode(data.decode("utf-8", "surrogateescape"))
+
+
+def _names() -> tuple[Decoder, ...]:
+    texts: tuple[tuple[str, Callable[[str], object], tuple[str, ...], tuple[type[Exception], ...]], ...] = (
+        ("name", parse_name, ("orders", "persistent://a/b/c", SEGMENT), (TxnFrameworkError,)),
+        ("position", Position.parse, ("3:7", "0:-1", "3:7:2"), (ValueError,)),
+        ("transaction id", TxnID.parse, (str(TXN),), (ValueError,)),
+        ("message id", MessageID.parse, (f"{SEGMENT}@3:7:2",), (TxnFrameworkError,)),
+        ("path", paths.txn_id_of, (f"/txn/{TXN}", f"/txn-op/{TXN}/{5:020d}"), (TxnFrameworkError,)),
+        ("path component", paths.unescape, ("orders", "%", "a%2Fb"), (ValueError,)),
+    )
+    spelled = {"name", "position", "transaction id", "message id"}
+    return tuple(
+        Decoder(
+            name,
+            partial(_text, decode),
+            tuple(map(str.encode, examples)),
+            (lambda value: str(value).encode()) if name in spelled else None,
+            errors,
+        )
+        for name, decode, examples, errors in texts
+    )
+
+
+def _stored() -> tuple[Decoder, ...]:
+    entry = encode_entry(messages(), "producer", Branch(TXN, 5))
+    plain = encode_entry(messages()[1:2], "", None)
+    kept = CompactedEntry(AT, 5, "producer", None, tuple(zip((0, 2, 4), messages(), strict=True)))
+    return (
+        Decoder(
+            "entry",
+            read_entry,
+            (entry, plain),
+            lambda said: encode_entry(said[2], said[1], said[0]),  # type: ignore[index]
+            errors=(TxnFrameworkError, ValueError),
+            repair=resealed,
+        ),
+        Decoder(
+            "compacted entry",
+            lambda data: decode_compacted(data, AT, "ledger"),
+            (encode_compacted(kept),),
+            encode_compacted,  # type: ignore[arg-type]
+        ),
+        *(
+            Decoder(kind.__name__, partial(_document, kind), (records.encode(document),), records.encode)  # type: ignore[arg-type]
+            for kind, document in _documents()
+        ),
+        Decoder(
+            "index key",
+            index_keys.decode,
+            (index_keys.encode("OPEN", 12_345, b"\x00\x01"), index_keys.encode("")),
+            lambda components: index_keys.encode(*components),  # type: ignore[misc]
+            (ValueError,),
+        ),
+    )
+
+
+def _plugins() -> tuple[Decoder, ...]:
+    indexes = frozenset({IndexEntry("txn-by-deadline", b"\x30\x01\x05"), IndexEntry("x", b"")})
+    logged = tuple(
+        log_records.encode(one)
+        for one in (
+            log_records.New(number=4, created_ms=1, deadline_ms=9),
+            log_records.AddPartition(number=4, segments=["persistent://a/b/c"]),
+            log_records.Update(number=4, expected="OPEN", state="COMMITTING", at_ms=3, branches=[0]),
+            log_records.Forget(numbers=[4]),
+        )
+    )
+    acked = ack_records.Acked(
+        txn=str(TXN), branch=0, token=1, incarnation=1, acks=[ack_records.AckDocument(position="3:7", indexes=[1])]
+    )
+    held = ack_records.Base(ledger=3, held=[ack_records.HeldDocument(entry="3:7", acked=acked)])
+    at = Place(AT)
+    return (
+        Decoder(
+            "entry of a log",
+            partial(_entry, lambda entry: decode_entry(entry, "log")),
+            (encode_plain(b"record"), encode_batch((b"one", b"", b"three"))),
+        ),
+        Decoder(
+            "record of a transaction log",
+            lambda data: log_records.decode(LogRecord(at, data), "log"),
+            logged,
+            log_records.encode,  # type: ignore[arg-type]
+        ),
+        Decoder(
+            "record of a pending-ack log",
+            lambda data: ack_records.decode(LogRecord(at, data), "log"),
+            tuple(map(ack_records.encode, (acked, held, ack_records.Settled(txn=str(TXN), upto="3:7")))),
+            ack_records.encode,  # type: ignore[arg-type]
+        ),
+        Decoder(
+            "node of ZooKeeper",
+            lambda data: decode_node("/record", "", Node(data, Stat(*range(11)))),
+            (encode_node(b"value", None, tuple((one, 0) for one in indexes), "token"),),
+        ),
+        Decoder(
+            "index entries in SQL",
+            partial(_text, partial(decode_indexes, Key("/record"))),
+            ((encode_indexes(indexes) or "").encode(),),
+        ),
+        Decoder(
+            "file of JSON lines",
+            lambda data: example.decode(data, "file"),
+            (example.encode(example.Head(identity="i"), example.Line(path="/a", number=1, value=b"v")),),
+        ),
+        Decoder(
+            "configuration",
+            _configuration,
+            (b'[metadata]\nurl = "sqlite:///x.db"\n\n[namespaces."a/b".persistent]\nbuffer = "sidecar"\n', b""),
+        ),
+    )
+
+
+DECODERS = (*_names(), *_stored(), *_plugins())
