@@ -2,7 +2,8 @@
 Looks for hostile input by what it makes a decoder do: a fuzzer that is led by coverage, run on request.
 
 ``python tests/fuzz/coverage_guided.py entry -max_total_time=60``, with atheris installed, goes on from the decoder's
-examples; further options are libFuzzer's. It ends at the first input that is answered by anything but an error of ours, and keeps it in a file.
+examples; further options are libFuzzer's. It ends at the first input that is answered by anything but an error of ours,
+and keeps it in a file.
 """
 
 from __future__ import annotations
