@@ -8,7 +8,12 @@ asked for with ``providedBy``.
 
 from __future__ import annotations
 
-from txnframework.interfaces._buffer import IPlannableBuffer, ITransactionBuffer
+from txnframework.interfaces._buffer import (
+    ICommitOrderBuffer,
+    IInPlaceBuffer,
+    IPlannableBuffer,
+    ITransactionBuffer,
+)
 from txnframework.interfaces._coordinator import (
     IApplicationCoordinator,
     ICoordinatorShare,
@@ -32,10 +37,12 @@ from txnframework.interfaces._restoring import IRestorable
 __all__ = [
     "IApplicationCoordinator",
     "IAtomicBatchStore",
+    "ICommitOrderBuffer",
     "ICoordinatorShare",
     "ICursor",
     "IDispatcher",
     "IDurableStore",
+    "IInPlaceBuffer",
     "ILease",
     "ILedgerStore",
     "IManagedLedger",

@@ -95,7 +95,28 @@ class ITransactionBuffer(Interface):
         """Stop; waiting ``advanced`` calls, and whoever waits for the recovery, raise Closed; may be repeated."""
 
 
-class IPlannableBuffer(ITransactionBuffer):
+class IInPlaceBuffer(ITransactionBuffer):
+    """
+    A buffer whose entries stand in the segment's own ledger where ``append`` said, from then on.
+
+    What an open transaction wrote holds back everything behind it, in whatever order transactions end. Once decided it
+    is read in the order of these places, or told as skipped. Who reads uncommitted is shown it from the beginning.
+    """
+
+
+class ICommitOrderBuffer(ITransactionBuffer):
+    """
+    A buffer in which a transaction's messages get their places with its commit.
+
+    They are read in the order of the commits, those of one transaction adjacent: an entry of several messages stands
+    where the commit does. Until then they have no place in the segment and hold nothing back, messages outside
+    transactions are read at once whatever is open, and what is aborted is never come across. Who reads uncommitted is
+    shown what was committed. What ``append`` tells of a message in a transaction is no place of the segment; reading
+    uncommitted behind the place before it gives this one entry.
+    """
+
+
+class IPlannableBuffer(IInPlaceBuffer):
     """A buffer whose readable messages all stand in the segment's own ledger, so that a plan can be read without it."""
 
     async def plan(after: Position, upto: Position) -> ReadPlan:

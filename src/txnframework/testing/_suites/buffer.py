@@ -1,10 +1,11 @@
-"""The suite of ITransactionBuffer and IPlannableBuffer, over any coordinator and any stores."""
+"""The suite of ITransactionBuffer and what a buffer may promise besides, over any coordinator and any stores."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from txnframework.testing._suites._buffer.announcing import AnnouncementRules, PlanRules
+from txnframework.testing._suites._buffer.commit_order import CommitOrderRules
 from txnframework.testing._suites._buffer.recovery import RecoveryRules
 from txnframework.testing._suites._buffer.steps import StepRules
 from txnframework.testing._suites._buffer.visibility import VisibilityRules
@@ -13,7 +14,9 @@ from txnframework.testing.harness import Harness
 from txnframework.testing.world import World
 
 
-class BufferSuite(StepRules, RecoveryRules, PlanRules, AnnouncementRules, WriteRules, VisibilityRules):
+class BufferSuite(
+    StepRules, RecoveryRules, PlanRules, AnnouncementRules, WriteRules, CommitOrderRules, VisibilityRules
+):
     """Every rule of a buffer: subclass as ``TestX(BufferSuite)`` and name the harness, a ``WorldHarness``."""
 
     harness: ClassVar[type[Harness[World]]]

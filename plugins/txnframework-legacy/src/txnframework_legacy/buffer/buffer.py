@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from zope.interface import implementer
 
 from txnframework.errors import Closed, LedgerClosed, LedgerSealed, TransactionNotFound, Unavailable
-from txnframework.interfaces import ITransactionBuffer
+from txnframework.interfaces import IInPlaceBuffer
 from txnframework.model import (
     Append,
     Appended,
@@ -36,7 +36,7 @@ from txnframework_legacy.options import BufferOptions
 R = TypeVar("R")
 
 
-@implementer(ITransactionBuffer)
+@implementer(IInPlaceBuffer)
 class MarkerBuffer:
     """One topic as one process sees it; what it knows it can read again."""
 

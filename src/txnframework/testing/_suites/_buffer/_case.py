@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any, ClassVar
 
-from txnframework.interfaces import IAtomicBatchStore, IPlannableBuffer
+from txnframework.interfaces import IAtomicBatchStore, ICommitOrderBuffer, IInPlaceBuffer, IPlannableBuffer
 from txnframework.model import (
     EARLIEST,
     Append,
@@ -28,7 +29,7 @@ from txnframework.testing.world import World
 
 __all__ = [
     "ENDS_WHEN_SEALED", "PAGE", "TIMEOUT_MS", "BufferRules", "abort", "begin", "commit", "entry", "held_up", "kill",
-    "pages", "send", "send_sequence", "skipped", "text_of", "visible",
+    "pages", "send", "send_sequence", "skipped", "text_of", "texts_of", "visible",
 ]  # fmt: skip
 
 ENDS_WHEN_SEALED = METADATA_FAMILY
@@ -43,7 +44,13 @@ PAGE = Limit(3)
 class BufferRules(ProcessRules):
     """Rules of one buffer."""
 
-    capabilities: ClassVar[tuple[Any, ...]] = (IPlannableBuffer, IAtomicBatchStore, ENDS_WHEN_SEALED)
+    capabilities: ClassVar[tuple[Any, ...]] = (
+        IPlannableBuffer,
+        IInPlaceBuffer,
+        ICommitOrderBuffer,
+        IAtomicBatchStore,
+        ENDS_WHEN_SEALED,
+    )
 
     def subjects(self, opened: World) -> tuple[object, ...]:
         """Return what may promise more than its role: the buffer, its coordinator, and the store under them."""
@@ -78,6 +85,11 @@ def text_of(found: ReadableEntry) -> str:
     return EntryView(found.data).message(0).value.decode()
 
 
+def texts_of(found: ReadableEntry) -> list[str]:
+    """Return the texts of an entry's messages; those of a batch, which are the same, once."""
+    return [text for text, _ in groupby(message.value.decode() for message in EntryView(found.data).messages())]
+
+
 async def pages(
     world: World, after: Position = EARLIEST, isolation: Isolation = Isolation.READ_COMMITTED, limit: Limit = PAGE
 ) -> list[EntryPage]:
@@ -100,8 +112,8 @@ async def pages(
 
 
 async def visible(world: World, after: Position = EARLIEST) -> list[str]:
-    """Return the texts that a reader of committed data sees, in the order of reading."""
-    return [text_of(one) for page in await pages(world, after) for one in page.entries]
+    """Return the texts that a reader of committed data sees, in the order of reading; a batch has one text."""
+    return [text for page in await pages(world, after) for one in page.entries for text in texts_of(one)]
 
 
 async def skipped(world: World) -> list[Position]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from txnframework.errors import Closed, EntryTrimmed
-from txnframework.interfaces import IPlannableBuffer
+from txnframework.interfaces import IInPlaceBuffer, IPlannableBuffer
 from txnframework.model import EARLIEST, Branch, EntryRange, Limit, Position, ReadRequest
 from txnframework.testing._suites._buffer._case import (
     ENDS_WHEN_SEALED,
@@ -40,6 +40,7 @@ class AnnouncementRules(BufferRules):
             before = Position(position.ledger_id, position.entry_id - 1)
             assert await self.soon(world.buffer.advanced(before)) >= position
 
+    @requires(IInPlaceBuffer)
     async def test_woken_by_the_end_of_a_transaction(self) -> None:
         """Who waits behind an open transaction sleeps while it is written to, and is woken when it ends anywhere.
 
@@ -170,6 +171,7 @@ class PlanRules(BufferRules):
         async with self.data.open() as fresh:
             assert Branch(txn) in (await self.soon(plannable(fresh).plan(EARLIEST, upto))).aborted
 
+    @requires(IInPlaceBuffer)
     async def test_trim_stops_at_what_is_undecided(self) -> None:
         """Trimming never goes past the max read position; what was trimmed raises EntryTrimmed, the rest is read."""
         async with self.data.open() as world:

@@ -1,0 +1,223 @@
+"""The transaction buffer ``sidecar``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from zope.interface import implementer
+
+from txnframework.errors import Closed, TransactionNotFound
+from txnframework.interfaces import ICommitOrderBuffer
+from txnframework.model import (
+    Append,
+    Appended,
+    Branch,
+    EntryPage,
+    EntryRange,
+    Isolation,
+    Participant,
+    Position,
+    ReadableEntry,
+    ReadRequest,
+    State,
+    Swept,
+    Transaction,
+    Visibility,
+)
+from txnframework.plugin import AbortRetention, SegmentContext, options_as
+from txnframework_sidecar.ledgers import TopicLedgers
+from txnframework_sidecar.model.markers import read_topic_entry
+from txnframework_sidecar.options import SidecarOptions
+from txnframework_sidecar.resolving import Resolving, inward
+from txnframework_sidecar.retaining import Retaining
+from txnframework_sidecar.sending import Sending
+from txnframework_sidecar.settling import Settling
+
+R = TypeVar("R")
+
+
+@implementer(ICommitOrderBuffer)
+class SidecarBuffer:
+    """One topic as one process sees it; what it knows it can read again."""
+
+    def __init__(self, context: SegmentContext) -> None:
+        options = options_as(context.options, SidecarOptions)
+        environment = context.environment
+        self.segment: str = context.segment
+        self._coordinator = context.coordinator
+        retention = AbortRetention(environment, context.transactions.abort_retention_ms)
+        self._ledgers = TopicLedgers(context.ledger, context.ledgers, context.segment, retention, options)
+        self._settling = Settling(self._ledgers, Participant(context.segment), environment, options)
+        self._sending = Sending(
+            context.segment, self._ledgers, context.coordinator, self._visibility_of_copy, retention, options
+        )
+        self._resolving = Resolving(self._ledgers)
+        self._retaining = Retaining(self._ledgers, self._settling, options)
+        self._recovering = asyncio.Lock()
+        self._is_recovered = False
+        self._closed = asyncio.Event()
+
+    async def recover(self) -> Position:
+        """Read the topic to its end; later calls find it done."""
+        self._require_open()
+        async with self._recovering:
+            if not self._is_recovered:
+                await self._unless_closed(self._ledgers.read_topic())
+                self._is_recovered = True
+        self._require_open()
+        return self._ledgers.stream.upto
+
+    async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
+        """Publish entries of one branch to the sidecar, or of none to the topic."""
+        await self.recover()
+        return await self._sending.append(entries)
+
+    async def read(self, request: ReadRequest) -> EntryPage:
+        """
+        Return what may be read after a position: messages outside transactions, and at each marker those it lists.
+
+        At the place that ``append`` told of a message in a transaction, that message is read by who asks for
+        uncommitted ones, and nobody else.
+        """
+        await self.recover()
+        beside = inward(request.after.entry)
+        if beside is not None:
+            return await self._read_beside(beside, request)
+        after = request.after.entry
+        if after >= self._ledgers.stream.upto:
+            await self._ledgers.read_topic()
+        upto = self._ledgers.stream.upto
+        if after >= upto:
+            return EntryPage((), request.after)
+        shown: list[ReadableEntry] = []
+        skipped: list[Position] = []
+        size = 0
+        for entry in await self._ledgers.topic.read(EntryRange(after, upto), request.limit):
+            marker = read_topic_entry(entry, self.segment)
+            size += len(entry.data) if marker is None else marker.part.bytes
+            if shown and size > request.limit.bytes:
+                return EntryPage(tuple(shown), after, tuple(skipped))
+            if marker is None:
+                shown.append(ReadableEntry(entry.position, entry.data, None, Visibility.COMMITTED))
+            elif marker.part.spans and entry.position not in self._ledgers.stream.repeated:
+                shown.append(await self._resolving.entry(marker, entry.position))
+            else:
+                skipped.append(entry.position)
+            after = entry.position
+        return EntryPage(tuple(shown), after if shown or skipped else upto, tuple(skipped))
+
+    async def max_read_position(self) -> Position:
+        """Return the end of the topic: everything in it is decided."""
+        await self.recover()
+        await self._ledgers.read_topic()
+        return self._ledgers.stream.upto
+
+    async def advanced(self, beyond: Position) -> Position:
+        """Wait until more stands in the topic, or nothing can any more; a commit grows it, and so wakes."""
+        await self.recover()
+        watch = await self._ledgers.topic.watch()
+        try:
+            while True:
+                tail = await self._ledgers.read_topic()
+                self._require_open()
+                upto = self._ledgers.stream.upto
+                if upto > beyond or (tail.sealed and upto >= tail.last_confirmed):
+                    return upto
+                await self._unless_closed(watch.changed())
+        finally:
+            await watch.close()
+
+    async def finished(self, at: Position) -> bool:
+        """Return whether the topic is sealed and everything in it stands at or before ``at``."""
+        await self.recover()
+        tail = await self._ledgers.topic.tail()
+        return tail.sealed and tail.last_confirmed <= at
+
+    async def resolve(self, branch: Branch) -> Visibility:
+        """Return what the sidecar says of a branch; where it does not say how it ended, its coordinator."""
+        await self.recover()
+        await self._ledgers.read_sidecar()
+        known = self._ledgers.index.of_branch(branch)
+        if known is not None and known is not Visibility.OPEN:
+            return known
+        try:
+            transaction = await self._coordinator.describe(branch.txn_id)
+        except TransactionNotFound:
+            return Visibility.COMMITTED
+        if transaction.state is State.OPEN:
+            return Visibility.OPEN
+        return Visibility.COMMITTED if transaction.counts(branch.number) else Visibility.ABORTED
+
+    async def settle(self, ended: Transaction) -> None:
+        """
+        Append the markers of a commit, unless they stand there, and note the end in the sidecar.
+
+        :raises Unavailable: the topic is sealed, and takes no marker any more.
+        """
+        await self.recover()
+        await self._settling.settle(ended)
+
+    async def trim(self, ledger_id: int) -> Swept:
+        """Trim whole ledgers of the topic, then those of the sidecar that nobody refers to any more."""
+        await self.recover()
+        return await self._retaining.trim(ledger_id)
+
+    async def close(self) -> None:
+        """Stop; whoever waits gets Closed."""
+        self._closed.set()
+        await self._ledgers.close()
+
+    async def _read_beside(self, after: Position, request: ReadRequest) -> EntryPage:
+        """Return the entry of the sidecar behind a place in it."""
+        if request.isolation is not Isolation.READ_UNCOMMITTED:
+            return EntryPage((), request.after)
+        await self._ledgers.read_sidecar()
+        found = await self._resolving.beside(after)
+        if found is None:
+            return EntryPage((), request.after)
+        assert found.branch is not None
+        return EntryPage((replace(found, visibility=await self.resolve(found.branch)),), found.position)
+
+    async def _visibility_of_copy(self, branch: Branch, position: Position) -> Visibility:
+        """
+        Return what is known of an earlier copy of an entry in the sidecar.
+
+        Whether an entry counts of a transaction that was committed is known once its markers are written: what was
+        appended after the decision may be listed or not. So they are written here, if nobody has.
+        """
+        await self._ledgers.read_sidecar()
+        known = self._ledgers.index.of_copy(branch, position)
+        if known is not Visibility.OPEN:
+            return known or Visibility.COMMITTED
+        try:
+            transaction = await self._coordinator.describe(branch.txn_id)
+        except TransactionNotFound:
+            # Forgotten: everybody was told before, so it is noted; or it was never admitted, and cannot be committed.
+            await self._ledgers.read_sidecar()
+            known = self._ledgers.index.of_copy(branch, position) or Visibility.COMMITTED
+            return Visibility.ABORTED if known is Visibility.OPEN else known
+        if transaction.state is State.OPEN:
+            return Visibility.OPEN
+        await self._settling.settle(transaction)
+        return self._ledgers.index.of_copy(branch, position) or Visibility.COMMITTED
+
+    async def _unless_closed(self, work: Coroutine[Any, Any, R]) -> R:
+        """Return what ``work`` returns, or stop it when the buffer is closed."""
+        working = asyncio.ensure_future(work)
+        closing = asyncio.ensure_future(self._closed.wait())
+        try:
+            await asyncio.wait({working, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise Closed(f"the buffer of {self.segment} was closed")
+            return working.result()
+        finally:
+            for one in (working, closing):
+                one.cancel()
+            await asyncio.gather(working, closing, return_exceptions=True)
+
+    def _require_open(self) -> None:
+        if self._closed.is_set():
+            raise Closed(f"the buffer of {self.segment} was closed")

@@ -1,0 +1,71 @@
+"""Reading a ledger on from where this process has come, and applying what its entries say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from txnframework.errors import EntryTrimmed
+from txnframework.interfaces import IManagedLedger
+from txnframework.model import EntryRange, LedgerEntry, Limit, Position, Tail
+
+F = TypeVar("F")
+
+PAGE = Limit(1_000)
+
+
+class State(Protocol):
+    """What entries were applied to, and up to where."""
+
+    upto: Position
+
+
+class Following(Generic[F]):
+    """
+    One ledger, read by one reader at a time.
+
+    ``decode`` reads an entry, ``apply`` takes what it said; ``skipped`` is told which ledger is the first that is left
+    where others were trimmed behind this process. What was trimmed was decided, and nobody refers to it any more.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        decode: Callable[[LedgerEntry, str], F],
+        apply: Callable[[F, Position], None],
+        skipped: Callable[[int], None],
+    ) -> None:
+        self._state = state
+        self._decode = decode
+        self._apply = apply
+        self._skipped = skipped
+        self._is_begun = False
+        self._reading = asyncio.Lock()
+
+    async def catch_up(self, ledger: IManagedLedger) -> Tail:
+        """Apply every entry that was confirmed before this was called; return the tail of then."""
+        tail = await ledger.tail()
+        async with self._reading:
+            if not self._is_begun:
+                await self._skip(ledger)
+                self._is_begun = True
+            while self._state.upto < tail.last_confirmed:
+                try:
+                    await self._read_on(ledger, tail.last_confirmed)
+                except EntryTrimmed:
+                    await self._skip(ledger)
+        return tail
+
+    async def _read_on(self, ledger: IManagedLedger, upto: Position) -> None:
+        """Read a page; what cannot be read stops before it, and is met again."""
+        entries = await ledger.read(EntryRange(self._state.upto, upto), PAGE)
+        for entry in entries:
+            self._apply(self._decode(entry, ledger.name), entry.position)
+        if not entries:
+            self._state.upto = max(self._state.upto, upto)
+
+    async def _skip(self, ledger: IManagedLedger) -> None:
+        (first, *_) = await ledger.ledgers(-1, 1)
+        self._skipped(first.ledger_id)
+        self._state.upto = max(self._state.upto, Position(first.ledger_id, -1))

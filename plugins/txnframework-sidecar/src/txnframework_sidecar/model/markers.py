@@ -1,0 +1,179 @@
+"""
+Markers in the topic and notes in the sidecar: entries that say how a transaction ended.
+
+Both are encoded as any entry, so that whoever reads the ledger without this family sees an entry of a transaction,
+which it can neither show nor judge. Their branch has the bit that no branch of a client can have. The markers of one
+transaction are appended by one call, and so stand adjacent, or not at all. Each has a format; an unknown one is
+refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from txnframework.errors import CorruptEntry, UnknownFormat
+from txnframework.model import Append, Branch, LedgerEntry, Position, TxnID
+from txnframework.model.entries import EntryMessage, EntryView, encode_entry
+from txnframework_legacy.buffer.markers import MARKER_BRANCH
+from txnframework_sidecar.model.parts import Part, Run, Span
+
+FORMAT = 1
+_MARKERS = "__sidecar-marker"
+_NOTES = "__sidecar-note"
+
+D = TypeVar("D")
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+class _MarkerDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    format: int
+    part: int
+    upto: str
+    branches: list[int]
+    branch: int
+    spans: list[str]
+    messages: int
+    bytes: int
+
+
+class _NoteDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    format: int
+    branches: list[int]
+    upto: str
+    marker: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """
+    The transaction was committed, and these are its messages; ``number`` counts the markers of one commit from 0.
+
+    A commit of which nothing counts has one without messages. ``branches``: all that count; what they wrote up to
+    ``upto`` of the sidecar, and nothing behind it, is listed in one of the markers.
+    """
+
+    txn_id: TxnID
+    number: int
+    part: Part
+    upto: Position
+    branches: frozenset[int]
+
+    def first(self, position: Position) -> Position:
+        """Return where the first marker of the same commit stands, if this one stands at a position."""
+        return Position(position.ledger_id, position.entry_id - self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """
+    The transaction is over: what it wrote in ``branches`` up to ``upto`` counts, and nothing else of it.
+
+    ``marker``: where its markers in the topic begin; None: it was aborted, so there is none.
+    """
+
+    txn_id: TxnID
+    branches: frozenset[int]
+    upto: Position
+    marker: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An entry that a transaction wrote."""
+
+    txn_id: TxnID
+    run: Run
+
+
+def encode_marker(marker: Marker, now_ms: int) -> Append:
+    """Return the entry of the topic that holds a marker; it counts as many messages as it lists."""
+    part = marker.part
+    document = _MarkerDocument(
+        format=FORMAT,
+        part=marker.number,
+        upto=str(marker.upto),
+        branches=sorted(marker.branches),
+        branch=part.branch,
+        spans=[str(span) for span in part.spans],
+        messages=part.messages,
+        bytes=part.bytes,
+    )
+    return _append(document, _MARKERS, marker.txn_id, part.messages, now_ms)
+
+
+def encode_note(note: Note, now_ms: int) -> Append:
+    """Return the entry of the sidecar that holds a note."""
+    document = _NoteDocument(
+        format=FORMAT,
+        branches=sorted(note.branches),
+        upto=str(note.upto),
+        marker=None if note.marker is None else str(note.marker),
+    )
+    return _append(document, _NOTES, note.txn_id, 1, now_ms)
+
+
+def read_topic_entry(entry: LedgerEntry, topic: str) -> Marker | None:
+    """
+    Return what an entry of the topic says if it is a marker; None: it is a message outside transactions.
+
+    :raises UnknownFormat: the marker was written by another release.
+    :raises CorruptEntry: the entry is damaged, or of a transaction of another buffer.
+    """
+    view = EntryView(entry.data, entry.position, topic)
+    if view.branch is None:
+        return None
+    if view.branch.number != MARKER_BRANCH or view.producer != _MARKERS:
+        reason = "it was written through another transaction buffer; a topic stays with the one that it began with"
+        raise CorruptEntry(entry.position, reason, topic)
+    document = _document(view, entry.position, topic, _MarkerDocument)
+    try:
+        spans = tuple(map(Span.parse, document.spans))
+        part = Part(document.branch, spans, document.messages, document.bytes)
+        branches = frozenset(document.branches)
+        return Marker(view.branch.txn_id, document.part, part, Position.parse(document.upto), branches)
+    except ValueError as error:
+        raise CorruptEntry(entry.position, f"its marker cannot be read: {error}", topic) from error
+
+
+def read_sidecar_entry(entry: LedgerEntry, sidecar: str) -> Written | Note:
+    """
+    Return what an entry of the sidecar says.
+
+    :raises UnknownFormat: the note was written by another release.
+    :raises CorruptEntry: it is damaged, or of no transaction.
+    """
+    view = EntryView(entry.data, entry.position, sidecar)
+    if view.branch is None:
+        raise CorruptEntry(entry.position, "it is of no transaction, and so has no place in a sidecar", sidecar)
+    txn_id, number = view.branch.txn_id, view.branch.number
+    if number != MARKER_BRANCH:
+        return Written(txn_id, Run.of(view, entry.position, len(entry.data), number))
+    document = _document(view, entry.position, sidecar, _NoteDocument)
+    try:
+        marker = None if document.marker is None else Position.parse(document.marker)
+        return Note(txn_id, frozenset(document.branches), Position.parse(document.upto), marker)
+    except ValueError as error:
+        raise CorruptEntry(entry.position, f"its note cannot be read: {error}", sidecar) from error
+
+
+def _append(document: msgspec.Struct, producer: str, txn_id: TxnID, messages: int, now_ms: int) -> Append:
+    message = EntryMessage(None, msgspec.json.encode(document), (), 0, now_ms)
+    data = encode_entry([message], producer, Branch(txn_id, MARKER_BRANCH))
+    return Append(data, messages, Branch(txn_id))
+
+
+def _document(view: EntryView, position: Position, name: str, kind: type[D]) -> D:
+    value = view.message(0).value
+    try:
+        version = msgspec.json.decode(value, type=_Format).format
+        if version != FORMAT:
+            raise UnknownFormat(f"the end of transaction {view.branch} at {position} of {name}", version)
+        return msgspec.json.decode(value, type=kind)
+    except msgspec.MsgspecError as error:
+        raise CorruptEntry(position, f"the end of a transaction cannot be read there: {error}", name) from error

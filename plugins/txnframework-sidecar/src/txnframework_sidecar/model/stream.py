@@ -1,0 +1,108 @@
+"""What the markers of a topic mean; the same in every process that reads them in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from txnframework.model import EARLIEST, Position, TxnID
+from txnframework_sidecar.model.markers import Marker, Note
+
+
+@dataclass(slots=True)
+class Marked:
+    """Where the markers of a commit begin, what counts of it and is listed in them, and whether that is noted."""
+
+    first: Position
+    branches: frozenset[int]
+    upto: Position
+    noted: bool = False
+
+
+@dataclass
+class References:
+    """
+    Which ledgers of the sidecar the topic still refers to: the retention cursor.
+
+    Kept are only the last markers with each lowest ledger, so it grows with the ledgers of the sidecar.
+    """
+
+    lowest: deque[tuple[Position, int]] = field(default_factory=deque)
+
+    def add(self, marker: Position, ledger_id: int) -> None:
+        """A marker refers to no ledger before this one."""
+        while self.lowest and self.lowest[-1][1] >= ledger_id:
+            self.lowest.pop()
+        self.lowest.append((marker, ledger_id))
+
+    def drop(self, upto: Position) -> None:
+        """The markers up to here are gone, or refer to the sidecar no more."""
+        while self.lowest and self.lowest[0][0] <= upto:
+            self.lowest.popleft()
+
+    def first_ledger(self) -> int | None:
+        """Return the first ledger that is referred to; None: none is."""
+        return self.lowest[0][1] if self.lowest else None
+
+
+@dataclass
+class Stream:
+    """
+    What is known of a topic up to ``upto``.
+
+    ``marked``: the commits whose markers stand in the ledger of ``upto``, and those before it that are not noted in the
+    sidecar: a commit that is neither here nor noted has no marker. ``repeated``: markers of a commit that has others
+    before them. ``ahead``: notes that were read before the marker that they name.
+    """
+
+    upto: Position = EARLIEST
+    marked: dict[TxnID, Marked] = field(default_factory=dict)
+    repeated: set[Position] = field(default_factory=set)
+    ahead: dict[TxnID, Position] = field(default_factory=dict)
+    references: References = field(default_factory=References)
+
+    def apply(self, found: Marker | None, position: Position) -> None:
+        """Go on by one entry."""
+        if position.ledger_id != self.upto.ledger_id:
+            # A marker is appended to the ledger that was open before the topic and the sidecar were read, so whoever
+            # finds a note, or a marker that is kept here for want of one, appends none to this ledger.
+            self.marked = {txn: one for txn, one in self.marked.items() if not one.noted}
+        self.upto = position
+        if found is not None:
+            self._mark(found, position)
+
+    def noted(self, note: Note) -> None:
+        """The sidecar says that a transaction is over."""
+        if note.marker is None:
+            return
+        marked = self.marked.get(note.txn_id)
+        if marked is not None:
+            marked.noted = True
+            if marked.first.ledger_id < self.upto.ledger_id:
+                del self.marked[note.txn_id]
+        elif note.marker > self.upto:
+            self.ahead[note.txn_id] = note.marker
+
+    def to_be_noted(self, below_ledger_id: int) -> dict[TxnID, Marked]:
+        """Return the commits with markers in front of a ledger of which the sidecar does not know yet."""
+        return {txn: one for txn, one in self.marked.items() if not one.noted and one.first.ledger_id < below_ledger_id}
+
+    def without(self, below_ledger_id: int) -> None:
+        """Forget what stands in ledgers that are gone."""
+        before = Position(below_ledger_id, -1)
+        self.upto = max(self.upto, before)
+        self.repeated = {at for at in self.repeated if at > before}
+        self.ahead = {txn: at for txn, at in self.ahead.items() if at > self.upto}
+        self.references.drop(before)
+
+    def _mark(self, marker: Marker, position: Position) -> None:
+        first = marker.first(position)
+        marked = self.marked.get(marker.txn_id)
+        if marked is None:
+            noted = self.ahead.pop(marker.txn_id, None) is not None
+            self.marked[marker.txn_id] = Marked(first, marker.branches, marker.upto, noted)
+        elif marked.first != first:
+            self.repeated.add(position)  # the first one decides
+            return
+        if marker.part.spans:
+            self.references.add(position, min(span.ledger_id for span in marker.part.spans))

@@ -1,0 +1,77 @@
+"""From a marker to its messages, and where messages of transactions that are not committed stand."""
+
+from __future__ import annotations
+
+from txnframework.errors import CorruptEntry
+from txnframework.interfaces import IManagedLedger
+from txnframework.model import Branch, EntryRange, LedgerEntry, Limit, Position, ReadableEntry, Visibility
+from txnframework.model.entries import EntryView
+from txnframework_legacy.buffer.markers import MARKER_BRANCH
+from txnframework_sidecar.ledgers import TopicLedgers
+from txnframework_sidecar.model.markers import Marker
+from txnframework_sidecar.model.parts import Span, as_one_entry
+
+_OUTSIDE = 1 << 62
+"""Added to ledger ids of the sidecar where they leave this plugin: no ledger of a topic has such an id."""
+
+
+def outward(position: Position) -> Position:
+    """Return how a place in the sidecar is told: reading the topic finds no message there."""
+    return replace_ledger(position, position.ledger_id + _OUTSIDE)
+
+
+def inward(position: Position) -> Position | None:
+    """Return the place in the sidecar that is told so; None: it is a place in the topic."""
+    return replace_ledger(position, position.ledger_id - _OUTSIDE) if position.ledger_id >= _OUTSIDE else None
+
+
+def replace_ledger(position: Position, ledger_id: int) -> Position:
+    """Return the same place in another ledger."""
+    return Position(ledger_id, position.entry_id, position.batch_index)
+
+
+class Resolving:
+    """Reads the messages that markers list."""
+
+    def __init__(self, ledgers: TopicLedgers) -> None:
+        self._ledgers = ledgers
+
+    async def entry(self, marker: Marker, position: Position) -> ReadableEntry:
+        """
+        Return the messages of a marker as one entry that stands where the marker does.
+
+        :raises EntryTrimmed: the sidecar was trimmed there.
+        """
+        branch = Branch(marker.txn_id, marker.part.branch)
+        sidecar = await self._ledgers.find_sidecar()
+        if sidecar is None:
+            raise CorruptEntry(position, "the sidecar that its marker names is not there", self._ledgers.topic.name)
+        stored: list[bytes] = []
+        for span in marker.part.spans:
+            stored += [entry.data for entry in await _read(sidecar, span)]
+        return ReadableEntry(position, as_one_entry(stored, branch), branch, Visibility.COMMITTED)
+
+    async def beside(self, after: Position) -> ReadableEntry | None:
+        """Return the entry of the sidecar behind a place in it, where it is told to stand; None: there is none."""
+        sidecar = await self._ledgers.find_sidecar()
+        place = Position(after.ledger_id, after.entry_id + 1)
+        if sidecar is None or (await sidecar.tail()).last_confirmed < place:
+            return None
+        found = await sidecar.read(EntryRange(after, place), Limit(1))
+        branch = EntryView(found[0].data, place, sidecar.name).branch if found else None
+        if branch is None or branch.number == MARKER_BRANCH:
+            return None
+        return ReadableEntry(outward(place), found[0].data, branch, Visibility.OPEN)
+
+
+async def _read(sidecar: IManagedLedger, span: Span) -> list[LedgerEntry]:
+    """Return every entry of a span."""
+    found: list[LedgerEntry] = []
+    after = span.after
+    while after < span.upto:
+        page = await sidecar.read(EntryRange(after, span.upto), Limit(span.last - span.first + 1))
+        if not page:
+            raise CorruptEntry(span.upto, "a marker lists it, and it is not there", sidecar.name)
+        found += page
+        after = page[-1].position
+    return found

@@ -1,0 +1,155 @@
+"""Appending: what is of a transaction to the sidecar, everything else to the topic, and each sequence once in both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from txnframework.errors import LedgerSealed, TransactionConflict
+from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
+from txnframework.model import Append, Appended, Branch, Position, Visibility
+from txnframework.plugin import AbortRetention, Appending
+from txnframework_legacy.buffer.admission import EnlistedBranches
+from txnframework_sidecar.ledgers import TopicLedgers
+from txnframework_sidecar.options import SidecarOptions
+from txnframework_sidecar.resolving import outward
+
+Judge = Callable[[Branch, Position], Awaitable[Visibility]]
+
+
+class Sending:
+    """
+    All appends of this process to one topic.
+
+    A ledger compares sequences with what it holds itself. What the other one holds is looked at before: of two copies
+    that are sent at the very same time, one in a transaction and one in none, both may come to stand. A retry, which is
+    sent when the first has been answered or given up, finds the first.
+    """
+
+    def __init__(
+        self,
+        segment: str,
+        ledgers: TopicLedgers,
+        coordinator: ITransactionCoordinator,
+        judge: Judge,
+        retention: AbortRetention,
+        options: SidecarOptions,
+    ) -> None:
+        self._segment = segment
+        self._ledgers = ledgers
+        self._coordinator = coordinator
+        self._judge = judge
+        self._retention = retention
+        self._options = options
+        self._plain = Appending(ledgers.topic, _Nobody(), judge, retention, options.attempts_max)
+        self._inside: Appending | None = None
+
+    async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
+        """Append all of ``entries``, or find that they stand already; see ITransactionBuffer.append."""
+        if any(entry.branch is not None for entry in entries):
+            return await self._append(entries, self._in_transaction, self._find_in_topic)
+        return await self._append(entries, self._plain.append, self._find_in_sidecar)
+
+    async def _append(
+        self,
+        entries: tuple[Append, ...],
+        append: Callable[[tuple[Append, ...]], Awaitable[tuple[Appended, ...]]],
+        find: Callable[[Append], Awaitable[Appended | None]],
+    ) -> tuple[Appended, ...]:
+        """Confirm the entries that stand in the other ledger, and append the others."""
+        found = await asyncio.gather(*(find(entry) for entry in entries))
+        left = tuple(entry for entry, copy in zip(entries, found, strict=True) if copy is None)
+        appended = iter(await append(left)) if left else iter(())
+        return tuple(next(appended) if copy is None else copy for copy in found)
+
+    async def _in_transaction(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
+        if self._inside is None:
+            sidecar = await self._ledgers.make_sidecar()
+            branches_max = self._options.branches_max
+            enlisted = EnlistedBranches(self._segment, sidecar, self._coordinator, branches_max)
+            admission = _Admission(self._segment, self._ledgers.topic, enlisted, branches_max)
+            self._inside = Appending(sidecar, admission, self._judge, self._retention, self._options.attempts_max)
+        appended = await self._inside.append(entries)
+        return tuple(replace(one, position=outward(one.position)) for one in appended)
+
+    async def _find_in_topic(self, entry: Append) -> Appended | None:
+        """Return the copy of an entry that was sent outside transactions."""
+        for sequence in _ends_of(entry):
+            found = await self._ledgers.topic.find_sequence(*sequence)
+            if found is not None:
+                return replace(found, duplicate=True)
+        return None
+
+    async def _find_in_sidecar(self, entry: Append) -> Appended | None:
+        """Return the copy of an entry that was sent in a transaction and counts."""
+        sequences = _ends_of(entry)
+        sidecar = await self._ledgers.find_sidecar() if sequences else None
+        if sidecar is None:
+            return None
+        for sequence in sequences:
+            found = await self._copy(sidecar, *sequence)
+            if found is not None:
+                return replace(found, duplicate=True, position=outward(found.position))
+        return None
+
+    async def _copy(self, sidecar: IManagedLedger, producer: str, sequence: int) -> Appended | None:
+        """Return the copy that counts; where what is known of it may have gone meanwhile, the ledger is asked again."""
+        while True:
+            asked_ms = self._retention.now_ms()
+            found = await sidecar.find_sequence(producer, sequence)
+            if found is None or found.branch is None:
+                return found
+            outcome = await self._judge(found.branch, found.position)
+            if outcome is Visibility.OPEN:
+                raise TransactionConflict(
+                    None,
+                    f"the same sequence of the producer was sent in {found.branch.txn_id}, which is open",
+                    found.branch.txn_id,
+                )
+            if not self._retention.is_over(asked_ms):
+                return found if outcome is Visibility.COMMITTED else None
+
+
+def _ends_of(entry: Append) -> tuple[tuple[str, int], ...]:
+    """Return the first and the last sequence of an entry: copies of its parts begin or end with one of them."""
+    sequence = entry.sequence
+    if sequence is None:
+        return ()
+    return tuple((sequence.producer, number) for number in dict.fromkeys((sequence.first, sequence.last)))
+
+
+class _Nobody:
+    """Nobody is admitted to the topic's own ledger."""
+
+    async def admit(self, branch: Branch, principal: str) -> int:
+        raise AssertionError(f"{branch} of {principal} is to write to the sidecar")
+
+    def closed(self, branch: Branch) -> None:
+        """Nobody was admitted."""
+
+
+class _Admission:
+    """Admits to the sidecar whoever could be admitted to the topic: one that is sealed takes no commit any more."""
+
+    def __init__(self, segment: str, topic: IManagedLedger, enlisted: EnlistedBranches, branches_max: int) -> None:
+        self._segment = segment
+        self._topic = topic
+        self._enlisted = enlisted
+        self._branches_max = branches_max
+        self._known: OrderedDict[Branch, None] = OrderedDict()
+
+    async def admit(self, branch: Branch, principal: str) -> int:
+        """Return the ledger of the sidecar that a branch may append to."""
+        if branch not in self._known:
+            if (await self._topic.tail()).sealed:
+                raise LedgerSealed(self._segment)
+            self._known[branch] = None
+            if len(self._known) > self._branches_max:
+                self._known.popitem(last=False)
+        return await self._enlisted.admit(branch, principal)
+
+    def closed(self, branch: Branch) -> None:
+        """The ledger that a branch was admitted to takes no more entries."""
+        self._enlisted.closed(branch)
