@@ -1,10 +1,13 @@
-"""The hooks: coordinator and pending-ack store ``log``, transaction buffer ``marker``."""
+"""The hooks: coordinator and pending-ack store ``log``, transaction buffer ``marker``, and what switches batching."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from txnframework.interfaces import IPendingAckStore, ITransactionBuffer, ITransactionCoordinator
 from txnframework.model.ids import LOG_FAMILY
 from txnframework.plugin import (
+    Command,
     CoordinatorContext,
     Provider,
     SegmentContext,
@@ -15,6 +18,9 @@ from txnframework_legacy.buffer.buffer import MarkerBuffer
 from txnframework_legacy.coordinator.coordinator import LogCoordinator
 from txnframework_legacy.options import BufferOptions, CoordinatorOptions, PendingAckOptions
 from txnframework_legacy.pending_acks.store import LogPendingAcks
+
+if TYPE_CHECKING:
+    import click
 
 _FAMILIES = frozenset({LOG_FAMILY})
 
@@ -50,3 +56,30 @@ def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]
 def txnframework_pending_ack_stores() -> list[Provider[SubscriptionContext, IPendingAckStore]]:
     """Provide ``log``."""
     return [Provider("log", open_pending_acks, LogPendingAcks, _FAMILIES, PendingAckOptions)]
+
+
+@hookimpl
+def txnframework_commands() -> list[Command]:
+    """Return the commands; click is imported when one is used."""
+    group = "transaction"
+    return [
+        Command("log-batching", "Let records of the transaction logs share entries.", _log_batching, group),
+        Command(
+            "pending-ack-batching",
+            "Let records of the logs of pending acknowledgments share entries.",
+            _pending_ack_batching,
+            group,
+        ),
+    ]
+
+
+def _log_batching() -> click.Command:
+    from txnframework_legacy.administration.command import log_batching
+
+    return log_batching
+
+
+def _pending_ack_batching() -> click.Command:
+    from txnframework_legacy.administration.command import pending_ack_batching
+
+    return pending_ack_batching

@@ -1,7 +1,6 @@
 """
-Batching of the family's logs, as an operator has it: switched while hosts run, measured, and looked at (PIP-160).
+Batching of a host's logs (PIP-160): by the configuration, or as an operator switches it while hosts run; and measured.
 
 ``switches`` is what is stored, ``following`` how a host learns of it, ``writers`` makes the writers of a host's logs,
-``metrics`` counts what they write. ``standing`` reads what is in a log, ``administering`` does what the commands in
-``command`` ask for.
+``metrics`` counts what they write.
 """

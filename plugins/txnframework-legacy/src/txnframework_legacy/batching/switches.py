@@ -33,6 +33,10 @@ class Scope:
     outer: str = ""
     inner: str = ""
 
+    def covers(self, log: Scope) -> bool:
+        """Return whether a log is among these."""
+        return self in (log, Scope(log.outer), Scope())
+
     def __str__(self) -> str:
         """Return it for people."""
         if not self.outer:

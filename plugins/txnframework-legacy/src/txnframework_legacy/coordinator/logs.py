@@ -21,6 +21,11 @@ def log_name(coordinator: int) -> str:
     return f"{LOG_PREFIX}{coordinator:04x}"
 
 
+def coordinator_of(name: str) -> int:
+    """Return whose log has this name."""
+    return int(name.removeprefix(LOG_PREFIX), 16)
+
+
 def log_scope(coordinator: int) -> Scope:
     """Return how a coordinator's log is named where its batching is switched."""
     return Scope(f"{coordinator:04x}")

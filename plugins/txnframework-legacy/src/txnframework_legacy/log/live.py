@@ -22,6 +22,16 @@ class LiveRecords:
     def __len__(self) -> int:
         return len(self._indexes)
 
+    @property
+    def records(self) -> int:
+        """How many records are needed."""
+        return sum(map(len, self._indexes.values()))
+
+    def oldest(self) -> Position | None:
+        """Return where the first record that is needed stands, with its index in the entry; None: none is."""
+        entry = min(self._indexes, default=None)
+        return None if entry is None else Position(entry.ledger_id, entry.entry_id, min(self._indexes[entry]))
+
     def add(self, place: Place) -> None:
         """A record is needed."""
         indexes = self._indexes.get(place.entry)
