@@ -38,8 +38,8 @@ from txnframework.model.entry_view import EntryMessage, EntryView
 from txnframework.testing import WorldHarness
 from txnframework.testing.world import World
 from txnframework_legacy.buffer.markers import MARKER_BRANCH, Marker, marker_of, read_entry
-from txnframework_legacy.buffer.snapshots import Snapshots, snapshots_name
-from txnframework_legacy.buffer.states import TopicState
+from txnframework_legacy.buffer.snapshots import SnapshotForm, Snapshots, snapshots_name
+from txnframework_legacy.buffer.states import Dropped, TopicState
 
 ONE, TWO = TxnID(0x8000, 1), TxnID(0x8000, 2)
 Run = Callable[[type[WorldHarness], Callable[[WorldHarness], Awaitable[None]]], None]
@@ -102,7 +102,7 @@ def test_nothing_grows_with_finished_transactions() -> None:
     state.apply(Branch(ONE), at(1, 99))
     state.apply(Marker(ONE, frozenset()), at(2, 99))
     state.without(99, lambda: True)
-    assert state.aborted == {Branch(ONE): at(1, 99)}
+    assert state.aborted == {Branch(ONE): Dropped(at(1, 99), at(2, 99))}
     state.without(100, lambda: False)  # a reader may still hold an entry of it
     assert state.aborted
     state.without(100, lambda: True)
@@ -214,7 +214,7 @@ def test_snapshots_recover_the_same(run: Run) -> None:
                 expected += [f"{number}"] if number % 2 == 0 and number < 7 else []
                 async with harness.open() as fresh:
                     assert await visible(fresh) == await visible(world) == expected
-            snapshots = await world.ledgers.open(snapshots_name(world.buffer.segment))
+            snapshots = await world.ledgers.open(snapshots_name(world.buffer.segment, 1))
             assert sum(one.entries for one in await snapshots.ledgers(-1, 100)) <= 2
             await world.coordinator.end(End(still, Action.COMMIT))
             async with harness.open() as fresh:
@@ -228,7 +228,9 @@ def test_a_snapshot_past_the_end_is_refused(run: Run) -> None:
 
     async def test(harness: WorldHarness) -> None:
         async with harness.open() as world:
-            await Snapshots(world.ledgers, world.buffer.segment).write(TopicState(Position(10**9, 5)))
+            await Snapshots(world.ledgers, world.buffer.segment, 1, SnapshotForm()).write(
+                TopicState(Position(10**9, 5)), 0
+            )
             with pytest.raises(StoreMismatch):
                 await world.buffer.recover()
 

@@ -21,7 +21,10 @@ from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarne
 
 
 async def open_busy_buffer(context: SegmentContext) -> ITransactionBuffer:
-    return MarkerBuffer(replace(context, options=BufferOptions(snapshot_entries=2)))
+    options = BufferOptions(
+        snapshot_entries=4, segmented_snapshots=True, snapshot_segment_branches=8, snapshot_entry_bytes_max=1_024
+    )
+    return MarkerBuffer(replace(context, options=options))
 
 
 class LogFamilyInMemory(WorldHarness):
@@ -82,6 +85,6 @@ class TestMarkerBuffer(BufferSuite):
 
 
 class TestMarkerBufferWithSnapshots(BufferSuite):
-    """ITransactionBuffer, with a snapshot taken after every few entries."""
+    """ITransactionBuffer, with a snapshot in segments after every few entries."""
 
     harness = LogFamilyInShortLedgers

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from txnframework.errors import (
 )
 from txnframework.model import Limit, State
 from txnframework.plugin import load_plugins
+from txnframework_legacy.beside import KINDS, what_of
 
 ORDERS, INVOICES = "persistent://public/default/orders", "persistent://public/default/invoices"
 SCALABLE = "topic://public/default/orders"
@@ -45,8 +47,8 @@ class Stores:
         }
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Client]:
-        async with txnframework.open(self._config, registry=self._registry) as client:
+    async def open(self, **sections: Any) -> AsyncIterator[Client]:
+        async with txnframework.open({**self._config, **sections}, registry=self._registry) as client:
             yield client
 
     @staticmethod
@@ -147,6 +149,40 @@ def test_what_a_process_left_open_is_aborted(stores: Stores) -> None:
             await client.upkeep()
             assert await client.outcome(txn.id) is State.ABORTED
             assert await read(client, ORDERS) == [b"behind"]
+
+    stores.run(work())
+
+
+def test_what_is_beside_a_topic_goes_with_it(stores: Stores) -> None:
+    """A deleted topic leaves no log and no snapshot behind, and the next one of its name begins with nothing."""
+    options: dict[str, Any] = {"buffers": {"marker": {"snapshot_entries": 1}}}
+
+    async def beside(client: Client) -> list[str]:
+        return [name for kind in KINDS for name in await client.host.ledgers.list_names(f"{kind}:", "", 9)]
+
+    async def use(client: Client, value: bytes) -> None:
+        await client.create_topic(ORDERS)
+        producer = await client.producer(ORDERS)
+        await producer.send(value)
+        async with await client.consumer(ORDERS, "billing", start="earliest") as consumer:
+            received = await consumer.receive(timeout_ms=SOON_MS)
+            assert (received.value, received.redelivery_count) == (value, 0)
+            async with client.transaction(domain="persistent") as txn:
+                await producer.send(value + b" again", txn=txn)
+                await consumer.ack(received, txn=txn)
+        assert await read(client, ORDERS) == [value, value + b" again"]
+
+    async def work() -> None:
+        async with stores.open(**options) as client, stores.open(**options) as other:
+            for number in range(2):
+                await use(client, b"%d" % number)
+                assert await read(other, ORDERS) == [b"%d" % number, b"%d again" % number]
+                assert [what_of(name)[1:] for name in await beside(client)] == [
+                    (number + 1, ""),
+                    (number + 1, "billing"),
+                ]
+                await client.delete_topic(ORDERS, force=True)
+                assert await beside(client) == []
 
     stores.run(work())
 

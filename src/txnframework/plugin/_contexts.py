@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from txnframework.config._sections import TransactionsSection
 from txnframework.errors import PluginError
+from txnframework.model.layout import FIRST_LIFE
 
 if TYPE_CHECKING:
     from txnframework.environment import Environment
@@ -79,7 +80,12 @@ class CoordinatorContext:
 
 @dataclass(frozen=True, slots=True)
 class SegmentContext:
-    """What the transaction buffer of one segment or topic is opened with."""
+    """
+    What the transaction buffer of one segment or topic is opened with.
+
+    ``life``: how many topics of its topic's name there were, this one included, where a later one can have a segment of
+    this very name.
+    """
 
     segment: str
     ledger: IManagedLedger
@@ -90,6 +96,7 @@ class SegmentContext:
     options: object = None
     transactions: TransactionsSection = field(default_factory=TransactionsSection)
     metrics: Metrics | None = None
+    life: int = FIRST_LIFE
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +105,7 @@ class SubscriptionContext:
     What the pending-ack store of one subscription on one segment is opened with.
 
     ``topic`` is the topic that the segment belongs to (the segment itself for ``persistent://``); ``cursor`` is
-    where committed acknowledgments take effect.
+    where committed acknowledgments take effect; ``life`` is that of the segment's context.
     """
 
     topic: str
@@ -112,6 +119,7 @@ class SubscriptionContext:
     options: object = None
     transactions: TransactionsSection = field(default_factory=TransactionsSection)
     metrics: Metrics | None = None
+    life: int = FIRST_LIFE
 
 
 @dataclass(frozen=True, slots=True)

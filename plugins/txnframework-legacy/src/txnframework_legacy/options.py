@@ -57,6 +57,19 @@ class BufferOptions(Options, frozen=True, kw_only=True):
         int,
         Meta(ge=1, description="After how many entries a process writes down what it found: so many are read again."),
     ] = 10_000
+    segmented_snapshots: Annotated[
+        bool,
+        Meta(
+            description="Whether the aborted set is written in segments, each once, and not anew with every snapshot:"
+            " for topics of which many transactions are aborted."
+        ),
+    ] = False
+    snapshot_segment_branches: Annotated[
+        int, Meta(ge=1, le=100_000, description="How many aborted branches make a segment.")
+    ] = 1_000
+    snapshot_entry_bytes_max: Annotated[
+        int, Meta(ge=1_024, description="The largest entry of a snapshot or segment; a larger one takes several.")
+    ] = 256 * 1024
     branches_max: Annotated[
         int, Meta(ge=1, description="How many writers a process remembers to have admitted; forgetting costs a look.")
     ] = 10_000

@@ -63,11 +63,11 @@ class Opening:
         plugins = self.plugins_of(name)
         ledger = await self._ledgers.open(name)
         try:
-            buffer = await self._buffer(ledger, plugins)
-            await buffer.recover()
             returns = name == str(topic_of(name))
-            # Read last: if it is another life's than the ledger's by now, then that ledger is gone.
+            # Read behind the ledger: if it is another life's than the ledger's by now, then that ledger is gone.
             life = await self._life_of(name) if returns else FIRST_LIFE
+            buffer = await self._buffer(ledger, plugins, life)
+            await buffer.recover()
         except BaseException:
             await ledger.close()
             raise
@@ -82,7 +82,8 @@ class Opening:
         plugins = self.plugins_of(segment.name)
         cursor = StoredCursor(self._metadata, topic, segment.name, name)
         await check_cursor(cursor, segment.ledger)
-        return SegmentSubscription(topic, name, segment.name, cursor, await self._pending_acks(cursor, plugins))
+        pending_acks = await self._pending_acks(cursor, plugins, segment.life)
+        return SegmentSubscription(topic, name, segment.name, cursor, pending_acks)
 
     async def _life_of(self, name: str) -> int:
         record = await self._metadata.get(topic_key(topic_of(name)))
@@ -91,7 +92,9 @@ class Opening:
             raise LedgerNotFound(name)  # what is there belongs to a topic that is only being made
         return FIRST_LIFE if topic is None else topic.life
 
-    async def _buffer(self, ledger: IManagedLedger, plugins: DomainPlugins | NoPlugins) -> ITransactionBuffer:
+    async def _buffer(
+        self, ledger: IManagedLedger, plugins: DomainPlugins | NoPlugins, life: int
+    ) -> ITransactionBuffer:
         if isinstance(plugins, NoPlugins):
             return PlainBuffer(ledger, plugins.reason)
         provider = plugins.buffer
@@ -105,10 +108,13 @@ class Opening:
             self._registry.decode_options(provider, self._config.buffers.get(provider.name, {})),
             self._config.transactions,
             self._metrics,
+            life,
         )
         return await self._registry.open(provider, context)
 
-    async def _pending_acks(self, cursor: StoredCursor, plugins: DomainPlugins | NoPlugins) -> IPendingAckStore:
+    async def _pending_acks(
+        self, cursor: StoredCursor, plugins: DomainPlugins | NoPlugins, life: int
+    ) -> IPendingAckStore:
         if isinstance(plugins, NoPlugins):
             return PlainPendingAcks(cursor.segment, cursor.subscription, self._metadata, plugins.reason)
         provider = plugins.pending_acks
@@ -124,6 +130,7 @@ class Opening:
             self._registry.decode_options(provider, self._config.pending_acks.get(provider.name, {})),
             self._config.transactions,
             self._metrics,
+            life,
         )
         return measured_pending_acks(await self._registry.open(provider, context), self._metrics)
 

@@ -29,7 +29,7 @@ from txnframework.model import (
 from txnframework.plugin import AbortRetention, Appending, SegmentContext, options_as
 from txnframework_legacy.buffer.admission import EnlistedBranches
 from txnframework_legacy.buffer.markers import Marker, marker_of, read_entry
-from txnframework_legacy.buffer.snapshots import Snapshots
+from txnframework_legacy.buffer.snapshots import SnapshotForm, Snapshots
 from txnframework_legacy.buffer.topic import Topic
 from txnframework_legacy.options import BufferOptions
 
@@ -48,7 +48,7 @@ class MarkerBuffer:
         self._coordinator = context.coordinator
         self._environment = context.environment
         self._options = options
-        self._snapshots = Snapshots(context.ledgers, context.segment)
+        self._snapshots = Snapshots(context.ledgers, context.segment, context.life, _form_of(options))
         retention = AbortRetention(context.environment, context.transactions.abort_retention_ms)
         self._topic = Topic(context.ledger, self._snapshots, retention, options.snapshot_entries)
         admission = EnlistedBranches(context.segment, context.ledger, context.coordinator, options.branches_max)
@@ -219,3 +219,8 @@ class MarkerBuffer:
     def _require_open(self) -> None:
         if self._closed.is_set():
             raise Closed(f"the buffer of {self.segment} was closed")
+
+
+def _form_of(options: BufferOptions) -> SnapshotForm:
+    segment_branches = options.snapshot_segment_branches if options.segmented_snapshots else None
+    return SnapshotForm(segment_branches, options.snapshot_entry_bytes_max)

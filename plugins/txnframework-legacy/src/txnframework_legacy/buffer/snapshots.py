@@ -2,49 +2,122 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass
 
 from txnframework.errors import CorruptEntry, EntryTrimmed, LedgerNotFound
 from txnframework.interfaces import ILedgerStore, IManagedLedger
-from txnframework.model import Append, Branch, EntryRange, LedgerEntry, Limit, Position, TxnID
-from txnframework.model.paths import escape
-from txnframework_legacy.buffer.markers import Marker
-from txnframework_legacy.buffer.states import TopicState, Writing
-from txnframework_legacy.log.format import decode_entry, encode_plain
+from txnframework.model import EARLIEST, Append, Branch, Position
+from txnframework_legacy.beside import SNAPSHOTS, beside
+from txnframework_legacy.buffer.documents import read_document
+from txnframework_legacy.buffer.segments import AbortedSegments, segments_name
+from txnframework_legacy.buffer.snapshot_format import (
+    SegmentReference,
+    Snapshot,
+    decode_snapshot,
+    encode,
+    snapshot_of,
+    state_of,
+)
+from txnframework_legacy.buffer.states import Dropped, TopicState
+
+ENTRY_BYTES_MAX = 256 * 1024
 
 
-class WritingDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """An open transaction's entries."""
+@dataclass(frozen=True, slots=True)
+class SnapshotForm:
+    """
+    How snapshots are written; all forms are read alike.
 
-    first: str
-    branches: dict[str, str]
+    ``segment_branches``: how many aborted branches make a segment, which is written once and then referred to (all of
+    one transaction stand in one segment); None: each snapshot holds all of them.
+    """
 
-
-class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A topic's state: transactions by their ids, branches as ``transaction:number``, positions as ``ledger:entry``."""
-
-    upto: str
-    writing: dict[str, WritingDocument]
-    marked: dict[str, list[int]]
-    aborted: dict[str, str]
-    late: dict[str, str]
+    segment_branches: int | None = None
+    entry_bytes_max: int = ENTRY_BYTES_MAX
 
 
-def snapshots_name(segment: str) -> str:
-    """Return the name of the ledger that holds a topic's snapshots: no topic can have such a name."""
-    return f"marker-snapshots:{escape(segment)}"
+def snapshots_name(segment: str, life: int) -> str:
+    """Return the name of the ledger that holds a topic's snapshots."""
+    return beside(SNAPSHOTS, segment, life)
 
 
 class Snapshots:
-    """The snapshots of one topic; the last one counts, and older ones are trimmed."""
+    """
+    The snapshots of one topic; the last one counts, and older ones are trimmed.
 
-    def __init__(self, ledgers: ILedgerStore, segment: str) -> None:
+    Several processes write them at the same time. Each goes on from the last one, whoever wrote it: all of them find
+    the same in the topic, so what one has put into segments is there for all.
+    """
+
+    def __init__(self, ledgers: ILedgerStore, segment: str, life: int, form: SnapshotForm) -> None:
         self._ledgers = ledgers
-        self._name = snapshots_name(segment)
+        self._name = snapshots_name(segment, life)
+        self._form = form
+        self._segments = AbortedSegments(ledgers, segments_name(segment, life), form.entry_bytes_max)
         self._ledger: IManagedLedger | None = None
+        self._trimmed_to: int | None = None
+
+    @property
+    def are_written(self) -> bool:
+        """Whether this process knows of any."""
+        return self._ledger is not None
 
     async def last(self) -> TopicState | None:
         """Return what was written down last; None: nothing was."""
+        found = await self._last()
+        if found is None:
+            return None
+        snapshot, at = found
+        sealed: dict[Branch, Dropped] = {}
+        for reference in snapshot.segments:
+            sealed |= await self._segments.read(reference)
+        try:
+            return state_of(snapshot, sealed)
+        except ValueError as error:
+            raise CorruptEntry(at, f"it is no snapshot: {error}", self._name) from error
+
+    async def write(self, state: TopicState, first_ledger_id: int) -> None:
+        """
+        Write a state down, but of aborted branches only those with entries in the topic's ledgers from the first one
+        on; then trim what was written before.
+
+        A crash after a segment, before the snapshot that refers to it: it is trimmed like any other once the entries
+        that it tells of are gone.
+        """
+        found = await self._last()
+        before = None if found is None else found[0]
+        if before is not None and Position.parse(before.upto) > state.upto:
+            return  # somebody else has come further
+        segments: list[SegmentReference] = []
+        aborted = state.aborted_since(EARLIEST, first_ledger_id)
+        if self._form.segment_branches is not None:
+            segments = [one for one in (before.segments if before else ()) if one.last_ledger >= first_ledger_id]
+            sealed_upto = max((Position.parse(one.upto) for one in segments), default=EARLIEST)
+            aborted = state.aborted_since(sealed_upto, first_ledger_id)
+            while len(aborted) >= self._form.segment_branches:
+                full = _whole_markers(aborted, self._form.segment_branches)
+                segments.append(await self._segments.add(aborted[:full]))
+                aborted = aborted[full:]
+        await self._append(snapshot_of(state, segments, aborted))
+        if first_ledger_id != self._trimmed_to:
+            await self._segments.trim(first_ledger_id)
+            self._trimmed_to = first_ledger_id
+
+    async def close(self) -> None:
+        """Let the ledgers go."""
+        await self._segments.close()
+        if self._ledger is not None:
+            await self._ledger.close()
+
+    async def _append(self, snapshot: Snapshot) -> None:
+        entries = tuple(map(Append, encode(snapshot, self._form.entry_bytes_max)))
+        self._ledger = self._ledger or await self._ledgers.create(self._name)
+        await self._ledger.roll()
+        appended = await self._ledger.append(entries, None)
+        await self._ledger.trim(appended[0].position.ledger_id, frozenset())
+
+    async def _last(self) -> tuple[Snapshot, Position] | None:
+        """Return the last snapshot, and where its last entry stands."""
         try:
             self._ledger = self._ledger or await self._ledgers.open(self._name)
         except LedgerNotFound:
@@ -53,67 +126,14 @@ class Snapshots:
             last = (await self._ledger.tail()).last_confirmed
             if last.entry_id < 0:
                 return None
-            before = Position(last.ledger_id, last.entry_id - 1)
             try:
-                found = await self._ledger.read(EntryRange(before, last), Limit(1))
+                entries = await read_document(self._ledger, last)
             except EntryTrimmed:
                 continue  # somebody has written another one, and trimmed this one
-            return _state_of(found[0], self._name) if found else None
-
-    async def write(self, state: TopicState) -> None:
-        """Write a state down, and trim what was written before."""
-        data = encode_plain(msgspec.json.encode(_snapshot_of(state)))
-        self._ledger = self._ledger or await self._ledgers.create(self._name)
-        tail = await self._ledger.roll()
-        (appended,) = await self._ledger.append((Append(data),), None)
-        if appended.position.ledger_id >= tail.open_ledger_id:
-            await self._ledger.trim(appended.position.ledger_id, frozenset())
-
-    async def close(self) -> None:
-        """Let the ledger go."""
-        if self._ledger is not None:
-            await self._ledger.close()
+            return (decode_snapshot(entries, self._name), last) if entries else None
 
 
-def _snapshot_of(state: TopicState) -> Snapshot:
-    return Snapshot(
-        upto=str(state.upto),
-        writing={
-            str(txn): WritingDocument(
-                first=str(one.first), branches={str(number): str(last) for number, last in one.branches.items()}
-            )
-            for txn, one in state.writing.items()
-        },
-        marked={str(txn): sorted(marker.branches) for txn, marker in state.marked.items()},
-        aborted={_text_of(branch): str(last) for branch, last in state.aborted.items()},
-        late={str(at): _text_of(branch) for at, branch in state.late.items()},
-    )
-
-
-def _state_of(entry: LedgerEntry, name: str) -> TopicState:
-    (data,) = decode_entry(entry, name)
-    try:
-        found = msgspec.json.decode(data, type=Snapshot)
-        return TopicState(
-            Position.parse(found.upto),
-            {
-                TxnID.parse(txn): Writing(
-                    Position.parse(one.first), {int(number): Position.parse(at) for number, at in one.branches.items()}
-                )
-                for txn, one in found.writing.items()
-            },
-            {TxnID.parse(txn): Marker(TxnID.parse(txn), frozenset(some)) for txn, some in found.marked.items()},
-            {_branch_of(text): Position.parse(last) for text, last in found.aborted.items()},
-            {Position.parse(at): _branch_of(text) for at, text in found.late.items()},
-        )
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise CorruptEntry(entry.position, f"it is no snapshot: {error}", name) from error
-
-
-def _text_of(branch: Branch) -> str:
-    return f"{branch.txn_id}:{branch.number}"
-
-
-def _branch_of(text: str) -> Branch:
-    txn, _, number = text.partition(":")
-    return Branch(TxnID.parse(txn), int(number))
+def _whole_markers(aborted: list[tuple[Branch, Dropped]], at_least: int) -> int:
+    """Return how many of these make a segment, which ends with all branches of its last marker."""
+    last = aborted[at_least - 1][1].marker
+    return next((at for at in range(at_least, len(aborted)) if aborted[at][1].marker != last), len(aborted))

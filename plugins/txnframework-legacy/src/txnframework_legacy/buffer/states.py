@@ -17,19 +17,27 @@ class Writing:
     branches: dict[int, Position] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A branch that does not count: where its last entry stands, and the marker that says so."""
+
+    last: Position
+    marker: Position
+
+
 @dataclass
 class TopicState:
     """
     What is known of a topic up to ``upto``.
 
-    ``marked``: the markers in the ledger of ``upto``. ``aborted``: the branches that do not count, with the last entry
-    of each. ``late``: entries behind the marker of their transaction.
+    ``marked``: the markers in the ledger of ``upto``. ``aborted``: the branches that do not count, in the order of
+    their markers. ``late``: entries behind the marker of their transaction.
     """
 
     upto: Position = EARLIEST
     writing: dict[TxnID, Writing] = field(default_factory=dict)
     marked: dict[TxnID, Marker] = field(default_factory=dict)
-    aborted: dict[Branch, Position] = field(default_factory=dict)
+    aborted: dict[Branch, Dropped] = field(default_factory=dict)
     late: dict[Position, Branch] = field(default_factory=dict)
 
     def apply(self, found: Branch | Marker | None, position: Position) -> None:
@@ -39,7 +47,7 @@ class TopicState:
             self.marked.clear()
         self.upto = position
         if isinstance(found, Marker):
-            self._mark(found)
+            self._mark(found, position)
         elif found is not None:
             self._write(found, position)
 
@@ -62,6 +70,17 @@ class TopicState:
             return Visibility.ABORTED
         return Visibility.OPEN if branch.txn_id in self.writing else None
 
+    def aborted_since(self, marker: Position, first_ledger_id: int) -> list[tuple[Branch, Dropped]]:
+        """Return the branches with markers behind one, in their order, but those of which all entries are gone."""
+        since: list[tuple[Branch, Dropped]] = []
+        for branch in reversed(self.aborted):  # the newest stand last; there may be many before
+            one = self.aborted[branch]
+            if one.marker <= marker:
+                break
+            if one.last.ledger_id >= first_ledger_id:
+                since.append((branch, one))
+        return since[::-1]
+
     def aborted_before(self, ledger_id: int) -> frozenset[Branch]:
         """
         Return the branches that may have entries before a ledger which do not count.
@@ -78,7 +97,9 @@ class TopicState:
             txn: one for txn, one in self.writing.items() if max(one.branches.values()).ledger_id >= below_ledger_id
         }
         if is_due():
-            self.aborted = {one: last for one, last in self.aborted.items() if last.ledger_id >= below_ledger_id}
+            self.aborted = {
+                branch: one for branch, one in self.aborted.items() if one.last.ledger_id >= below_ledger_id
+            }
             self.late = {at: one for at, one in self.late.items() if at.ledger_id >= below_ledger_id}
 
     def _write(self, branch: Branch, position: Position) -> None:
@@ -88,11 +109,11 @@ class TopicState:
         writing = self.writing.setdefault(branch.txn_id, Writing(position))
         writing.branches[branch.number] = position
 
-    def _mark(self, marker: Marker) -> None:
+    def _mark(self, marker: Marker, position: Position) -> None:
         if marker.txn_id in self.marked:
             return  # the first one decides
         self.marked[marker.txn_id] = marker
         writing = self.writing.pop(marker.txn_id, None)
         for number, last in writing.branches.items() if writing is not None else ():
             if not marker.counts(number):
-                self.aborted[Branch(marker.txn_id, number)] = last
+                self.aborted[Branch(marker.txn_id, number)] = Dropped(last, position)

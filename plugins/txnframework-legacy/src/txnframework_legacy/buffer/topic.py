@@ -29,6 +29,7 @@ class Topic:
         self._snapshot_entries = snapshot_entries
         self._since_snapshot = 0
         self._trimmed_ms: int | None = None
+        self._first_ledger_id = -1
         self._is_begun = False
         self._reading = asyncio.Lock()
 
@@ -48,11 +49,19 @@ class Topic:
         if self._since_snapshot >= self._snapshot_entries:
             self._since_snapshot = 0
             with suppress(TxnFrameworkError):  # the one before is good as well
-                await self._snapshots.write(self.state)
+                (first, *_) = await self._ledger.ledgers(-1, 1)
+                await self._snapshots.write(self.state, first.ledger_id)
         return tail
 
     def trimmed(self, first_ledger_id: int) -> None:
-        """Forget what stands in front of a ledger, after the time in which a reader may still hold entries of it."""
+        """
+        Forget what stands in front of a ledger, after the time in which a reader may still hold entries of it.
+
+        Whoever recovers holds none: in snapshots it is forgotten with the next one, which is due now.
+        """
+        if first_ledger_id > self._first_ledger_id and self._snapshots.are_written:
+            self._since_snapshot = self._snapshot_entries
+        self._first_ledger_id = first_ledger_id
         now_ms = self._retention.now_ms()
         since_ms = self._trimmed_ms if self._trimmed_ms is not None else now_ms
         due = self._retention.is_over(since_ms)
@@ -74,6 +83,7 @@ class Topic:
             self.state = state
         else:
             self.state.upto = before
+        self._first_ledger_id = first.ledger_id
         self._is_begun = True
 
     async def _read_on(self, upto: Position) -> None:

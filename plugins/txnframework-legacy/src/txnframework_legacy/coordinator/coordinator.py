@@ -32,6 +32,7 @@ from txnframework.model.ids import COORDINATOR_BITS, LOG_FAMILY, LOG_FAMILY_BIT
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
 from txnframework_legacy.batching.switches import LogKind
 from txnframework_legacy.batching.writers import LogWriters
+from txnframework_legacy.beside import forget_beside
 from txnframework_legacy.coordinator.ending import Ending
 from txnframework_legacy.coordinator.logs import TransactionLogs
 from txnframework_legacy.coordinator.records import AddPartition, AddSubscription, AnyRecord, New
@@ -54,6 +55,8 @@ class LogCoordinator:
     def __init__(self, context: CoordinatorContext) -> None:
         options = options_as(context.options, CoordinatorOptions)
         self._environment = context.environment
+        self._store = context.store
+        self._ledgers = context.ledgers
         self._closed = asyncio.Event()
         block, attempts = options.id_block_size, options.attempts_max
         self._ids: TransactionIds | SharedTransactionIds
@@ -201,8 +204,9 @@ class LogCoordinator:
         return await self._sweeping.collect(now_ms)
 
     async def forget_segment(self, segment: str, upto_ledger_id: int | None) -> None:  # noqa: ARG002
-        """Forget nothing: the logs keep nothing of a topic but the names in transactions that took part there."""
+        """Delete the ledgers beside a segment; which are of the topic that was deleted, their names tell."""
         self._require_open()
+        await forget_beside(self._store, self._ledgers, segment)
 
     async def close(self) -> None:
         """Stop; whoever waits in ``watch_ended`` gets Closed."""

@@ -9,6 +9,7 @@ from zope.interface import implementer
 
 from txnframework.errors import (
     Closed,
+    LedgerNotFound,
     NotTransactionOwner,
     OutcomeUnknown,
     TransactionConflict,
@@ -22,10 +23,10 @@ from txnframework.model.ack_overlap import AckIndex, Surroundings, Verdict, judg
 from txnframework.model.cursor import Cursor
 from txnframework.model.ids import LOG_FAMILY
 from txnframework.model.names import topic_of
-from txnframework.model.paths import escape, unescape
 from txnframework.plugin import SubscriptionContext, options_as
 from txnframework_legacy.batching.switches import LogKind, Scope
 from txnframework_legacy.batching.writers import LogWriters
+from txnframework_legacy.beside import PENDING_ACKS, beside, what_of
 from txnframework_legacy.options import PendingAckOptions
 from txnframework_legacy.pending_acks.family import note_family
 from txnframework_legacy.pending_acks.held import Hold
@@ -39,17 +40,17 @@ from txnframework_legacy.pending_acks.records import (
 )
 
 TOKEN_BITS = 63
-LOG_PREFIX = "pending-acks:"
+LOG_PREFIX = f"{PENDING_ACKS}:"
 
 
-def log_name(segment: str, subscription: str) -> str:
-    """Return the name of a subscription's log: no topic can have such a name."""
-    return f"{LOG_PREFIX}{escape(segment)}/{escape(subscription)}"
+def log_name(segment: str, life: int, subscription: str) -> str:
+    """Return the name of a subscription's log."""
+    return beside(PENDING_ACKS, segment, life, subscription)
 
 
 def scope_of(name: str) -> Scope:
     """Return the segment and subscription of a log, by its name."""
-    segment, subscription = map(unescape, name.removeprefix(LOG_PREFIX).split("/"))
+    segment, _, subscription = what_of(name)
     return Scope(segment, subscription)
 
 
@@ -65,6 +66,7 @@ class LogPendingAcks:
     def __init__(self, context: SubscriptionContext) -> None:
         self.segment: str = context.segment
         self.subscription: str = context.subscription
+        self._name = log_name(context.segment, context.life, context.subscription)
         self._participant = Participant(context.segment, context.subscription)
         self._cursor = context.cursor
         self._ledgers = context.ledgers
@@ -81,7 +83,9 @@ class LogPendingAcks:
 
     async def recover(self) -> PendingAcks:
         """Return what open transactions hold, and settle the others: the log, then transactions, then the cursor."""
-        log = await self._opened()
+        log = await self._opened(make=False)
+        if log is None:
+            return PendingAcks({}, {})  # nobody has acknowledged here in a transaction
         await log.catch_up()
         found: dict[TxnID, tuple[PendingAck, ...]] = {}
         ended: dict[TxnID, State] = {}
@@ -108,7 +112,8 @@ class LogPendingAcks:
             raise NotTransactionOwner(txn_id, request.principal)
         if transaction.state is not State.OPEN or self._participant not in transaction.participants:
             await self._coordinator.enlist(txn_id, frozenset({self._participant}))
-        log = await self._opened()
+        log = await self._opened(make=True)
+        assert log is not None
         verdict = await self._judge(log, request)
         if verdict.conflict:
             raise TransactionConflict(txn_id, verdict.conflict, verdict.other)
@@ -120,7 +125,9 @@ class LogPendingAcks:
 
     async def settle(self, ended: Transaction) -> None:
         """Let the outcome take effect in the cursor, *then* forget what was held."""
-        log = await self._opened()
+        log = await self._opened(make=False)
+        if log is None:
+            return
         await self._settle(log, ended.txn_id, ended)
         if not log.held:
             await log.shrink(self._options.idle_entries_max)
@@ -241,11 +248,15 @@ class LogPendingAcks:
 
     # -- the log --------------------------------------------------------------------------------------
 
-    async def _opened(self) -> PendingAckLog:
+    async def _opened(self, *, make: bool) -> PendingAckLog | None:
+        """Return the log; None: there is none, and it was not to be made."""
         self._require_open()
         async with self._opening:
             if self._log is None:
-                ledger = await self._ledgers.create(log_name(self.segment, self.subscription))
+                try:
+                    ledger = await (self._ledgers.create(self._name) if make else self._ledgers.open(self._name))
+                except LedgerNotFound:
+                    return None
                 writer = await self._writers.open(ledger, Scope(self.segment, self.subscription))
                 self._log = PendingAckLog(ledger, writer)
             return self._log
