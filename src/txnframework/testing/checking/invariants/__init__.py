@@ -1,0 +1,46 @@
+"""One module for each rule: its definition, and ``check``, which knows nothing but the facts of a history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from txnframework.testing.checking.facts import Facts
+from txnframework.testing.checking.invariants import (
+    aborted_read,
+    ack_leaked,
+    ack_lost,
+    circular_information_flow,
+    double_ack,
+    duplicate,
+    early_ack,
+    inconsistent_positions,
+    lost_write,
+    non_monotonic_read,
+    order_violation,
+    outcome_flip,
+    stuck_reader,
+    torn_transaction,
+    zombie_operation,
+)
+from txnframework.testing.checking.violations import Violation
+
+_MODULES = (
+    inconsistent_positions,
+    duplicate,
+    aborted_read,
+    lost_write,
+    torn_transaction,
+    circular_information_flow,
+    ack_lost,
+    ack_leaked,
+    double_ack,
+    early_ack,
+    zombie_operation,
+    outcome_flip,
+    stuck_reader,
+    order_violation,
+    non_monotonic_read,
+)
+
+CHECKS: dict[str, Callable[[Facts], list[Violation]]] = {module.NAME: module.check for module in _MODULES}
+"""All rules, by their names."""
