@@ -44,7 +44,8 @@ def test_a_plugin_is_a_whole_distribution(folder: Path) -> None:
     assert project["version"] == CORE["project"]["version"]
     assert project["requires-python"] == CORE["project"]["requires-python"]
     assert project["license"] == "Apache-2.0"
-    assert any(dependency.startswith("txnframework>=") for dependency in project["dependencies"])
+    core = ("txnframework>=", "txnframework[cli]>=")
+    assert any(dependency.startswith(core) for dependency in project["dependencies"])
     assert project["entry-points"]["txnframework"]
     assert (folder / "README.md").read_text(encoding="utf-8").startswith(f"# {folder.name}")
     package = folder / "src" / folder.name.replace("-", "_")
@@ -77,10 +78,10 @@ def test_the_core_names_no_backend() -> None:
 @pytest.mark.parametrize("folder", PLUGINS, ids=lambda path: path.name)
 def test_plugins_keep_to_what_plugins_may_know(folder: Path) -> None:
     """
-    A role's plugin knows interfaces, model, errors and how to be a plugin; the Spark plugin is a host as well. What
+    A role's plugin knows interfaces, model, errors and how to be a plugin; what uses clients is a host as well. What
     a plugin's commands are made of is imported where they run, in a module ``command``.
     """
-    host = folder.name == "txnframework-spark"
+    host = folder.name in ("txnframework-compare", "txnframework-spark")
     for module in (folder / "src").rglob("*.py"):
         for name in imported(module):
             if not name.startswith("txnframework."):

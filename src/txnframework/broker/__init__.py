@@ -23,6 +23,7 @@ from txnframework.broker._inspecting.ack_status import ack_status
 from txnframework.broker._inspecting.backlog import Lag, SegmentLag
 from txnframework.broker._inspecting.hanging import HangingTransaction
 from txnframework.broker._inspecting.standing import FamilyStanding, StandingReport, TopicStanding
+from txnframework.broker._measuring.passing import Passing
 from txnframework.broker._restoring.reconciling import Counts
 from txnframework.broker._restoring.restoring import Restored, RestoreReport, RestoreRequest, restore
 from txnframework.broker._serving.domains import DomainPlugins, NoPlugins, plugins_of
@@ -62,6 +63,7 @@ __all__ = [
     "OpenSegment",
     "Order",
     "PartWriter",
+    "Passing",
     "Place",
     "RestoreReport",
     "RestoreRequest",

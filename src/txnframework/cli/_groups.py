@@ -11,6 +11,7 @@ from txnframework.errors import TxnFrameworkError
 from txnframework.plugin import RegisteredCommand
 
 BROUGHT_BY = {
+    "compare": "txnframework-compare",
     "demo": "txnframework-spark",
     "job": "txnframework-spark",
     "pipeline": "txnframework-spark",

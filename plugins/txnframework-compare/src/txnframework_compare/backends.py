@@ -1,0 +1,166 @@
+"""
+Places on a backend: stores of its own for each family and measure, so that none finds what another one left there.
+
+What is typed names where places are made, and is itself neither read nor written: beside a SQLite file, on the server
+of a PostgreSQL database, below a ZooKeeper chroot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from txnframework.config import store_name
+from txnframework.plugin import PluginRegistry, Role
+from txnframework_compare.errors import UnusableBackend
+
+Make = Callable[[str], str]
+"""Makes a place of this name; returns its URL."""
+
+PREFIX: Final = "txnframework_compare"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Stores that are empty at first: URLs as a configuration names them."""
+
+    metadata: str
+    ledger: str
+
+    def config(self) -> dict[str, object]:
+        """Return the sections that name them."""
+        return {"metadata": {"url": self.metadata}, "ledger": {"url": self.ledger}}
+
+
+class Backend:
+    """Makes places; opened by ``backend``, which removes them."""
+
+    def __init__(self, metadata: Make, ledger: Make | None) -> None:
+        self._metadata = metadata
+        self._ledger = ledger
+        self._token = secrets.token_hex(4)
+        self._made = 0
+
+    def place(self) -> Place:
+        """Make another one."""
+        self._made += 1
+        name = f"{PREFIX}_{self._token}_{self._made}"
+        url = self._metadata(name)
+        return Place(url, url if self._ledger is None else self._ledger(name))
+
+
+@contextmanager
+def backend(url: str | None, ledger: str | None, registry: PluginRegistry) -> Iterator[Backend]:
+    """
+    Make places where ``url`` says, with messages where ``ledger`` says.
+
+    Without a URL: SQLite files in a temporary directory; the messages of a store that keeps none are there as well.
+
+    :raises UnusableBackend: no places can be made there.
+    """
+    with ExitStack() as stack:
+
+        def maker(where: str) -> Make:
+            name = store_name(where)
+            if name not in MAKERS:
+                raise UnusableBackend(where, f"families need places of their own, which can be made on {_known()} only")
+            return stack.enter_context(MAKERS[name](where))
+
+        def own_files() -> str:
+            directory = stack.enter_context(TemporaryDirectory(prefix="txnframework-compare-"))
+            return f"sqlite:///{directory}/compare.db"
+
+        chosen = url if url is not None else own_files()
+        if ledger is None and store_name(chosen) not in registry.names(Role.LEDGER_STORE):
+            ledger = own_files()
+        yield Backend(maker(chosen), None if ledger is None else maker(ledger))
+
+
+@contextmanager
+def _memory(_: str) -> Iterator[Make]:
+    yield lambda name: f"memory://{name.replace('_', '-')}"
+
+
+@contextmanager
+def _sqlite(url: str) -> Iterator[Make]:
+    """Make files beside the one that is named, which is left alone; they are removed at the end."""
+    path = Path(url.partition("///")[2])
+    if not path.name:
+        raise UnusableBackend(url, "write sqlite:///directory/name.db")
+    if not path.parent.is_dir():
+        raise UnusableBackend(url, f"there is no directory {path.parent}")
+    made: list[str] = []
+
+    def make(name: str) -> str:
+        made.append(f"{path.stem}-{name}")
+        return f"sqlite:///{path.with_name(made[-1] + '.db')}"
+
+    try:
+        yield make
+    finally:
+        for stem in made:
+            for file in path.parent.glob(f"{stem}.db*"):
+                file.unlink(missing_ok=True)
+
+
+@contextmanager
+def _postgresql(url: str) -> Iterator[Make]:
+    """Make databases on the server of the one that is named; they are dropped at the end."""
+    made: list[str] = []
+
+    def make(name: str) -> str:
+        _run_sql(url, f"CREATE DATABASE \"{name}\" ENCODING 'UTF8' TEMPLATE template0")
+        made.append(name)
+        return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+    try:
+        yield make
+    finally:
+        for name in made:
+            _run_sql(url, f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+def _run_sql(url: str, statement: str) -> None:
+    try:
+        import asyncpg
+    except ModuleNotFoundError as error:
+        raise UnusableBackend(url, "its driver is missing: pip install 'txnframework-sql[postgresql]'") from error
+
+    async def run() -> None:
+        connection = await asyncpg.connect(urlunsplit(urlsplit(url)._replace(scheme="postgresql")))
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    try:
+        asyncio.run(run())
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise UnusableBackend(url, "its user may not make databases, and each family gets its own") from error
+    except (asyncpg.PostgresError, OSError, ValueError) as error:
+        raise UnusableBackend(url, f"no database can be made there: {type(error).__name__}") from error
+
+
+@contextmanager
+def _zookeeper(url: str) -> Iterator[Make]:
+    """Make chroots below the one that is named; what is there is left to whoever owns the servers."""
+    parts = urlsplit(url)
+    yield lambda name: urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}"))
+
+
+MAKERS: Final[Mapping[str, Callable[[str], AbstractContextManager[Make]]]] = MappingProxyType(
+    {"memory": _memory, "sqlite": _sqlite, "postgresql": _postgresql, "postgres": _postgresql, "zookeeper": _zookeeper}
+)
+
+
+def _known() -> str:
+    *first, last = (f"{name}:" for name in MAKERS if name != "postgres")
+    return f"{', '.join(first)} and {last}"

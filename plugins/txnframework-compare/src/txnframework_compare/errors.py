@@ -1,0 +1,21 @@
+"""What this distribution raises."""
+
+from __future__ import annotations
+
+from txnframework.config import redact_url
+from txnframework.errors import InvalidInput
+
+
+class UnusableOption(InvalidInput):
+    """What was typed after ``option`` cannot be used."""
+
+    def __init__(self, option: str, reason: str) -> None:
+        self.option = option
+        super().__init__(f"{option}: {reason}")
+
+
+class UnusableBackend(InvalidInput):
+    """No places for the families can be made on the store of this URL."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"{redact_url(url)}: {reason}")

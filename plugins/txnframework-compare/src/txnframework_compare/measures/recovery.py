@@ -1,0 +1,91 @@
+"""How long a new process takes to recover, by how many transactions have finished."""
+
+from __future__ import annotations
+
+import asyncio
+
+from txnframework import Client, Consumer, Message, Producer
+from txnframework.model.transactions import Action, OpenQuery
+from txnframework_compare.measures._measure import Figure, Measure, Plot, View
+from txnframework_compare.measures._timing import timed_ms
+from txnframework_compare.system import System, received
+
+INPUT, OUTPUT, SUBSCRIPTION = "recovery-input", "recovery-output", "compare"
+AT_ONCE = 32
+
+
+async def recovery(system: System, finished: int) -> tuple[Figure, ...]:
+    """
+    Open what a process needs to go on, in a client that has nothing open yet.
+
+    That is: the coordinator with its open transactions, the topic that was written to, and the acknowledgments of the
+    one that was read. Transactions are run first until so many have finished.
+    """
+    await _let_finish(system, finished)
+    async with system.other() as client:
+        coordinator = await timed_ms(_coordinator(client, system))
+        topic = await timed_ms(client.host.segment(await system.segment(f"{OUTPUT}-0")))
+        acknowledged = system.topic(f"{INPUT}-0")
+        subscription = await timed_ms(_subscription(client, acknowledged, await system.segment(f"{INPUT}-0")))
+    return (
+        Figure("total", coordinator + topic + subscription, "ms"),
+        Figure("coordinator", coordinator, "ms"),
+        Figure("topic", topic, "ms"),
+        Figure("subscription", subscription, "ms"),
+    )
+
+
+async def _coordinator(client: Client, system: System) -> None:
+    coordinator = await client.host.coordinator(system.family.section)
+    await coordinator.list_open(OpenQuery())
+
+
+async def _subscription(client: Client, topic: str, segment: str) -> None:
+    subscription = await client.host.subscription(topic, SUBSCRIPTION, segment)
+    await subscription.pending_acks.recover()
+
+
+async def _let_finish(system: System, finished: int) -> None:
+    """Run transactions until so many have ended; each acknowledges a message and sends one."""
+    (source,) = await system.producers(INPUT, 1)
+    (sink,) = await system.producers(OUTPUT, 1)
+    async with await system.client.consumer(system.topic(f"{INPUT}-0"), SUBSCRIPTION, start="latest") as consumer:
+        while system.finished < finished:
+            numbers = range(system.finished, min(finished, system.finished + AT_ONCE))
+            await source.send_many([system.workload.message()] * len(numbers))
+            messages = await received(consumer, len(numbers))
+            await asyncio.gather(
+                *(
+                    _run(system, sink, consumer, message, _action(system, number))
+                    for number, message in zip(numbers, messages, strict=True)
+                )
+            )
+            system.finished += len(numbers)
+
+
+def _action(system: System, number: int) -> Action:
+    return Action.ABORT if number % system.workload.abort_every == 0 else Action.COMMIT
+
+
+async def _run(system: System, sink: Producer, consumer: Consumer, message: Message, action: Action) -> None:
+    txn = await system.begin()
+    await sink.send(system.workload.message(), txn=txn)
+    await consumer.ack(message, txn=txn)
+    await system.end(txn, action)
+
+
+RECOVERY = Measure(
+    name="recovery",
+    title="Recovery of a process",
+    take=recovery,
+    axis="finished transactions",
+    sizes=lambda workload: workload.finished,
+    views=(
+        View(
+            "coordinator, topic and subscription open, ms",
+            {"total": "total"},
+            "How long a client that has nothing open takes until it can go on after so many transactions.",
+        ),
+    ),
+    plot=Plot("lines", {"total": "total"}, "until everything is open (ms)"),
+)

@@ -1,0 +1,51 @@
+"""What is being done right now, on standard error: a live line on a terminal, one for each measure elsewhere."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from txnframework_compare.measures import Measure
+
+
+class Shown:
+    """Shows progress while a measure is taken; between two of them standard output is free for tables."""
+
+    def __init__(self, console: Console, measures: int) -> None:
+        self._console = console
+        self._measures = measures
+        self._number = 0
+        self._began_s = 0.0
+        self._title = ""
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    def begin(self, measure: Measure, steps: int) -> None:
+        """Go on to the next measure."""
+        self._number += 1
+        self._began_s = time.monotonic()
+        self._title = f"[{self._number}/{self._measures}] {measure.title}"
+        if self._console.is_terminal:
+            columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+            self._progress = Progress(*columns, console=self._console, transient=True)
+            self._task = self._progress.add_task(f"{self._number} of {self._measures}: {measure.title}", total=steps)
+            self._progress.start()
+
+    def step(self, doing: str) -> None:
+        """Go on to the next step of it."""
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, description=f"{self._number} of {self._measures}: {doing}")
+            self._progress.advance(self._task)
+
+    def end(self) -> None:
+        """Say that it is done; may be repeated."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+        elif not self._console.is_terminal and self._title:
+            seconds = time.monotonic() - self._began_s
+            self._console.print(Text(f"{self._title}: done ({seconds:.1f} s)"), soft_wrap=True)
+        self._title = ""

@@ -1,0 +1,129 @@
+"""A family opened on a place of its own: what every measure is given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final
+
+import txnframework
+from txnframework import Client, Message, Producer, Transaction, TxnID
+from txnframework.broker import Foundation, Host, open_host
+from txnframework.client import Consumer
+from txnframework.config import Config, check_config, load_config
+from txnframework.model.transactions import Action
+from txnframework.plugin import PluginRegistry
+from txnframework_compare.backends import Place
+from txnframework_compare.counting import Counts, counting_ledgers, counting_metadata
+from txnframework_compare.families import Family
+from txnframework_compare.workload import Workload
+
+TIMEOUT_MS: Final = 24 * 3_600_000
+"""No transaction times out while others are measured."""
+SOON_MS: Final = 60_000
+"""How long a message that has been sent is waited for."""
+TOPICS_TOGETHER: Final = 16
+"""How many topics are made at the same time."""
+
+
+class System:
+    """
+    One family's client, with counting stores, on a place that nothing else uses.
+
+    Nothing sweeps, and settling is left to ``end``: nothing runs beside what is measured. ``finished`` and ``sealed``
+    say how many transactions and topics measures have left here in that state.
+    """
+
+    def __init__(self, family: Family, workload: Workload, config: Config, host: Host, counts: Counts) -> None:
+        self.family = family
+        self.workload = workload
+        self.client = Client(host)
+        self.counts = counts
+        self.config = config
+        self.finished = 0
+        self.sealed = 0
+        self._registry = host.registry
+        self._producers: dict[str, Producer] = {}
+
+    def topic(self, name: str) -> str:
+        """Return the full name of a topic of this family."""
+        return f"{self.family.domain}://public/compare/{name}"
+
+    async def segment(self, name: str) -> str:
+        """Return the full name of the one segment of a topic."""
+        layout = await self.client.layout(self.topic(name))
+        (segment,) = layout.active()
+        return str(layout.name_of(segment.id))
+
+    async def producers(self, name: str, count: int) -> list[Producer]:
+        """Return producers of so many topics, ``name`` and a number; each is made once and has one message."""
+        together = asyncio.Semaphore(TOPICS_TOGETHER)
+
+        async def make(topic: str) -> None:
+            async with together:
+                await self.client.create_topic(topic)
+                producer = await self.client.producer(topic)
+                await producer.send(self.workload.message())
+                self._producers[topic] = producer
+
+        topics = [self.topic(f"{name}-{number}") for number in range(count)]
+        await asyncio.gather(*(make(topic) for topic in topics if topic not in self._producers))
+        return [self._producers[topic] for topic in topics]
+
+    async def begin(self) -> Transaction:
+        """Begin a transaction of this family."""
+        txn = self.client.transaction(timeout_ms=TIMEOUT_MS, domain=self.family.section)
+        await txn.begin()
+        return txn
+
+    async def end(self, txn: Transaction, action: Action = Action.COMMIT) -> None:
+        """End it and let the outcome take effect."""
+        await (txn.commit() if action is Action.COMMIT else txn.abort())
+        await self.settle(txn)
+
+    async def settle(self, txn: Transaction) -> None:
+        """Let the outcome of a transaction that has ended take effect everywhere."""
+        await self.client.settle(txn.id)
+
+    def other(self) -> AbstractAsyncContextManager[Client]:
+        """Open another client on the same place, as another process has it; what it writes is not counted."""
+        return txnframework.open(self.config, registry=self._registry)
+
+    async def close(self) -> None:
+        """Close the client, and its stores."""
+        await self.client.host.close()
+
+
+class _UnsettledHost(Host):
+    """Leaves it to whoever measures when an ended transaction is settled."""
+
+    def settle_soon(self, txn_id: TxnID) -> None:
+        """Do nothing."""
+
+
+@asynccontextmanager
+async def opened(
+    family: Family, place: Place, workload: Workload, registry: PluginRegistry, transactions: Mapping[str, object]
+) -> AsyncIterator[System]:
+    """Open a family on a place; ``transactions``: what a measure asks of that section of the configuration."""
+    quiet = {"sweep": False, "timeout_ms_max": TIMEOUT_MS, **transactions}
+    config = load_config({**family.config(), **place.config(), "transactions": quiet})
+    check_config(config, registry)
+    inner = await open_host(config, registry)
+    counts = Counts()
+    metadata, ledgers = counting_metadata(inner.metadata, counts), counting_ledgers(inner.ledgers, counts)
+    host = _UnsettledHost(Foundation(config, registry, inner.environment, metadata, ledgers))
+    system = System(family, workload, config, host, counts)
+    try:
+        yield system
+    finally:
+        await system.close()  # which closes the stores of both hosts
+
+
+async def received(consumer: Consumer, count: int) -> list[Message]:
+    """Return the next messages of a consumer, so many."""
+    found: list[Message] = []
+    while len(found) < count:
+        found += await consumer.receive_many(messages_max=count - len(found), timeout_ms=SOON_MS)
+    return found
