@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
@@ -75,6 +76,8 @@ class Sweeps:
         self._overdue_left: IndexRange | None = None
         self._finals_left: dict[State, IndexRange] = {}
         self._operations_left: KeyRange | None = None
+        # Sweeps of one process may meet, a host's own and one that somebody asked for: they share a pass, by turns.
+        self._collecting = asyncio.Lock()
 
     # -- settling -------------------------------------------------------------------------------------
 
@@ -173,6 +176,10 @@ class Sweeps:
 
         A header goes only when no operation of it is left: it is what an operation's effect is decided by.
         """
+        async with self._collecting:
+            return await self._collect(now_ms)
+
+    async def _collect(self, now_ms: int) -> Swept:
         tally = _Tally()
         kept_ms = self._transactions.retention_ms + self._transactions.max_clock_skew_ms
         if not self._finals_left and self._operations_left is None:

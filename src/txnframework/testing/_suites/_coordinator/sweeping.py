@@ -149,6 +149,19 @@ class CollectRules(CoordinatorRules):
             assert await state_in(world, txn) is State.OPEN
             assert (await commit(world, txn)).state is State.COMMITTED
 
+    async def test_sweeps_that_meet(self) -> None:
+        """Sweeps of one process and of others may run at the same time: each comes to an end, and all is forgotten."""
+        async with self.data.open() as world, self.data.open() as other:
+            txns = [await begin(world) for _ in range(5)]
+            for txn in txns:
+                await commit(world, txn)
+            late_ms = self.data.now_ms() + YEAR_MS
+            for _ in range(3):
+                await asyncio.gather(*(one.coordinator.collect(late_ms) for one in (world, world, other)))
+            for txn in txns:
+                with pytest.raises(TransactionNotFound):
+                    await world.coordinator.describe(txn)
+
     async def test_settles_what_others_left(self) -> None:
         """What ended and was not settled is settled before it is forgotten: the acknowledgment is in the cursor."""
         async with self.data.open() as world:
