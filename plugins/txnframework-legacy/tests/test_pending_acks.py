@@ -17,7 +17,7 @@ from txnframework.model.layout import create_layout, from_record, to_record
 from txnframework.model.names import TopicName
 from txnframework.model.paths import topic_key
 from txnframework.model.records import TopicRecord, decode, encode
-from txnframework.testing import WorldHarness
+from txnframework.testing import WorldHarness, run_ready
 from txnframework.testing.world import SUBSCRIPTION, TOPIC, World
 from txnframework_legacy.pending_acks.held import Held
 from txnframework_legacy.pending_acks.records import AckDocument, Acked, Settled, Withdrawn
@@ -132,6 +132,28 @@ def test_the_log_is_empty_when_all_have_ended(run: Callable[[type[WorldHarness],
             assert (await world.cursor.load()).deleted == ((Position(0, 1), Position(0, 29)),)
 
     run(LogFamilyInShortLedgers, test)
+
+
+def test_who_settles_at_the_same_moment_writes_once(run: Callable[[type[WorldHarness], Test], None]) -> None:
+    """An outcome that several calls of one process make take effect at a time is recorded by the first of them."""
+
+    async def test(harness: WorldHarness) -> None:
+        async with harness.open() as world:
+            await add(world, await begin(world), 1)  # which stays open, so that the log is not emptied
+            for step in range(1, 9):
+                txn = await begin(world)
+                await add(world, txn, step + 1)
+                held = world.line.hold(step)
+                ending = asyncio.ensure_future(world.coordinator.end(End(txn, Action.COMMIT)))
+                await asyncio.wait({ending, asyncio.ensure_future(held.reached.wait())}, timeout=0.05)
+                looking = [asyncio.ensure_future(world.acks.recover()) for _ in range(3)]
+                await run_ready()
+                world.line.restore()
+                await asyncio.gather(ending, *looking)
+                await world.acks.recover()
+                assert await log_entries(world) == [1 + 2 * step], f"at step {step}"
+
+    run(LogFamilyInMemory, test)
 
 
 def test_trimming_at_any_step_changes_nothing(run: Callable[[type[WorldHarness], Test], None]) -> None:

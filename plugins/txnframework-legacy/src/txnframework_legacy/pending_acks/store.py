@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from weakref import WeakValueDictionary
 
 from zope.interface import implementer
 
@@ -76,6 +77,8 @@ class LogPendingAcks:
         self._options = options_as(context.options, PendingAckOptions)
         batching = self._options.batching
         self._writers = LogWriters(LogKind.PENDING_ACKS, context.store, context.environment, batching, context.metrics)
+        # Gone with the last call that settles a transaction.
+        self._settling: WeakValueDictionary[TxnID, asyncio.Lock] = WeakValueDictionary()
         self._opening = asyncio.Lock()
         self._log: PendingAckLog | None = None
         self._is_noted = False
@@ -207,6 +210,15 @@ class LogPendingAcks:
     # -- settling -------------------------------------------------------------------------------------
 
     async def _settle(self, log: PendingAckLog, txn_id: TxnID, ended: Transaction | None) -> None:
+        """
+        Settle a transaction, one call after the other.
+
+        Who ends it and who hands out messages look at the same moment: the second finds that nothing is held.
+        """
+        async with self._settling.setdefault(txn_id, asyncio.Lock()):
+            await self._settle_alone(log, txn_id, ended)
+
+    async def _settle_alone(self, log: PendingAckLog, txn_id: TxnID, ended: Transaction | None) -> None:
         """
         Apply what counts to the cursor, then record that nothing up to here is held any more.
 
