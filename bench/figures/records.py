@@ -11,6 +11,7 @@ from rig import Found, Run, Target, unsettled
 from txnframework import Client, Consumer, Message, Producer
 from txnframework.broker import Foundation, Host, open_host
 from txnframework.config import load_config
+from txnframework.interfaces import IMetadataStore
 
 TOPICS = 3
 
@@ -102,7 +103,8 @@ async def _counted(config: Mapping[str, object]) -> AsyncIterator[tuple[Client, 
     """A client whose metadata store counts."""
     inner = await open_host(load_config({**config, "transactions": {"sweep": False}}))
     store = CountingStore(inner.metadata)
-    host = Host(Foundation(inner.config, inner.registry, inner.environment, store, inner.ledgers))
+    metadata = IMetadataStore(store)
+    host = Host(Foundation(inner.config, inner.registry, inner.environment, metadata, inner.ledgers))
     try:
         yield Client(host), store
     finally:

@@ -113,7 +113,7 @@ def compare(
         try:
             found = asyncio.run(_measured(run, chosen, tables=output == "table"))
         finally:
-            shown.end()
+            shown.stop()
     if output == "json":
         print_json(document_of(found, chosen, workload, {"backend": backend_url, "ledger": ledger_url}))
     if plots is not None:

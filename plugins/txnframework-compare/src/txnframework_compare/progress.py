@@ -27,25 +27,28 @@ class Shown:
         """Go on to the next measure."""
         self._number += 1
         self._began_s = time.monotonic()
-        self._title = f"[{self._number}/{self._measures}] {measure.title}"
+        self._title = measure.title
         if self._console.is_terminal:
             columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
             self._progress = Progress(*columns, console=self._console, transient=True)
-            self._task = self._progress.add_task(f"{self._number} of {self._measures}: {measure.title}", total=steps)
+            self._task = self._progress.add_task(measure.title, total=steps)
             self._progress.start()
 
     def step(self, doing: str) -> None:
         """Go on to the next step of it."""
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, description=f"{self._number} of {self._measures}: {doing}")
-            self._progress.advance(self._task)
+            self._progress.update(self._task, description=f"{self._title}: {doing}", advance=1)
 
     def end(self) -> None:
-        """Say that it is done; may be repeated."""
+        """Say that it is done."""
+        self.stop()
+        if not self._console.is_terminal:
+            seconds = time.monotonic() - self._began_s
+            title = f"[{self._number}/{self._measures}] {self._title}: done ({seconds:.1f} s)"
+            self._console.print(Text(title), soft_wrap=True)
+
+    def stop(self) -> None:
+        """Take the live line away, whatever has become of the measure; may be repeated."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
-        elif not self._console.is_terminal and self._title:
-            seconds = time.monotonic() - self._began_s
-            self._console.print(Text(f"{self._title}: done ({seconds:.1f} s)"), soft_wrap=True)
-        self._title = ""
