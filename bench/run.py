@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import tempfile
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 from backends import BACKENDS
 from figures import FIGURES
+from report import document, table
 from rich.console import Console
-from rich.table import Table
 from rig import Found, Run, machine
 
 RESULTS = Path(__file__).parent / "results"
@@ -48,14 +45,14 @@ def main() -> None:
                 found[name] = asyncio.run(FIGURES[arguments.backend][name](run))
             for one in found[name]:
                 console.print(f"{one.what}: {one.ratio:.3g}")
-    document = _document(found, before, arguments)
+    kept = document(found, {"backend": arguments.backend, "quick": arguments.quick, "machine": before})
     if arguments.keep:
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{arguments.keep}.json").write_text(document + "\n", encoding="utf-8")
+        (RESULTS / f"{arguments.keep}.json").write_text(kept + "\n", encoding="utf-8")
     if arguments.output == "json":
-        print(document)
+        print(kept)
     else:
-        Console().print(_table(found))
+        Console().print(table(found))
 
 
 def _arguments() -> argparse.Namespace:
@@ -72,38 +69,6 @@ def _arguments() -> argparse.Namespace:
     if unknown := [name for name in arguments.only or () if name not in figures]:
         parser.error(f"there is no figure {unknown[0]} of {arguments.backend}; there are {', '.join(figures)}")
     return arguments
-
-
-def _document(found: dict[str, list[Found]], before: dict[str, object], arguments: argparse.Namespace) -> str:
-    figures = [
-        {
-            "figure": name,
-            **asdict(one),
-            "target": None if one.target is None else str(one.target),
-            "median": one.ratio,
-            "met": one.met,
-        }
-        for name, several in found.items()
-        for one in several
-    ]
-    measured = datetime.now(UTC).isoformat(timespec="seconds")
-    document = {
-        "measured": measured,
-        "backend": arguments.backend,
-        "quick": arguments.quick,
-        "machine": before,
-        "figures": figures,
-    }
-    return json.dumps(document, indent=2, ensure_ascii=False)
-
-
-def _table(found: dict[str, list[Found]]) -> Table:
-    table = Table("figure", "ratio", "lowest", "highest", "target", "", caption="medians over the rounds")
-    for one in (one for several in found.values() for one in several):
-        verdict = {None: "", True: "[green]met", False: "[red]missed"}[one.met]
-        numbers = (f"{number:.2f}" for number in (one.ratio, min(one.rounds), max(one.rounds)))
-        table.add_row(one.what, *numbers, "" if one.target is None else str(one.target), verdict)
-    return table
 
 
 if __name__ == "__main__":

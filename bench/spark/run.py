@@ -8,11 +8,8 @@ Each is the median over several rounds, after one that does not count. Needs the
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(1, str(Path(__file__).parents[1]))  # what all figures stand on is beside the folder of this program
@@ -22,8 +19,8 @@ from copying import copying_over_files, transactions_over_none
 from deciding import fixed_cost, header_writes
 from memory import memory_by_rows
 from reading import all_columns_over_parquet, reading_over_parquet
+from report import document, table
 from rich.console import Console
-from rich.table import Table
 from rig import Found, machine
 from stage import Stage
 
@@ -52,13 +49,13 @@ def main() -> None:
                 found[name] = FIGURES[name](stage)
                 for one in found[name]:
                     console.print(f"{one.what}: {one.ratio:.3g}")
-    document = _document(found, before, arguments.rows)
+    kept = document(found, {"backend": "sqlite", "rows": arguments.rows, "machine": before})
     if arguments.keep:
-        (RESULTS / f"{arguments.keep}.json").write_text(document + "\n", encoding="utf-8")
+        (RESULTS / f"{arguments.keep}.json").write_text(kept + "\n", encoding="utf-8")
     if arguments.output == "json":
-        print(document)
+        print(kept)
     else:
-        Console().print(_table(found))
+        Console().print(table(found))
 
 
 def _arguments() -> argparse.Namespace:
@@ -70,26 +67,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--keep", metavar="NAME", help="keep the JSON as bench/results/NAME.json")
     parser.add_argument("--directory", type=Path, help="make the input below this, and find it there again")
     return parser.parse_args()
-
-
-def _document(found: dict[str, list[Found]], before: dict[str, object], rows: int) -> str:
-    figures = [
-        {"figure": name, **asdict(one), "target": one.target and str(one.target), "median": one.ratio, "met": one.met}
-        for name, several in found.items()
-        for one in several
-    ]
-    measured = datetime.now(UTC).isoformat(timespec="seconds")
-    document = {"measured": measured, "backend": "sqlite", "rows": rows, "machine": before, "figures": figures}
-    return json.dumps(document, indent=2, ensure_ascii=False)
-
-
-def _table(found: dict[str, list[Found]]) -> Table:
-    table = Table("figure", "ratio", "lowest", "highest", "target", "", caption="medians over the rounds")
-    for one in (one for several in found.values() for one in several):
-        verdict = {None: "", True: "[green]met", False: "[red]missed"}[one.met]
-        numbers = (f"{number:.2f}" for number in (one.ratio, min(one.rounds), max(one.rounds)))
-        table.add_row(one.what, *numbers, "" if one.target is None else str(one.target), verdict)
-    return table
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +12,7 @@ from types import TracebackType
 from pyspark.sql import DataFrame, SparkSession
 
 from txnframework import blocking
-from txnframework_spark import check_java, require_this_interpreter
+from txnframework_spark.session import spark_session
 
 SEGMENTS = 2
 ENTRY_MESSAGES_MAX = 10_000
@@ -27,31 +28,30 @@ class Stage:
     rounds: int
     progress: Callable[[str], None]
     _spark: SparkSession | None = field(default=None)
+    _opened: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Stage:
         self.directory.mkdir(parents=True, exist_ok=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._spark is not None:
-            self._spark.stop()
+        self._opened.close()
 
     @property
     def spark(self) -> SparkSession:
         if self._spark is None:
-            check_java()
-            require_this_interpreter()
-            self._spark = (
-                SparkSession.builder.master("local[2]")
-                .appName("txnframework bench")
-                .config("spark.driver.memory", "2g")
-                .config("spark.driver.host", "127.0.0.1")
-                .config("spark.local.dir", str(self.directory / "spark"))
-                .config("spark.sql.shuffle.partitions", "2")
-                .config("spark.ui.enabled", "false")
-                .config("spark.ui.showConsoleProgress", "false")
-                .getOrCreate()
-            )
+            settings = {
+                "spark.master": "local[2]",
+                "spark.app.name": "txnframework bench",
+                "spark.driver.memory": "2g",
+                "spark.driver.host": "127.0.0.1",
+                "spark.local.dir": str(self.directory / "spark"),
+                "spark.sql.shuffle.partitions": "2",
+                "spark.ui.enabled": "false",
+                "spark.ui.showConsoleProgress": "false",
+            }
+            # As a pipeline is started.
+            self._spark = self._opened.enter_context(spark_session(settings, None))
             self._spark.sparkContext.setLogLevel("ERROR")
         return self._spark
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +10,7 @@ import pytest
 
 from txnframework_spark.errors import JavaUnusable
 from txnframework_spark.java import check_java
-from txnframework_spark.session import require_this_interpreter
-from txnframework_spark.spark_home import make_spark_home
+from txnframework_spark.session import spark_session
 from txnframework_spark.testing.pipelines import WAIT_S
 from txnframework_spark.testing.stores import Stores
 
@@ -26,26 +24,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         check_java()
     except JavaUnusable as error:
         pytest.skip(str(error))
-    require_this_interpreter()
-    # Workers import PySpark much faster when it does not come out of an archive.
-    before = os.environ.get("SPARK_HOME")
-    os.environ["SPARK_HOME"] = str(make_spark_home(tmp_path_factory.mktemp("spark") / "home"))
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[2,3]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
-    if before is None:
-        del os.environ["SPARK_HOME"]
-    else:
-        os.environ["SPARK_HOME"] = before
+    scratch = tmp_path_factory.mktemp("spark")
+    settings = {
+        "spark.master": "local[2,3]",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        # Nothing here lives long enough for code that is compiled well, or for a heap that is cleaned in parallel.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    with spark_session(settings, None) as session:
+        session.sparkContext.setLogLevel("OFF")
+        yield session
 
 
 @pytest.fixture

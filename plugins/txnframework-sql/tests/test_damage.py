@@ -73,7 +73,7 @@ PAGES_OF_RECORDS = 40
 async def fill(url: str) -> dict[str, bytes]:
     """Make a database of some dozens of pages, in which every record has an index entry; return the records."""
     store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
-    wrote = {f"/r/{number:04}": bytes((number % 251,)) * 900 for number in range(4 * PAGES_OF_RECORDS)}
+    wrote = {f"/r/{number:04}": bytes((number % 251,)) * 3_900 for number in range(4 * PAGES_OF_RECORDS)}
     for path, value in wrote.items():
         await store.put(Put(Key(path), value, Expect.ANY, (IndexEntry("by-path", path.encode()),)))
     await store.close()

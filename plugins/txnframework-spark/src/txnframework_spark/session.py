@@ -5,8 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from txnframework_spark.java import check_java
+from txnframework_spark.spark_home import fast_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 INTERPRETER_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
@@ -31,6 +38,32 @@ def choose_interpreter(local: bool) -> None:
 def is_local(master: str) -> bool:
     """Whether driver and executors are one process, so that they have one working folder."""
     return master == "local" or master.startswith("local[")
+
+
+@contextlib.contextmanager
+def spark_session(settings: Mapping[str, str], log: Path | None) -> Iterator[SparkSession]:
+    """
+    Give a session of its own with these settings, of which ``spark.master`` is one, and stop it when the block ends.
+
+    :param log: where Spark, and all processes that it starts, say what they have to say; None: standard error.
+    :raises JavaUnusable: there is no Java for it.
+    """
+    check_java()
+    local = is_local(settings["spark.master"])
+    choose_interpreter(local)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with fast_home() if local else contextlib.nullcontext():
+        # Its JVM keeps what is standard error now, and so does what the JVM starts.
+        with standard_error_to(log):
+            session = builder.getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
 
 
 @contextlib.contextmanager

@@ -1,16 +1,20 @@
 """A Spark home whose Python workers start fast.
 
 The JVM puts ``python/lib/pyspark.zip`` of its home first on the path of every worker, where all of PySpark is compiled
-again on each import, because a zip keeps no bytecode: more than a second of work for each of the ten processes of one
+again on each import, because a zip keeps no bytecode: about a second of work for each of the ten processes of one
 start. In a home without that file, workers import the installed PySpark, which is the same one.
-
-It also keeps a SPARK_HOME of the surroundings, perhaps of another version, from being taken.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
+VARIABLE: Final = "SPARK_HOME"
 _NEEDED = ("bin", "jars")
 
 
@@ -23,3 +27,20 @@ def make_spark_home(directory: Path) -> Path:
     for name in _NEEDED:
         (directory / name).symlink_to(installed / name, target_is_directory=True)
     return directory
+
+
+@contextlib.contextmanager
+def fast_home() -> Iterator[None]:
+    """Let a JVM that is started meanwhile have such a home, for as long as it may look for classes there.
+
+    Where SPARK_HOME is set, somebody has chosen one, with settings and jars of its own: then that is left as it is.
+    """
+    if VARIABLE in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="txnframework-spark-") as folder:
+        os.environ[VARIABLE] = str(make_spark_home(Path(folder) / "home"))
+        try:
+            yield
+        finally:
+            del os.environ[VARIABLE]

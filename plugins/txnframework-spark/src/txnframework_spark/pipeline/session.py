@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from txnframework_spark.java import check_java
 from txnframework_spark.pipeline.description import Pipeline, spelled
 from txnframework_spark.pipeline.options import config_file
-from txnframework_spark.session import choose_interpreter, is_local, standard_error_to
+from txnframework_spark.session import is_local, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +31,6 @@ def open_session(
     :param settings: what goes before the pipeline's own settings.
     :raises JavaUnusable: there is no Java for it.
     """
-    check_java()
     wanted = {
         "spark.master": pipeline.spark.master,
         "spark.app.name": pipeline.pipeline.name,
@@ -40,20 +38,10 @@ def open_session(
         **spelled(pipeline.spark.conf),
         **(settings or {}),
     }
-    local = is_local(wanted["spark.master"])
-    config = config_file(pipeline)
-    choose_interpreter(local)
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder
-    for name, value in wanted.items():
-        builder = builder.config(name, value)
+    config = None if is_local(wanted["spark.master"]) else config_file(pipeline)
     with contextlib.ExitStack() as stack:
-        shipped = None if local or config is None else stack.enter_context(_copy_of(config))
-        # Its JVM keeps what is standard error now, and so does what the JVM starts.
-        with standard_error_to(log):
-            session = builder.getOrCreate()
-        stack.callback(session.stop)
+        shipped = None if config is None else stack.enter_context(_copy_of(config))
+        session = stack.enter_context(spark_session(wanted, log))
         session.sparkContext.setLogLevel(pipeline.spark.log_level)
         if shipped is not None:
             session.sparkContext.addFile(str(shipped))
