@@ -185,7 +185,7 @@ class _Walk:
         victim.calls.fault = lambda _: None
         if last is not None and self.point.wakes:
             victim.process.frozen = True
-            victim.lose_sessions()
+            victim.lose_leases()
             self.paused = operating
             return True
         if last is not None:

@@ -19,6 +19,7 @@ from txnframework.testing.simulation.faults import (
     FaultyMetadataStore,
 )
 from txnframework.testing.simulation.loop import SimulatedLoop, Stuck
+from txnframework.testing.simulation.machines import Machine, SimulatedStores, Space, World
 from txnframework.testing.simulation.outside import OutsideWorld
 from txnframework.testing.simulation.process import Process
 
@@ -29,8 +30,12 @@ __all__ = [
     "FaultyAtomicStore",
     "FaultyLedgerStore",
     "FaultyMetadataStore",
+    "Machine",
     "OutsideWorld",
     "Process",
     "SimulatedLoop",
+    "SimulatedStores",
+    "Space",
     "Stuck",
+    "World",
 ]

@@ -58,10 +58,24 @@ class Call:
 
 
 class Calls:
-    """Every call that one process makes to its stores goes through here; ``fault`` decides what goes wrong."""
+    """
+    Every call that one process makes to its stores goes through here; ``fault`` decides what goes wrong.
+
+    A subclass may hold up calls on the way there and replies on the way back, and wake-ups of watches.
+    """
 
     def __init__(self) -> None:
         self.fault: Callable[[Call], Fault | None] = lambda _: None
+
+    async def on_the_way(self, call: Call) -> None:
+        """Return when a call has arrived at its store."""
+
+    async def on_the_way_back(self, call: Call) -> None:
+        """Return when the reply to a call has arrived."""
+
+    async def woken(self, changed: Callable[[], Awaitable[None]]) -> None:
+        """Return when a wake-up that ``changed`` waits for has arrived."""
+        await changed()
 
     async def read(self, name: str, about: object, answer: Callable[[], Awaitable[T]]) -> T:
         """Make a call that changes nothing."""
@@ -73,24 +87,72 @@ class Calls:
 
     async def _made(self, call: Call, answer: Callable[[], Awaitable[T]]) -> T:
         fault = self.fault(call)
+        await self.on_the_way(call)
         if fault is Fault.REFUSED:
             raise Unavailable(f"{call} was refused by the simulation")
-        answered = await answer()
+        try:
+            answered = await answer()
+        finally:
+            await self.on_the_way_back(call)
         if fault is Fault.REPLY_LOST:
             lost = f"the reply to {call} was lost by the simulation"
             raise OutcomeUnknown(lost) if call.writes else Unavailable(lost)
         return answered
 
 
+@implementer(IWatch)
+class FaultyWatch:
+    """A watch whose wake-ups go through ``Calls``."""
+
+    def __init__(self, watch: IWatch, calls: Calls) -> None:
+        self._watch = watch
+        self._calls = calls
+
+    async def changed(self) -> None:
+        """Return once anything may have changed."""
+        await self._calls.woken(self._watch.changed)
+
+    async def close(self) -> None:
+        """Give the watch back."""
+        await self._watch.close()
+
+
+@implementer(ILease)
+class FaultyLease:
+    """A lease whose release goes through ``Calls``; that it was lost is told at once, as its contract wants it."""
+
+    def __init__(self, lease: ILease, calls: Calls) -> None:
+        self.key: Key = lease.key
+        self.version: int = lease.version
+        self.fencing: int = lease.fencing
+        self._lease = lease
+        self._calls = calls
+
+    async def lost(self) -> None:
+        """Return when the lease can no longer be relied on."""
+        await self._lease.lost()
+
+    async def release(self) -> None:
+        """Give it up now."""
+        await self._calls.write("release", self.key, self._lease.release)
+
+
 @implementer(IMetadataStore)
 class FaultyMetadataStore:
-    """A metadata store whose calls go through ``Calls``; without atomic batches, whatever the real one has."""
+    """
+    A metadata store whose calls go through ``Calls``; without atomic batches, whatever the real one has.
 
-    def __init__(self, store: IMetadataStore, calls: Calls) -> None:
+    ``granted`` is told of each lease, as the real store made it.
+    """
+
+    def __init__(
+        self, store: IMetadataStore, calls: Calls, granted: Callable[[ILease], object] = lambda _: None
+    ) -> None:
         self.identity: str = store.identity
         self.session: str = store.session
         self._store = store
         self._calls = calls
+        self._granted = granted
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
@@ -118,11 +180,19 @@ class FaultyMetadataStore:
 
     async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
         """Return an armed watch."""
-        return await self._calls.read("watch", target, lambda: self._store.watch(target))
+        watch = await self._calls.read("watch", target, lambda: self._store.watch(target))
+        return FaultyWatch(watch, self._calls)
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
         """Take the lease, or raise LeaseHeld."""
-        return await self._calls.write("acquire_lease", name, lambda: self._store.acquire_lease(name, holder))
+
+        async def take() -> ILease:
+            # Noted before the reply is on its way: a lease whose reply is lost is held as well.
+            lease = await self._store.acquire_lease(name, holder)
+            self._granted(lease)
+            return lease
+
+        return FaultyLease(await self._calls.write("acquire_lease", name, take), self._calls)
 
     async def close(self) -> None:
         """End the session."""
@@ -133,8 +203,10 @@ class FaultyMetadataStore:
 class FaultyAtomicStore(FaultyMetadataStore):
     """The same with atomic batches."""
 
-    def __init__(self, store: IAtomicBatchStore, calls: Calls) -> None:
-        super().__init__(store, calls)
+    def __init__(
+        self, store: IAtomicBatchStore, calls: Calls, granted: Callable[[ILease], object] = lambda _: None
+    ) -> None:
+        super().__init__(store, calls, granted)
         self._atomic = store
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
@@ -195,7 +267,7 @@ class FaultyLedger:
 
     async def watch(self) -> IWatch:
         """Return an armed watch on the tail."""
-        return await self._calls.read("watch", self.name, self._ledger.watch)
+        return FaultyWatch(await self._calls.read("watch", self.name, self._ledger.watch), self._calls)
 
     async def close(self) -> None:
         """Let go."""

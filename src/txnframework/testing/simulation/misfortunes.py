@@ -1,0 +1,127 @@
+"""What goes wrong in a run: drawn from a seed, counted, and left out again when a run is made smaller."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import accumulate, count
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+PerThousand = Annotated[float, Meta(ge=0, le=1000)]
+
+
+class Kind(Enum):
+    """What can go wrong; the value is how it is called in a scenario's table ``faults``."""
+
+    REFUSED = "refused"
+    REPLY_LOST = "reply_lost"
+    DELAYED = "delayed"
+    REPLY_DELAYED = "reply_delayed"
+    KILLED = "killed"
+    PAUSED = "paused"
+    LEASES_LOST = "leases_lost"
+    CLOCK_MOVED = "clock_moved"
+    WAKE_UP_LATE = "wake_up_late"
+    WAKE_UP_REPEATED = "wake_up_repeated"
+
+
+AT_CALLS = tuple(kind for kind in Kind if kind not in (Kind.WAKE_UP_LATE, Kind.WAKE_UP_REPEATED))
+AT_WAKE_UPS = (Kind.WAKE_UP_LATE, Kind.WAKE_UP_REPEATED)
+"""Late ones coalesce with those that come meanwhile; one that is missed comes when the store looks again."""
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often things go wrong: of a thousand calls of stores, and of a thousand wake-ups of watches."""
+
+    refused: PerThousand = 4.0
+    reply_lost: PerThousand = 4.0
+    delayed: PerThousand = 4.0
+    reply_delayed: PerThousand = 4.0
+    killed: PerThousand = 1.5
+    paused: PerThousand = 1.5
+    leases_lost: PerThousand = 0.5
+    clock_moved: PerThousand = 0.5
+    wake_up_late: PerThousand = 30.0
+    wake_up_repeated: PerThousand = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Misfortune:
+    """One thing that went wrong; ``number`` counts them within a run, those left out included."""
+
+    number: int
+    kind: Kind
+    at_ms: int
+    machine: str
+    about: str
+
+    def __str__(self) -> str:
+        """Say what happened."""
+        return f"{self.number}: {self.kind.value.replace('_', ' ')}, {self.machine}, {self.about}"
+
+
+class Misfortunes:
+    """
+    Draws what goes wrong.
+
+    ``only``: the numbers of those that happen, None: all. The same numbers are drawn whatever is left out, but what
+    they fall upon differs from there on, as the run does.
+    """
+
+    def __init__(self, rates: Rates, seed: str, now_ms: Callable[[], int], only: frozenset[int] | None = None) -> None:
+        self.happened: list[Misfortune] = []
+        self.over = False
+        self._chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
+        self._now_ms = now_ms
+        self._only = only
+        self._numbers = count()
+        self._at_calls = _limits(rates, AT_CALLS)
+        self._at_wake_ups = _limits(rates, AT_WAKE_UPS)
+
+    def at_call(self, machine: str, about: object) -> Kind | None:
+        """Return what goes wrong at a call."""
+        return self._draw(self._at_calls, machine, about)
+
+    def at_wake_up(self, machine: str) -> Kind | None:
+        """Return what goes wrong with a wake-up."""
+        return self._draw(self._at_wake_ups, machine, "a watch")
+
+    def milliseconds(self, longest: int) -> int:
+        """Return how long something takes: mostly a short time, sometimes nearly the longest."""
+        return 1 + int(self._chance.random() ** 3 * longest)
+
+    def steps(self, most: int) -> int:
+        """Return a number of steps."""
+        return self._chance.randrange(most)
+
+    def likely(self, chance: float) -> bool:
+        """Return True with a chance."""
+        return self._chance.random() < chance
+
+    def between(self, least: int, most: int) -> int:
+        """Return a number of a range, its ends included."""
+        return self._chance.randint(least, most)
+
+    def _draw(self, limits: tuple[tuple[float, Kind], ...], machine: str, about: object) -> Kind | None:
+        if self.over:
+            return None
+        drawn = self._chance.random()
+        for limit, kind in limits:
+            if drawn < limit:
+                number = next(self._numbers)
+                if self._only is not None and number not in self._only:
+                    return None
+                self.happened.append(Misfortune(number, kind, self._now_ms(), machine, str(about)))
+                return kind
+        return None
+
+
+def _limits(rates: Rates, kinds: tuple[Kind, ...]) -> tuple[tuple[float, Kind], ...]:
+    """Return up to which number of 0 to 1 each kind is drawn."""
+    each: Iterator[float] = accumulate(getattr(rates, kind.value) / 1000 for kind in kinds)
+    return tuple(zip(each, kinds, strict=True))
