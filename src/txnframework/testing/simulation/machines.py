@@ -84,15 +84,14 @@ class Machine:
 
     def end_sessions(self) -> None:
         """The stores notice that the process is gone."""
-        ended = self._world.loop.spawn(self._world.loop.outside, self._end_sessions())
+        ended = self._world.loop.spawn(self._world.loop.outside, self.gone())
         if not self._world.loop.is_running():
             self._world.loop.run_until(ended.done)
 
     def lose_leases(self) -> None:
         """The stores take the process for gone, though it goes on: its leases go, its connections stay."""
-        ended = self._world.loop.spawn(self._world.loop.outside, self._lose_leases())
-        if not self._world.loop.is_running():
-            self._world.loop.run_until(ended.done)
+        ended = self._world.loop.spawn(self._world.loop.outside, self.lose_leases_now())
+        self._world.loop.run_until(ended.done)
 
     def close(self) -> None:
         """Close the client as a program does when it leaves ``txnframework.open``."""
@@ -132,13 +131,15 @@ class Machine:
         self._ledgers.append(ledgers)
         return FaultyLedgerStore(ledgers, self.calls)
 
-    async def _end_sessions(self) -> None:
+    async def gone(self) -> None:
+        """Let the stores notice that the process is gone."""
         for store in self._metadata:
             await store.close()
         for ledgers in self._ledgers:
             await ledgers.close()
 
-    async def _lose_leases(self) -> None:
+    async def lose_leases_now(self) -> None:
+        """Take its leases away, though it goes on."""
         leases, self._leases[:] = tuple(self._leases), []
         for lease in leases:
             await lease.release()

@@ -1,0 +1,81 @@
+"""A machine's calls, on a way on which things go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from txnframework.testing.simulation.faults import Call, Calls, Fault
+from txnframework.testing.simulation.loop import SimulatedLoop
+from txnframework.testing.simulation.misfortunes import Kind, Misfortunes
+
+DELAY_MS_MAX = 4_000
+LATE_MS_MAX = 5_000
+"""A store that has missed a notification looks again after this."""
+
+
+class DisturbedCalls(Calls):
+    """
+    Calls take a few rounds, so that they overtake each other, and now and then much longer or for ever.
+
+    ``befall`` is told of what happens to the machine itself rather than to a call.
+    """
+
+    def __init__(
+        self, machine: str, misfortunes: Misfortunes, loop: SimulatedLoop, befall: Callable[[Kind], None]
+    ) -> None:
+        super().__init__()
+        self.fault = self._draw
+        self._machine = machine
+        self._misfortunes = misfortunes
+        self._loop = loop
+        self._befall = befall
+        self._delay_ms = 0
+        self._reply_delay_ms: dict[int, int] = {}
+
+    async def on_the_way(self, call: Call) -> None:
+        """Return when a call has arrived at its store."""
+        delay_ms, self._delay_ms = self._delay_ms, 0
+        if delay_ms > 0:
+            await self._pass(delay_ms)
+        elif delay_ms < 0:
+            self._reply_delay_ms[id(call)] = -delay_ms
+        await self._loop.pause()
+
+    async def on_the_way_back(self, call: Call) -> None:
+        """Return when the reply to a call has arrived."""
+        delay_ms = self._reply_delay_ms.pop(id(call), 0)
+        if delay_ms:
+            await self._pass(delay_ms)
+        await asyncio.sleep(0)
+
+    async def woken(self, changed: Callable[[], Awaitable[None]]) -> None:
+        """Return when a wake-up has arrived, or one that there was no reason for."""
+        kind = self._misfortunes.at_wake_up(self._machine)
+        if kind is Kind.WAKE_UP_REPEATED:
+            await asyncio.sleep(0)
+            return
+        await changed()
+        if kind is Kind.WAKE_UP_LATE:
+            await self._pass(self._misfortunes.milliseconds(LATE_MS_MAX))
+
+    def _draw(self, call: Call) -> Fault | None:
+        kind = self._misfortunes.at_call(self._machine, call)
+        match kind:
+            case None:
+                return None
+            case Kind.REFUSED:
+                return Fault.REFUSED
+            case Kind.REPLY_LOST:
+                return Fault.REPLY_LOST
+            case Kind.DELAYED:
+                self._delay_ms = self._misfortunes.milliseconds(DELAY_MS_MAX)
+            case Kind.REPLY_DELAYED:
+                self._delay_ms = -self._misfortunes.milliseconds(DELAY_MS_MAX)
+            case _:
+                self._befall(kind)
+        return None
+
+    async def _pass(self, delay_ms: int) -> None:
+        environment = self._loop.environment
+        await environment.sleep_until(environment.now_ms() + delay_ms)

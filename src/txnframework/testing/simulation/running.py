@@ -1,0 +1,203 @@
+"""One run: a scenario under one seed, from an empty store to a checked history."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import random
+import traceback
+from collections.abc import Coroutine, Iterable
+from functools import cache
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from txnframework.errors import PluginError, TxnFrameworkError
+from txnframework.plugin import PluginRegistry, load_plugins
+from txnframework.testing.checking import Violation, check
+from txnframework.testing.clock import VirtualEnvironment
+from txnframework.testing.history import Begun, Event, History, Kind, Recorder
+from txnframework.testing.simulation.inhabited import Host
+from txnframework.testing.simulation.loop import SimulatedLoop, Stuck
+from txnframework.testing.simulation.machines import Machine, SimulatedStores, World
+from txnframework.testing.simulation.misfortunes import Misfortunes
+from txnframework.testing.simulation.outcome import Limits, Outcome
+from txnframework.testing.simulation.outside import OutsideWorld
+from txnframework.testing.simulation.scenario import Scenario
+from txnframework.testing.workloads import Part, RecordedClient, drain
+from txnframework.testing.workloads.draining import drain_topic
+
+NO_LIMITS = Limits()
+WORK_MS_MAX = 1_800_000
+"""Virtual time in which all hosts have to be done with their share."""
+DRAIN_MS_MAX = 300_000
+
+
+def run(scenario: Scenario, seed: int, limits: Limits = NO_LIMITS) -> Outcome:
+    """Run a scenario; the same seed and limits are the same run, in every step."""
+    collecting = gc.isenabled()
+    gc.disable()  # when it comes is not decided by a seed
+    try:
+        return _Run(scenario, seed, limits).run()
+    finally:
+        if collecting:
+            gc.enable()
+
+
+class _Run:
+    def __init__(self, scenario: Scenario, seed: int, limits: Limits) -> None:
+        self.scenario = scenario
+        self.seed = seed
+        self.limits = limits
+        self.history = History(about={"scenario": scenario.name, "seed": str(seed)})
+        self.operations = 0
+        self.violations: list[Violation] = []
+        name = f"{scenario.name} {seed}"
+        self.chance = random.Random(f"{name} run")  # noqa: S311 - repeatable on purpose
+        self.loop = SimulatedLoop(VirtualEnvironment(seed), seed)
+        self.environment = self.loop.environment
+        self.began_ms = self.environment.now_ms()
+        self.recorder = Recorder(self._now_ns, self._keep)
+        self.misfortunes = Misfortunes(
+            scenario.faults, f"{name} misfortunes", self.environment.now_ms, limits.only
+        )
+        atomic = self.chance.random() >= scenario.without_batches
+        space = scenario.make_space(self.environment)
+        self.world = World(self.loop, space, registry(), _at_once, atomic=atomic)
+        self.workload = scenario.make_workload()
+        self._numbers = count()
+
+    def run(self) -> Outcome:
+        try:
+            self._all_phases()
+        except Stuck as error:
+            self._violated("everything comes to an end", str(error))
+        except (Exception, OutsideWorld) as error:
+            self._violated("nothing fails in a way that no interface names", _told(error))
+        else:
+            self.violations += check(self.history)
+            self.violations += self.workload.violations(self.history)
+        finally:
+            self.world.end()
+        return self._outcome()
+
+    def _all_phases(self) -> None:
+        self._prepare()
+        hosts = self._work()
+        self._settle(hosts)
+        self._drain()
+        for report in self.loop.reports:
+            error = report.get("exception")
+            text = report.get("message", "") if error is None else _told(error)
+            self._violated("no error is one that nobody is told of", text)
+
+    # -- phases ---------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        first = self._quiet_machine("first")
+        first.do(self.workload.prepare(RecordedClient(first.client, self.recorder, "first")))
+        first.close()
+
+    def _work(self) -> list[Host]:
+        operations = self.scenario.operations if self.limits.operations is None else self.limits.operations
+        hosts = [Host(self, number, -(-operations // self.scenario.hosts)) for number in range(self.scenario.hosts)]
+        working = [self._outside(host.inhabit()) for host in hosts]
+        self.loop.run_until(lambda: _over(working), WORK_MS_MAX)
+        self.misfortunes.over = True
+        for host in hosts:
+            ending = tuple(host.befalling)
+            self.loop.run_until(lambda ending=ending: _over(ending), WORK_MS_MAX)
+        return hosts
+
+    def _settle(self, hosts: Iterable[Host]) -> None:
+        self.loop.advance(self.scenario.settle_ms)
+        for machine in [one for host in hosts if (one := host.living) is not None]:
+            recorded = RecordedClient(machine.client, self.recorder, f"{machine.name}.late")
+            for topic in self.workload.topics:
+                self._finished(machine.spawn(drain_topic(recorded, topic)))
+            self._finished(machine.ask_to_close())
+
+    def _drain(self) -> None:
+        last = self._quiet_machine("last")
+        begun = tuple(one.reply.txn for one in self.history.events if isinstance(one.reply, Begun))
+        recorded = RecordedClient(last.client, self.recorder, "last")
+        self._finished(last.spawn(drain(recorded, self.workload, begun)))
+        self._finished(last.ask_to_close())
+
+    # -- parts ----------------------------------------------------------------------------------------
+
+    def part(self, machine: Machine, host: Host, actor: int) -> Part:
+        """Return one actor's part; hosts ask for it."""
+        name = f"{machine.name}{chr(ord('a') + actor)}"
+        chance = random.Random(f"{self.scenario.name} {self.seed} {name}")  # noqa: S311 - repeatable on purpose
+        recorded = RecordedClient(machine.client, host.recorder, name)
+        return Part(recorded, chance, machine.environment, host.more, host.number)
+
+    def _quiet_machine(self, name: str) -> Machine:
+        machine = self.world.machine(name)
+        machine.open(self.world.config(name, self.scenario.config()))
+        return machine
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self.loop.run_until(task.done, DRAIN_MS_MAX)
+        task.result()
+
+    def _outside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self.loop.spawn(self.loop.outside, work)
+
+    def _now_ns(self) -> int:
+        return (self.environment.now_ms() - self.began_ms) * 1_000_000 + next(self._numbers)
+
+    def _keep(self, event: Event) -> None:
+        self.history.events.append(event)
+        self.operations += event.kind is Kind.INVOKE
+
+    def _violated(self, invariant: str, sentence: str) -> None:
+        self.violations.append(Violation(invariant, sentence, ()))
+
+    def _outcome(self) -> Outcome:
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (self.history.events, [str(one) for one in self.misfortunes.happened], self.loop.steps):
+            digest.update(msgspec.json.encode(part))
+        return Outcome(
+            self.scenario.name,
+            self.seed,
+            self.limits,
+            self.history,
+            tuple(self.violations),
+            tuple(self.misfortunes.happened),
+            self.operations,
+            self.loop.steps,
+            self.environment.now_ms() - self.began_ms,
+            digest.hexdigest(),
+        )
+
+
+@cache
+def registry() -> PluginRegistry:
+    """Return the installed plugins, with the stores of the simulation; those that cannot be loaded are left out."""
+    ignored: list[PluginError] = []
+    return load_plugins([SimulatedStores()], on_error=ignored.append)
+
+
+async def _at_once() -> None:
+    """The memory of the simulation does not wait; the way to it does."""
+
+
+def _over(tasks: Iterable[asyncio.Task[Any]]) -> bool:
+    over = True
+    for task in tasks:
+        if task.done():
+            task.result()
+        else:
+            over = False
+    return over
+
+
+def _told(error: BaseException) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-3:]
+    where = " > ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in last)
+    kind = type(error).__name__
+    return f"{kind}: {error} ({where})" if not isinstance(error, TxnFrameworkError) else f"{kind}: {error} ({where})"

@@ -1,0 +1,114 @@
+"""Scenarios: what a run does and what goes wrong in it, from TOML files."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from txnframework.config import Config, load_config
+from txnframework.environment import Environment
+from txnframework.errors import ConfigurationError, InvalidInput
+from txnframework.testing.simulation.machines import Space
+from txnframework.testing.simulation.misfortunes import Rates
+from txnframework.testing.workloads import WORKLOADS, Workload
+
+SUFFIX = ".toml"
+DEFAULT_SPACE = "txnframework_memory.space:MemorySpace"
+"""The stores of a simulation, a string and no more: core does not know what stands behind it."""
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one TOML file says."""
+
+    about: str = ""
+    workload: str
+    hosts: Annotated[int, Meta(ge=1, le=20, description="How many processes there are.")] = 3
+    actors: Annotated[int, Meta(ge=1, le=20, description="How many actors each has.")] = 2
+    operations: Annotated[int, Meta(ge=1, description="How many client operations a run has at least.")] = 60
+    without_batches: Annotated[
+        float, Meta(ge=0, le=1, description="How likely it is that the metadata store has no atomic batches.")
+    ] = 0.2
+    settle_ms: Annotated[
+        int, Meta(ge=0, description="After this, with nothing going wrong any more, everything has taken effect.")
+    ] = 60_000
+    space: Annotated[str, Meta(description="module:name of what makes the stores from an environment.")] = (
+        DEFAULT_SPACE
+    )
+    options: dict[str, object] = {}
+    faults: Rates = Rates()
+    host: Annotated[dict[str, object], Meta(description="The configuration of each process, without its stores.")] = {}
+    name: str = ""
+
+    def make_workload(self) -> Workload[Any]:
+        """Return the workload with its options."""
+        kind = WORKLOADS.get(self.workload)
+        if kind is None:
+            raise InvalidInput(f"there is no workload {self.workload!r}; there are {', '.join(sorted(WORKLOADS))}")
+        return kind(_converted(self.options, kind.options_type, "options"))
+
+    def make_space(self, environment: Environment) -> Space:
+        """Return new stores."""
+        module, _, name = self.space.partition(":")
+        try:
+            made: Space = getattr(import_module(module), name)(environment)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InvalidInput(f"the stores {self.space!r} of the scenario cannot be made: {error}") from error
+        return made
+
+    def config(self) -> Config:
+        """Return the configuration of each process."""
+        return load_config(self.host)
+
+
+def scenario_names() -> tuple[str, ...]:
+    """Return the names of the scenarios that come with the framework, in order."""
+    return tuple(
+        sorted(one.name.removesuffix(SUFFIX) for one in _shipped().iterdir() if one.name.endswith(SUFFIX))
+    )
+
+
+def load_scenario(name: str) -> Scenario:
+    """
+    Return the scenario of this name, or the one in a file.
+
+    :raises InvalidInput: there is no such scenario, or its file is wrong.
+    """
+    if name.endswith(SUFFIX):
+        path = Path(name)
+        if not path.exists():
+            raise InvalidInput(f"the scenario {name} is not there")
+        return parse_scenario(path.read_text(encoding="utf-8"), path.name.removesuffix(SUFFIX))
+    if name not in scenario_names():
+        raise InvalidInput(
+            f"there is no scenario {name!r}; there are {', '.join(scenario_names())}, and files that end in {SUFFIX}"
+        )
+    return parse_scenario((_shipped() / f"{name}{SUFFIX}").read_text(encoding="utf-8"), name)
+
+
+def parse_scenario(text: str, name: str) -> Scenario:
+    """Return the scenario that a TOML text describes."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError("", f"is not TOML: {error}", name) from error
+    scenario = _converted({**table, "name": name}, Scenario, name)
+    scenario.make_workload()
+    scenario.config()
+    return scenario
+
+
+def _shipped() -> Any:
+    return files("txnframework.testing.simulation") / "scenarios"
+
+
+def _converted(table: dict[str, object], kind: type[Any], where: str) -> Any:
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError("", str(error), where) from error

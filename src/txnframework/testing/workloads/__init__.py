@@ -1,0 +1,20 @@
+"""
+Workloads: what clients do at the same time, with an oracle for each; for simulations and for real processes.
+
+Each is an object that runs over recorded clients, with choices, time and names from what it is given. ``WORKLOADS``
+has them by the name that a scenario's file uses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from txnframework.testing.workloads.chain import Chain
+from txnframework.testing.workloads.draining import drain
+from txnframework.testing.workloads.part import Part
+from txnframework.testing.workloads.recorded import RecordedClient
+from txnframework.testing.workloads.workload import Options, Subscribed, Workload
+
+WORKLOADS: dict[str, type[Workload[Any]]] = {"chain": Chain}
+
+__all__ = ["WORKLOADS", "Options", "Part", "RecordedClient", "Subscribed", "Workload", "drain"]

@@ -1,0 +1,235 @@
+"""A client whose every operation goes into a history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import count
+from typing import Any
+
+from txnframework.broker import Start
+from txnframework.client import Client, Consumer, JoinedTransaction, Message, MessageID, Producer, Reader, Transaction
+from txnframework.client import TransactionPart as Taken
+from txnframework.errors import ReceiveTimeout, TxnFrameworkError
+from txnframework.model.transactions import State
+from txnframework.testing import history as said
+from txnframework.testing.history import Acked, Place, Recorder, Seen
+
+
+class RecordedClient:
+    """What workloads use instead of a client; ``name`` is unique within a run."""
+
+    def __init__(self, client: Client, recorder: Recorder, name: str) -> None:
+        self.client = client
+        self.name = name
+        self._recorder = recorder
+        self._numbers = count(1)
+
+    def unique(self) -> str:
+        """Return a text that nobody else in this run makes."""
+        return f"{self.name}.{next(self._numbers)}"
+
+    async def record(self, operation: said.Operation, work: Any, reply: Any = lambda _: said.Done()) -> Any:
+        """Do one operation and record what became of it."""
+        return await self._recorder.call(self.name, operation, work, reply)
+
+    # -- transactions ---------------------------------------------------------------------------------
+
+    async def begin(self, **options: Any) -> Transaction:
+        """Begin a transaction."""
+        txn = self.client.transaction(**options)
+        await self.record(said.Begin(), txn.begin, lambda _: said.Begun(str(txn.id)))
+        return txn
+
+    async def join(self, txn: str) -> JoinedTransaction:
+        """Take part in somebody else's transaction."""
+
+        async def join() -> JoinedTransaction:
+            return self.client.join(txn)
+
+        joined: JoinedTransaction = await self.record(
+            said.Join(txn), join, lambda made: said.Joined(made.branch)
+        )
+        return joined
+
+    async def commit(self, txn: Transaction, branches: Iterable[int] = ()) -> None:
+        """Commit; ``branches`` count as well."""
+        counting = tuple(branches)
+        await self.record(said.Commit(str(txn.id), counting), lambda: txn.commit(counting))
+
+    async def abort(self, txn: Transaction) -> None:
+        """Abort."""
+        await self.record(said.Abort(str(txn.id)), txn.abort)
+
+    async def outcome(self, txn: str) -> State:
+        """Ask what became of a transaction."""
+        state: State = await self.record(
+            said.AskOutcome(txn), lambda: self.client.outcome(txn), lambda found: said.Outcome(found.value)
+        )
+        return state
+
+    # -- producers, consumers, readers ----------------------------------------------------------------
+
+    async def producer(self, topic: str, name: str | None = None) -> RecordedProducer:
+        """Open a producer; with a ``name`` its sends may be repeated under their sequence ids."""
+        return RecordedProducer(self, await self.client.producer(topic, name=name), topic)
+
+    async def consumer(
+        self,
+        topics: str | tuple[str, ...],
+        subscription: str,
+        *,
+        type: str = "exclusive",
+        start: Start = "earliest",
+        **options: Any,
+    ) -> RecordedConsumer:
+        """Join a subscription."""
+        names = (topics,) if isinstance(topics, str) else topics
+        name = self.unique()
+        joining = said.Consume(names, subscription, name, type, str(start))
+        consumer = await self.record(
+            joining,
+            lambda: self.client.consumer(topics, subscription, type=type, start=start, name=name, **options),
+        )
+        return RecordedConsumer(self, consumer)
+
+    async def reader(self, topic: str) -> RecordedReader:
+        """Open a reader of what is committed, from the beginning to where the topic ends now."""
+        return RecordedReader(self, await self.client.reader(topic), topic)
+
+    # -- topics and subscriptions ---------------------------------------------------------------------
+
+    async def subscribe(self, topic: str, subscription: str, start: Start = "earliest") -> None:
+        """Make a subscription."""
+        made = said.Subscribe(topic, subscription, str(start))
+        await self.record(made, lambda: self.client.subscribe(topic, subscription, start=start))
+
+    async def unsubscribe(self, topic: str, subscription: str) -> None:
+        """Give a subscription up."""
+        gone = said.Unsubscribe(topic, subscription)
+        await self.record(gone, lambda: self.client.unsubscribe(topic, subscription))
+
+    async def seek(self, topic: str, subscription: str, to: MessageID | str) -> None:
+        """Move a subscription to a message, to ``earliest`` or to ``latest``."""
+        moved = (
+            said.Seek(topic, subscription, to)
+            if isinstance(to, str)
+            else said.Seek(topic, subscription, "message", Place.of(to))
+        )
+        await self.record(moved, lambda: self.client.seek(topic, subscription, to))  # type: ignore[arg-type]
+
+    async def split(self, topic: str, segment: int) -> None:
+        """Split a segment."""
+        await self.record(said.Split(topic, segment), lambda: self.client.split(topic, segment), said.Changed)
+
+    async def merge(self, topic: str, segment: int, other: int) -> None:
+        """Merge two segments."""
+        merged = said.Merge(topic, segment, other)
+        await self.record(merged, lambda: self.client.merge(topic, segment, other), lambda new: said.Changed((new,)))
+
+    async def trim(self, topic: str) -> None:
+        """Drop what retention does not keep, of all topics."""
+        await self.record(said.Trim(topic), self.client.upkeep)
+
+
+class RecordedProducer:
+    """A producer whose sends are recorded."""
+
+    def __init__(self, recorded: RecordedClient, producer: Producer, topic: str) -> None:
+        self.producer = producer
+        self._recorded = recorded
+        self._topic = topic
+
+    async def send(
+        self, value: str, *, key: str | None = None, sequence: int | None = None, txn: Taken | None = None
+    ) -> MessageID:
+        """Send one message."""
+        part = () if txn is None else (str(txn.id), txn.branch)
+        sending = said.Send(
+            self._topic,
+            value,
+            key,
+            *(part or (None, 0)),
+            producer=self.producer.name,
+            sequence=sequence,
+        )
+        encoded = None if key is None else key.encode()
+        sent: MessageID = await self._recorded.record(
+            sending,
+            lambda: self.producer.send(value.encode(), key=encoded, sequence_id=sequence, txn=txn),
+            lambda at: said.Sent(Place.of(at)),
+        )
+        return sent
+
+    async def close(self) -> None:
+        """Let go."""
+        await self.producer.close()
+
+
+class RecordedConsumer:
+    """A consumer whose receiving and acknowledging are recorded."""
+
+    def __init__(self, recorded: RecordedClient, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self._recorded = recorded
+
+    @property
+    def subscription(self) -> str:
+        """The subscription's name."""
+        return self.consumer.subscription
+
+    async def receive(self, messages_max: int, timeout_ms: int, txn: Taken | None = None) -> tuple[Message, ...]:
+        """Return what comes in time, perhaps nothing."""
+
+        async def receive() -> tuple[Message, ...]:
+            try:
+                return await self.consumer.receive_many(messages_max=messages_max, timeout_ms=timeout_ms)
+            except ReceiveTimeout:
+                return ()
+
+        asked = said.Receive(self.subscription, self.consumer.name, None if txn is None else str(txn.id))
+        received: tuple[Message, ...] = await self._recorded.record(asked, receive, _received)
+        return received
+
+    async def ack(self, *messages: Message, txn: Taken | None = None) -> None:
+        """Acknowledge messages one by one."""
+        await self._acknowledge(messages, False, txn, lambda: self.consumer.ack(*messages, txn=txn))
+
+    async def ack_cumulative(self, message: Message, txn: Taken | None = None) -> None:
+        """Acknowledge a message and everything before it."""
+        await self._acknowledge((message,), True, txn, lambda: self.consumer.ack_cumulative(message, txn=txn))
+
+    async def close(self) -> None:
+        """Leave."""
+        await self._recorded.record(said.Leave(self.subscription, self.consumer.name), self.consumer.close)
+
+    async def _acknowledge(
+        self, messages: tuple[Message, ...], cumulative: bool, txn: Taken | None, work: Any
+    ) -> None:
+        part = () if txn is None else (str(txn.id), txn.branch)
+        acked = tuple(map(Acked.of, messages))
+        asked = said.Acknowledge(self.subscription, self.consumer.name, acked, cumulative, *part)
+        await self._recorded.record(asked, work)
+
+
+class RecordedReader:
+    """A reader whose reading is recorded."""
+
+    def __init__(self, recorded: RecordedClient, reader: Reader, topic: str) -> None:
+        self._recorded = recorded
+        self._reader = reader
+        self._topic = topic
+        self._name = recorded.unique()
+
+    async def read(self) -> tuple[Message, ...]:
+        """Return everything up to the end, and close."""
+
+        async def read() -> tuple[Message, ...]:
+            async with self._reader:
+                return tuple([message async for message in self._reader])
+
+        found: tuple[Message, ...] = await self._recorded.record(said.Read(self._topic, self._name), read, _received)
+        return found
+
+
+def _received(messages: tuple[Message, ...]) -> said.Received:
+    return said.Received(tuple(map(Seen.of, messages)))
