@@ -125,7 +125,7 @@ class Machine:
             return FaultyAtomicStore(store, self.calls, self._leases.append)
         return FaultyMetadataStore(store, self.calls, self._leases.append)
 
-    async def open_ledgers(self, identity: str) -> ILedgerStore:
+    async def open_ledgers(self, identity: str | None) -> ILedgerStore:
         """Open this machine's way to the ledgers; its host does."""
         ledgers = await self._world.space.open_ledgers(identity, self._world.pause)
         self._ledgers.append(ledgers)

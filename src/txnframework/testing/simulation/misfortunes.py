@@ -77,6 +77,8 @@ class Misfortunes:
         self.happened: list[Misfortune] = []
         self.over = False
         self._chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
+        # What each comes to is drawn elsewhere, so that leaving one out does not move those after it.
+        self._details = random.Random(f"{seed} details")  # noqa: S311
         self._now_ms = now_ms
         self._only = only
         self._numbers = count()
@@ -93,19 +95,19 @@ class Misfortunes:
 
     def milliseconds(self, longest: int) -> int:
         """Return how long something takes: mostly a short time, sometimes nearly the longest."""
-        return 1 + int(self._chance.random() ** 3 * longest)
+        return 1 + int(self._details.random() ** 3 * longest)
 
     def steps(self, most: int) -> int:
         """Return a number of steps."""
-        return self._chance.randrange(most)
+        return self._details.randrange(most)
 
     def likely(self, chance: float) -> bool:
         """Return True with a chance."""
-        return self._chance.random() < chance
+        return self._details.random() < chance
 
     def between(self, least: int, most: int) -> int:
         """Return a number of a range, its ends included."""
-        return self._chance.randint(least, most)
+        return self._details.randint(least, most)
 
     def _draw(self, limits: tuple[tuple[float, Kind], ...], machine: str, about: object) -> Kind | None:
         if self.over:

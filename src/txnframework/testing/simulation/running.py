@@ -8,13 +8,13 @@ import hashlib
 import random
 import traceback
 from collections.abc import Coroutine, Iterable
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from typing import Any
 
 import msgspec
 
-from txnframework.errors import PluginError, TxnFrameworkError
+from txnframework.errors import PluginError
 from txnframework.plugin import PluginRegistry, load_plugins
 from txnframework.testing.checking import Violation, check
 from txnframework.testing.clock import VirtualEnvironment
@@ -60,9 +60,7 @@ class _Run:
         self.environment = self.loop.environment
         self.began_ms = self.environment.now_ms()
         self.recorder = Recorder(self._now_ns, self._keep)
-        self.misfortunes = Misfortunes(
-            scenario.faults, f"{name} misfortunes", self.environment.now_ms, limits.only
-        )
+        self.misfortunes = Misfortunes(scenario.faults, f"{name} misfortunes", self.environment.now_ms, limits.only)
         atomic = self.chance.random() >= scenario.without_batches
         space = scenario.make_space(self.environment)
         self.world = World(self.loop, space, registry(), _at_once, atomic=atomic)
@@ -107,8 +105,7 @@ class _Run:
         self.loop.run_until(lambda: _over(working), WORK_MS_MAX)
         self.misfortunes.over = True
         for host in hosts:
-            ending = tuple(host.befalling)
-            self.loop.run_until(lambda ending=ending: _over(ending), WORK_MS_MAX)
+            self.loop.run_until(partial(_over, host.befalling), WORK_MS_MAX)
         return hosts
 
     def _settle(self, hosts: Iterable[Host]) -> None:
@@ -199,5 +196,4 @@ def _over(tasks: Iterable[asyncio.Task[Any]]) -> bool:
 def _told(error: BaseException) -> str:
     last = traceback.extract_tb(error.__traceback__)[-3:]
     where = " > ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in last)
-    kind = type(error).__name__
-    return f"{kind}: {error} ({where})" if not isinstance(error, TxnFrameworkError) else f"{kind}: {error} ({where})"
+    return f"{type(error).__name__}: {error} ({where})"

@@ -37,9 +37,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     settle_ms: Annotated[
         int, Meta(ge=0, description="After this, with nothing going wrong any more, everything has taken effect.")
     ] = 60_000
-    space: Annotated[str, Meta(description="module:name of what makes the stores from an environment.")] = (
-        DEFAULT_SPACE
-    )
+    space: Annotated[str, Meta(description="module:name of what makes the stores from an environment.")] = DEFAULT_SPACE
     options: dict[str, object] = {}
     faults: Rates = Rates()
     host: Annotated[dict[str, object], Meta(description="The configuration of each process, without its stores.")] = {}
@@ -68,9 +66,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def scenario_names() -> tuple[str, ...]:
     """Return the names of the scenarios that come with the framework, in order."""
-    return tuple(
-        sorted(one.name.removesuffix(SUFFIX) for one in _shipped().iterdir() if one.name.endswith(SUFFIX))
-    )
+    return tuple(sorted(one.name.removesuffix(SUFFIX) for one in _shipped().iterdir() if one.name.endswith(SUFFIX)))
 
 
 def load_scenario(name: str) -> Scenario:
@@ -97,7 +93,7 @@ def parse_scenario(text: str, name: str) -> Scenario:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError("", f"is not TOML: {error}", name) from error
-    scenario = _converted({**table, "name": name}, Scenario, name)
+    scenario: Scenario = _converted({**table, "name": name}, Scenario, name)
     scenario.make_workload()
     scenario.config()
     return scenario

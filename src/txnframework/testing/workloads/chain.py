@@ -67,7 +67,9 @@ class Chain(Workload[ChainOptions]):
         sentences += [f"order {one} was billed and is still delivered" for one in waiting if one in billed]
         left = set(waiting)
         sentences += [
-            f"order {one} has no invoice and is not delivered" for one in orders if one not in billed and one not in left
+            f"order {one} has no invoice and is not delivered"
+            for one in orders
+            if one not in billed and one not in left
         ]
         there = set(orders)
         sentences += [f"order {one} was billed and cannot be read" for one in billed if one not in there]

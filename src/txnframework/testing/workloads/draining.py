@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from txnframework.client import Client, Message
 from txnframework.errors import (
     ReceiveTimeout,
@@ -21,7 +23,7 @@ ROUNDS = 3
 """How often nothing may come, before a subscription is taken for drained."""
 
 
-async def drain(recorded: RecordedClient, workload: Workload, transactions: tuple[str, ...]) -> None:
+async def drain(recorded: RecordedClient, workload: Workload[Any], transactions: tuple[str, ...]) -> None:
     """
     Ask for everything: outcomes, topics and subscriptions, with fresh readers and consumers that leave it as it is.
 

@@ -9,7 +9,7 @@ from typing import Any
 from txnframework.broker import Start
 from txnframework.client import Client, Consumer, JoinedTransaction, Message, MessageID, Producer, Reader, Transaction
 from txnframework.client import TransactionPart as Taken
-from txnframework.errors import ReceiveTimeout, TxnFrameworkError
+from txnframework.errors import ReceiveTimeout
 from txnframework.model.transactions import State
 from txnframework.testing import history as said
 from txnframework.testing.history import Acked, Place, Recorder, Seen
@@ -46,9 +46,7 @@ class RecordedClient:
         async def join() -> JoinedTransaction:
             return self.client.join(txn)
 
-        joined: JoinedTransaction = await self.record(
-            said.Join(txn), join, lambda made: said.Joined(made.branch)
-        )
+        joined: JoinedTransaction = await self.record(said.Join(txn), join, lambda made: said.Joined(made.branch))
         return joined
 
     async def commit(self, txn: Transaction, branches: Iterable[int] = ()) -> None:
@@ -143,14 +141,14 @@ class RecordedProducer:
         self, value: str, *, key: str | None = None, sequence: int | None = None, txn: Taken | None = None
     ) -> MessageID:
         """Send one message."""
-        part = () if txn is None else (str(txn.id), txn.branch)
         sending = said.Send(
             self._topic,
             value,
             key,
-            *(part or (None, 0)),
-            producer=self.producer.name,
-            sequence=sequence,
+            None if txn is None else str(txn.id),
+            0 if txn is None else txn.branch,
+            self.producer.name,
+            sequence,
         )
         encoded = None if key is None else key.encode()
         sent: MessageID = await self._recorded.record(
@@ -202,9 +200,7 @@ class RecordedConsumer:
         """Leave."""
         await self._recorded.record(said.Leave(self.subscription, self.consumer.name), self.consumer.close)
 
-    async def _acknowledge(
-        self, messages: tuple[Message, ...], cumulative: bool, txn: Taken | None, work: Any
-    ) -> None:
+    async def _acknowledge(self, messages: tuple[Message, ...], cumulative: bool, txn: Taken | None, work: Any) -> None:
         part = () if txn is None else (str(txn.id), txn.branch)
         acked = tuple(map(Acked.of, messages))
         asked = said.Acknowledge(self.subscription, self.consumer.name, acked, cumulative, *part)

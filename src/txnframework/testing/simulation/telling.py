@@ -1,0 +1,51 @@
+"""An outcome in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from txnframework.testing.checking import Violation
+from txnframework.testing.history import Event
+from txnframework.testing.simulation.outcome import Outcome
+
+EVENTS_SHOWN = 60
+VIOLATIONS_SHOWN = 5
+
+
+def tell(outcome: Outcome) -> Iterator[str]:
+    """Yield lines: how to repeat the run, what it violated, what went wrong in it, and the history that shows it."""
+    yield f"Scenario {outcome.scenario}, seed {outcome.seed}: {outcome.operations} client operations in"
+    yield f"{outcome.virtual_ms / 1000:.1f} s of virtual time, {len(outcome.misfortunes)} faults."
+    yield f"Repeat it with: txnframework simulate {' '.join(arguments(outcome))}"
+    for violation in outcome.violations[:VIOLATIONS_SHOWN]:
+        yield ""
+        yield f"Violated: {violation.invariant}"
+        yield f"  {violation.sentence}"
+        yield from (f"    {line(event)}" for event in shown(violation))
+    if len(outcome.violations) > VIOLATIONS_SHOWN:
+        yield f"and {len(outcome.violations) - VIOLATIONS_SHOWN} more violations"
+    yield ""
+    yield "What went wrong in it:" if outcome.misfortunes else "Nothing went wrong in it."
+    for one in outcome.misfortunes:
+        yield f"  {one}"
+
+
+def arguments(outcome: Outcome) -> list[str]:
+    """Return what the command line needs to repeat the run."""
+    needed = ["--replay", str(outcome.seed), "--scenario", outcome.scenario]
+    if outcome.limits.operations is not None:
+        needed += ["--operations", str(outcome.limits.operations)]
+    if outcome.limits.only is not None:
+        needed += ["--only", ",".join(map(str, sorted(outcome.limits.only))) or "none"]
+    return needed
+
+
+def shown(violation: Violation) -> tuple[Event, ...]:
+    """Return the events that show a violation, as many as a person reads."""
+    return violation.events[:EVENTS_SHOWN]
+
+
+def line(event: Event) -> str:
+    """Return an event on one line."""
+    what = event.operation if event.operation is not None else event.reply or event.error
+    return f"{event.at_ns / 1e9:10.3f} s  {event.client:<12} {event.number:>4} {event.kind.value:<7} {what}"
