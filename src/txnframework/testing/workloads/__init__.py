@@ -11,10 +11,11 @@ from typing import Any
 
 from txnframework.testing.workloads.chain import Chain
 from txnframework.testing.workloads.draining import drain
+from txnframework.testing.workloads.mixture import Mixture
 from txnframework.testing.workloads.part import Part
 from txnframework.testing.workloads.recorded import RecordedClient
 from txnframework.testing.workloads.workload import Options, Subscribed, Workload
 
-WORKLOADS: dict[str, type[Workload[Any]]] = {"chain": Chain}
+WORKLOADS: dict[str, type[Workload[Any]]] = {"chain": Chain, "mixture": Mixture}
 
 __all__ = ["WORKLOADS", "Options", "Part", "RecordedClient", "Subscribed", "Workload", "drain"]

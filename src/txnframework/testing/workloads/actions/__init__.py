@@ -1,0 +1,15 @@
+"""What actors of a mixture do, one module a subject; an action is a method, and its name what a scenario calls it."""
+
+from __future__ import annotations
+
+from txnframework.testing.workloads.actions.branching import Branching
+from txnframework.testing.workloads.actions.consuming import Consuming
+from txnframework.testing.workloads.actions.reshaping import Reshaping
+from txnframework.testing.workloads.actions.sending import Sending
+from txnframework.testing.workloads.actions.surroundings import MixtureOptions, SubscriptionOptions
+
+__all__ = ["Actor", "MixtureOptions", "SubscriptionOptions"]
+
+
+class Actor(Sending, Consuming, Branching, Reshaping):
+    """One actor of a mixture, with everything that it can do."""

@@ -1,0 +1,75 @@
+"""Consuming and reading: acknowledging one by one and cumulatively, in transactions and outside."""
+
+from __future__ import annotations
+
+from txnframework.client import Message
+from txnframework.testing.workloads.actions.surroundings import SubscriptionOptions, Surroundings, full
+from txnframework.testing.workloads.recorded import RecordedConsumer
+
+RECEIVED_MAX = 5
+PATIENCE_MS = 400
+ORDERED = ("exclusive", "failover")
+"""Types whose consumers may acknowledge cumulatively."""
+
+
+class Consuming(Surroundings):
+    """What an actor receives and reads."""
+
+    async def consume(self) -> None:
+        """Join a subscription, acknowledge some of what comes, outside transactions, and leave."""
+        await self._consume(transactional=False)
+
+    async def consume_in_transaction(self) -> None:
+        """The same in transactions."""
+        await self._consume(transactional=True)
+
+    async def read(self) -> None:
+        """Read a topic to its end."""
+        reader = await self.recorded.reader(self.topic())
+        await reader.read()
+
+    async def _consume(self, transactional: bool) -> None:
+        if not self.options.subscriptions:
+            return
+        chosen = self.chance.choice(self.options.subscriptions)
+        consumer = await self.recorded.consumer(full(chosen.topic), chosen.name, type=chosen.type)
+        try:
+            for _ in range(self.chance.randint(1, 3)):
+                received = await consumer.receive(self.chance.randint(1, RECEIVED_MAX), PATIENCE_MS)
+                if not received:
+                    return
+                self.shared.messages.extend(message.id for message in received)
+                if transactional:
+                    await self._acknowledge_in_transaction(chosen, consumer, received)
+                else:
+                    await self._acknowledge(chosen, consumer, received)
+                if self.part.likely(0.2):
+                    await consumer.consumer.nack(*received)
+        finally:
+            await consumer.close()
+
+    async def _acknowledge(
+        self, chosen: SubscriptionOptions, consumer: RecordedConsumer, received: tuple[Message, ...]
+    ) -> None:
+        if chosen.type in ORDERED and self.part.likely(0.5):
+            await consumer.ack_cumulative(self.chance.choice(received))
+        else:
+            await consumer.ack(*self._some(received))
+
+    async def _acknowledge_in_transaction(
+        self, chosen: SubscriptionOptions, consumer: RecordedConsumer, received: tuple[Message, ...]
+    ) -> None:
+        domain = "persistent" if full(chosen.topic).startswith("persistent:") else "segment"
+        txn = await self.begin(domain)
+        if chosen.type in ORDERED and self.part.likely(0.5):
+            await consumer.ack_cumulative(self.chance.choice(received), txn)
+        else:
+            for message in self._some(received):
+                await consumer.ack(message, txn=txn)
+        if self.part.likely(0.5):
+            producer = await self.recorded.producer(self.chance.choice(self.domains[domain]))
+            await producer.send(self.recorded.unique(), key=self.key(), txn=txn)
+        await self.end(txn)
+
+    def _some(self, received: tuple[Message, ...]) -> tuple[Message, ...]:
+        return tuple(self.chance.sample(received, self.chance.randint(1, len(received))))

@@ -1,0 +1,104 @@
+"""What an actor of a mixture knows: its part, its topics and subscriptions, and what its process shares."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import msgspec
+
+from txnframework.client import MessageID, Transaction
+from txnframework.model.names import parse_name
+from txnframework.testing.workloads.part import Part
+from txnframework.testing.workloads.workload import NAMESPACE, Options
+
+REMEMBERED_MAX = 100
+TIMEOUTS_MS = (1_500, 5_000, 10_000)
+
+
+class SubscriptionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A subscription of a mixture; ``type`` is that of all its consumers."""
+
+    topic: str
+    name: str
+    type: str = "shared"
+
+
+class MixtureOptions(Options, frozen=True, kw_only=True):
+    """
+    What a mixture is made of.
+
+    ``topics``: with how many segments each begins; a name without a scheme is one of ``topic://public/default``.
+    ``actions``: how often each is drawn. ``aborts`` and ``forgotten``: how many transactions are aborted, or left to
+    their timeout.
+    """
+
+    topics: dict[str, int]
+    actions: dict[str, float]
+    subscriptions: tuple[SubscriptionOptions, ...] = ()
+    keys: int = 6
+    segments_max: int = 6
+    aborts: float = 0.15
+    forgotten: float = 0.05
+
+    def full_topics(self) -> dict[str, int]:
+        """Return the topics by their full names."""
+        return {full(name): segments for name, segments in self.topics.items()}
+
+
+@dataclass
+class Shared:
+    """What the actors of one process know of what they did: gone with the process."""
+
+    transactions: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_MAX))
+    messages: deque[MessageID] = field(default_factory=lambda: deque(maxlen=REMEMBERED_MAX))
+
+
+class Surroundings:
+    """The beginning of every actor."""
+
+    def __init__(self, part: Part, options: MixtureOptions, shared: Shared) -> None:
+        self.part = part
+        self.options = options
+        self.shared = shared
+        self.chance = part.chance
+        self.recorded = part.recorded
+        self.topics = list(options.full_topics())
+        self.domains: dict[str, list[str]] = {}
+        for topic in self.topics:
+            domain = "persistent" if topic.startswith("persistent:") else "segment"
+            self.domains.setdefault(domain, []).append(topic)
+
+    def topic(self) -> str:
+        """Return one of the topics."""
+        return self.chance.choice(self.topics)
+
+    def key(self) -> str:
+        """Return one of the keys."""
+        return f"k{self.chance.randrange(self.options.keys)}"
+
+    async def begin(self, domain: str) -> Transaction:
+        """Begin a transaction of a domain."""
+        timeout_ms = self.chance.choice(TIMEOUTS_MS)
+        txn = await self.recorded.begin(domain=domain, timeout_ms=timeout_ms)
+        self.shared.transactions.append(str(txn.id))
+        return txn
+
+    async def end(self, txn: Transaction, branches: tuple[int, ...] = ()) -> None:
+        """Commit, abort, or do neither."""
+        drawn = self.chance.random()
+        if drawn < self.options.forgotten:
+            return
+        if drawn < self.options.forgotten + self.options.aborts:
+            await self.recorded.abort(txn)
+        else:
+            await self.recorded.commit(txn, branches)
+
+    def any_domain(self) -> str:
+        """Return a domain that there are topics of."""
+        return self.chance.choice(list(self.domains))
+
+
+def full(topic: str) -> str:
+    """Return a topic's full name."""
+    return str(parse_name(topic if "://" in topic else f"{NAMESPACE}/{topic}"))

@@ -1,0 +1,84 @@
+"""A mixture of actions, drawn by weights: most workloads are one, and differ in what their scenario's file says."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from txnframework.errors import InvalidInput
+from txnframework.testing.checking import Violation
+from txnframework.testing.history import Drained, DrainTopic, History, Kind
+from txnframework.testing.workloads.actions import Actor, MixtureOptions
+from txnframework.testing.workloads.actions.sending import TRANSFER
+from txnframework.testing.workloads.actions.surroundings import Shared, full
+from txnframework.testing.workloads.oracle import sends_of
+from txnframework.testing.workloads.part import Part
+from txnframework.testing.workloads.workload import Subscribed, Workload
+
+
+class Mixture(Workload[MixtureOptions]):
+    """
+    Actors that draw what they do next.
+
+    Beyond what holds for every history, it promises of transfers that both messages of each can be read or neither,
+    so that the sum over all accounts is always the same.
+    """
+
+    options_type = MixtureOptions
+
+    def __init__(self, options: MixtureOptions) -> None:
+        super().__init__(options)
+        self._shared = Shared()
+        unknown = [name for name in options.actions if name.startswith("_") or not hasattr(Actor, name)]
+        if unknown:
+            raise InvalidInput(f"a mixture has no action {unknown[0]!r}")
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """Those of the options."""
+        return self.options.full_topics()
+
+    @property
+    def subscriptions(self) -> tuple[Subscribed, ...]:
+        """Those of the options."""
+        return tuple(Subscribed(full(one.topic), one.name, one.type) for one in self.options.subscriptions)
+
+    async def run(self, part: Part) -> None:
+        """Draw one action after the other."""
+        actor = Actor(part, self.options, self._shared)
+        await part.repeat({getattr(actor, name): weight for name, weight in self.options.actions.items()})
+
+    def violations(self, history: History) -> list[Violation]:
+        """Sum up the accounts, as each client that read all topics in the end found them."""
+        found = []
+        for client, values in self._ends(history).items():
+            legs: dict[str, list[int]] = defaultdict(list)
+            for value in values:
+                transfer, sign, amount = value.partition(TRANSFER)
+                if sign:
+                    legs[transfer].append(int(amount))
+            for transfer, amounts in legs.items():
+                if sum(amounts):
+                    sentence = (
+                        f"{client} found of transfer {transfer} only {amounts[0]:+d}: all accounts together have "
+                        f"{sum(amounts):+d} that was never there"
+                    )
+                    shown = sends_of(history, f"{transfer}{TRANSFER}{amounts[0]}")
+                    found.append(Violation("the sum over all accounts is constant", sentence, shown))
+        return found
+
+    def _ends(self, history: History) -> dict[str, list[str]]:
+        """Return the values that each client found that drained all topics, where nothing was trimmed."""
+        values: dict[str, list[str]] = defaultdict(list)
+        drained: dict[str, int] = defaultdict(int)
+        trimmed = set()
+        for call in history.calls():
+            if isinstance(call.operation, DrainTopic) and call.kind is Kind.OK and isinstance(call.reply, Drained):
+                values[call.client] += [seen.value for seen in call.reply.messages]
+                drained[call.client] += 1
+                if call.reply.trimmed:
+                    trimmed.add(call.client)
+        return {
+            client: found
+            for client, found in values.items()
+            if drained[client] == len(self.topics) and client not in trimmed
+        }
