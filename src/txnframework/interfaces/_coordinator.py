@@ -131,7 +131,11 @@ class ITransactionCoordinator(Interface):
         """
 
     async def expire(now_ms: int) -> Swept:
-        """Abort what is past its deadline (with the allowed clock skew to spare), a bounded number."""
+        """
+        Abort what is past its deadline (with the allowed clock skew to spare), a bounded number.
+
+        A process calls this and ``collect`` one after the other, never twice at a time; other processes may meanwhile.
+        """
 
     async def collect(now_ms: int) -> Swept:
         """

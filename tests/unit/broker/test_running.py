@@ -228,6 +228,34 @@ def test_only_the_elected_sweeps() -> None:
     asyncio.run(run())
 
 
+def test_a_coordinator_is_swept_once_at_a_time() -> None:
+    """A sweep that somebody asks for comes after the one that is under way in the background."""
+
+    async def run() -> None:
+        clock = VirtualEnvironment()
+        coordinator = Coordinator(clock)
+        gate = asyncio.Event()
+        sweeping = 0
+
+        async def wait(_: object) -> None:
+            nonlocal sweeping
+            sweeping += 1
+            await gate.wait()
+
+        sweeps = Sweeps(lambda: [served(coordinator)], clock, TransactionsSection(), wait)
+        sweeps.start()
+        await run_ready()
+        asked = asyncio.ensure_future(sweeps.sweep())
+        await run_ready()
+        assert sweeping == 1
+        gate.set()
+        await asked
+        assert coordinator.collected == 2
+        await sweeps.stop()
+
+    asyncio.run(run())
+
+
 def test_nothing_stops_the_sweeps() -> None:
     """What fails is tried again, does not keep other steps from being tried, and a defect is reported."""
 

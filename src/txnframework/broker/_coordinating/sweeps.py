@@ -43,6 +43,8 @@ class Sweeps:
         self._next_ms: int | None = None
         self._sooner = asyncio.Event()
         self._work = Ongoing(self._run)
+        # A coordinator is swept once at a time: what somebody asks for comes after what is under way.
+        self._sweeping = asyncio.Lock()
 
     def start(self) -> None:
         """Begin; once is enough."""
@@ -76,8 +78,9 @@ class Sweeps:
             return Swept(0, 0)
 
         next_ms: int | None = None
-        for step in (orphans, coordinator.expire, coordinator.collect):
-            next_ms = _earlier(next_ms, await self._try(step))
+        async with self._sweeping:
+            for step in (orphans, coordinator.expire, coordinator.collect):
+                next_ms = _earlier(next_ms, await self._try(step))
         return next_ms
 
     async def _try(self, step: Callable[[int], Awaitable[Swept]]) -> int | None:
