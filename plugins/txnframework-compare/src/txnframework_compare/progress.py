@@ -29,7 +29,7 @@ class Shown:
         self._began_s = time.monotonic()
         self._title = measure.title
         if self._console.is_terminal:
-            columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+            columns = (BarColumn(10), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
             self._progress = Progress(*columns, console=self._console, transient=True)
             self._task = self._progress.add_task(measure.title, total=steps)
             self._progress.start()

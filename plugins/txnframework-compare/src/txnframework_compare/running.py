@@ -97,5 +97,5 @@ class Run:
 
 
 def _doing(measure: Measure, size: int, family: str, number: int, rounds: int) -> str:
-    at = "" if measure.axis is None else f"{size:,} {measure.axis}, "
-    return f"{at}round {number} of {rounds}, {family}"
+    at = "" if measure.axis is None else f", {size:,} {measure.axis}"
+    return f"{family}{at}, round {number}/{rounds}"

@@ -36,5 +36,5 @@ class Workload:
 
 
 WHOLE: Final = Workload()
-QUICK: Final = replace(WHOLE, messages=3, participants=(1, 10), finished=(10, 50), together=(1, 8), samples=4, rounds=2)
+QUICK: Final = replace(WHOLE, messages=3, participants=(1, 10), finished=(10, 50), together=(1, 8), samples=2, rounds=2)
 """Whether it runs, not how fast."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Final
 
 from txnframework import Consumer
 from txnframework_compare.measures._measure import Figure, Measure, Plot, View
@@ -44,7 +45,7 @@ async def _next(consumer: Consumer) -> float:
     return at_s
 
 
-COLUMNS = {"confirmed": "confirmed", "received": "received", "received p99": "received, p99"}
+COLUMNS: Final = {"confirmed": "confirmed", "received": "received", "received p99": "received, p99"}
 
 VISIBLE = Measure(
     name="visible",
