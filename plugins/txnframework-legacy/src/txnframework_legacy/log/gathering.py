@@ -24,7 +24,13 @@ class Batching(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     bytes_max: Annotated[
         int, Meta(ge=1, description="How many bytes of records one entry holds at most; a larger one stands alone.")
     ] = 4 * 1024 * 1024
-    delay_ms: Annotated[int, Meta(ge=0, description="How long a record waits for others at most.")] = 1
+    delay_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How long a record waits for others at most; longer only while the one before is written.",
+        ),
+    ] = 1
     waiting_records_max: Annotated[
         int, Meta(ge=1, description="How many records wait to be written at most; whoever adds more waits.")
     ] = 10_000

@@ -41,8 +41,9 @@ class BatchedLogWriter:
     one log.
 
     While ``batching`` each record waits until so many others, so many bytes or so much time have come together, and
-    they are written as one entry. Each call is answered once, in order; when an entry could not be written, each of its
-    callers is told so, with the ledger's own error. The ledger is the caller's to close.
+    they are written as one entry; what is due while another entry is being written goes on gathering until then. Each
+    call is answered once, in order; when an entry could not be written, each of its callers is told so, with the
+    ledger's own error. The ledger is the caller's to close.
     """
 
     def __init__(
@@ -128,13 +129,18 @@ class BatchedLogWriter:
             self._appender = asyncio.ensure_future(self._append_all())
 
     async def _append_all(self) -> None:
-        """Append what is full, one after the other, until nothing is."""
+        """Append what is full or due, one after the other, until nothing is."""
         try:
-            while self._full:
+            while self._full or self._is_due():
                 async with self._turn:
-                    await self._append_batch(self._full.popleft())
+                    if not self._full:
+                        # Taken no sooner: while the ledger was busy it gathered more, and waited no longer for that.
+                        self._full.extend(self._gathering.flush(FlushReason.DELAY))
+                    if self._full:
+                        await self._append_batch(self._full.popleft())
         finally:
             self._appender = None
+            self._set_timer()  # where the clock was set back, what was due is so no more
 
     async def _append_batch(self, batch: Batch[_Waiting]) -> None:
         records = [waiting.record for waiting in batch.items]
@@ -152,17 +158,24 @@ class BatchedLogWriter:
         if self._is_batching:
             self._flushed(Flushed(len(records), len(data), waited_ms, batch.reason))
 
+    def _is_due(self) -> bool:
+        due_ms = self._gathering.due_ms
+        return due_ms is not None and due_ms <= self._environment.now_ms()
+
     def _set_timer(self) -> None:
-        if self._timer is None and self._gathering.due_ms is not None:
+        waits = self._gathering.due_ms is not None and not (self._appender is not None and self._is_due())
+        if self._timer is None and waits:
             self._timer = asyncio.ensure_future(self._flush_in_time())
 
     async def _flush_in_time(self) -> None:
-        """Begin what is gathered when it is due, until nothing is gathered."""
+        """Begin what is gathered when it is due, until nothing is gathered; what is appending takes it by itself."""
         try:
             while (due_ms := self._gathering.due_ms) is not None:
                 await self._environment.sleep_until(due_ms)
                 # What was gathered when the sleep began may be written by now, and something younger be gathered.
-                if due_ms == self._gathering.due_ms or self._environment.now_ms() >= (self._gathering.due_ms or 0):
+                if due_ms == self._gathering.due_ms or self._is_due():
+                    if self._appender is not None:
+                        return
                     self._begin(self._gathering.flush(FlushReason.DELAY))
         finally:
             self._timer = None

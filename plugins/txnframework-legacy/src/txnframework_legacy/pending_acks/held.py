@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -62,6 +62,7 @@ class Held:
 
     def __init__(self) -> None:
         self._by_txn: dict[TxnID, list[Hold]] = {}
+        self._by_incarnation: dict[int, _ByEntry] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._by_txn.values()))
@@ -74,11 +75,12 @@ class Held:
         """Return what a transaction holds."""
         return tuple(self._by_txn.get(txn_id, ()))
 
-    def others(self, txn_id: TxnID, incarnation: int) -> Iterator[Hold]:
-        """Return what other transactions hold of an incarnation of the cursor."""
-        for holder, holds in self._by_txn.items():
-            if holder != txn_id:
-                yield from (hold for hold in holds if hold.incarnation == incarnation)
+    def near(self, acks: Sequence[Ack], txn_id: TxnID, incarnation: int) -> Iterator[Hold]:
+        """Return what other transactions hold, of an incarnation of the cursor, that may overlap with ``acks``."""
+        holds = self._by_incarnation.get(incarnation)
+        for hold in () if holds is None else holds.near(acks):
+            if hold.branch.txn_id != txn_id:
+                yield hold
 
     def has(self, txn_id: TxnID, token: int) -> bool:
         """Return whether what a call acknowledged is held."""
@@ -106,17 +108,68 @@ class Held:
     def begin(self, base: Base) -> None:
         """Begin with what was held where a ledger begins."""
         for document in base.held:
-            hold = Hold(document.acked, Position.parse(document.entry))
-            self._by_txn.setdefault(hold.branch.txn_id, []).append(hold)
+            self._add(Hold(document.acked, Position.parse(document.entry)))
 
     def _hold(self, hold: Hold) -> None:
-        txn_id = hold.branch.txn_id
-        if any(other.overlaps(hold.acks) for other in self.others(txn_id, hold.incarnation)):
+        if any(other.overlaps(hold.acks) for other in self.near(hold.acks, hold.branch.txn_id, hold.incarnation)):
             return  # another transaction was first
-        self._by_txn.setdefault(txn_id, []).append(hold)
+        self._add(hold)
+
+    def _add(self, hold: Hold) -> None:
+        self._by_txn.setdefault(hold.branch.txn_id, []).append(hold)
+        self._by_incarnation.setdefault(hold.incarnation, _ByEntry()).add(hold)
 
     def _keep(self, txn_id: TxnID, wanted: Callable[[Hold], bool]) -> None:
-        kept = [hold for hold in self._by_txn.get(txn_id, ()) if wanted(hold)]
-        self._by_txn.pop(txn_id, None)
+        kept: list[Hold] = []
+        for hold in self._by_txn.pop(txn_id, ()):
+            if wanted(hold):
+                kept.append(hold)
+            else:
+                self._discard(hold)
         if kept:
             self._by_txn[txn_id] = kept
+
+    def _discard(self, hold: Hold) -> None:
+        of_incarnation = self._by_incarnation[hold.incarnation]
+        of_incarnation.discard(hold)
+        if not of_incarnation:
+            del self._by_incarnation[hold.incarnation]
+
+
+class _ByEntry:
+    """What is held of one incarnation, found by entry: looking one up costs the same, however much is held."""
+
+    def __init__(self) -> None:
+        self._all: dict[int, Hold] = {}
+        self._cumulative: dict[int, Hold] = {}
+        self._by_entry: dict[Position, dict[int, Hold]] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def near(self, acks: Sequence[Ack]) -> Iterator[Hold]:
+        """Return what may overlap with ``acks``, some of it more than once."""
+        if any(ack.cumulative for ack in acks):
+            yield from self._all.values()
+            return
+        yield from self._cumulative.values()
+        for ack in acks:
+            yield from self._by_entry.get(ack.position.entry, {}).values()
+
+    def add(self, hold: Hold) -> None:
+        key = id(hold)
+        self._all[key] = hold
+        for ack in hold.acks:
+            if ack.cumulative:
+                self._cumulative[key] = hold
+            else:
+                self._by_entry.setdefault(ack.position.entry, {})[key] = hold
+
+    def discard(self, hold: Hold) -> None:
+        key = id(hold)
+        del self._all[key]
+        self._cumulative.pop(key, None)
+        for entry in {ack.position.entry for ack in hold.acks if not ack.cumulative}:
+            self._by_entry[entry].pop(key)
+            if not self._by_entry[entry]:
+                del self._by_entry[entry]

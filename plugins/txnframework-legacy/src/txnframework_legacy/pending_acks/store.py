@@ -168,7 +168,7 @@ class LogPendingAcks:
     async def _require_refused(self, log: PendingAckLog, request: AckRequest) -> None:
         """Raise that somebody was first, unless what was appended did hold, and was settled since."""
         txn_id = request.branch.txn_id
-        other = _holder(log.held.others(txn_id, request.incarnation), request.acks)
+        other = _holder(log.held.near(request.acks, txn_id, request.incarnation), request.acks)
         transaction = None if other is not None else await self._look(txn_id)
         if transaction is not None and transaction.counts(request.branch.number):
             raise OutcomeUnknown(f"{txn_id} was committed while it acknowledged in {self.subscription}")
@@ -194,10 +194,10 @@ class LogPendingAcks:
         """Return what is to be said of a request before it is appended."""
         txn_id = request.branch.txn_id
         await log.catch_up()
-        others = list(log.held.others(txn_id, request.incarnation))
+        others = list(log.held.near(request.acks, txn_id, request.incarnation))
         holder = _holder(others, request.acks)
         if holder is not None and await self._settled_if_ended(log, holder):
-            others = list(log.held.others(txn_id, request.incarnation))
+            others = list(log.held.near(request.acks, txn_id, request.incarnation))
         own = [hold for hold in log.held.of(txn_id) if hold.branch == request.branch]
         cursor = await self._cursor.load()
         outdated = _outdated(request, cursor)
