@@ -222,6 +222,21 @@ async def test_a_slow_ledger_piles_nothing_up(log: Log) -> None:
     assert [record.place for record in await log.replayed()] == places
 
 
+@in_log(SMALL)
+async def test_what_is_due_gathers_on_while_the_ledger_is_busy(log: Log) -> None:
+    """An entry that could not be written yet is not closed: those that come meanwhile stand in it; then it is sent."""
+    held = log.line.hold(1)
+    tasks = await log.begin(*records(4))
+    await held.reached.wait()
+    for number in range(3):
+        tasks += await log.begin(f"late {number}".encode())
+        await log.environment.advance(2 * SMALL.delay_ms)
+    log.line.restore()
+    assert [(await task).size for task in tasks] == [4, 4, 4, 4, 3, 3, 3]
+    assert [flush.reason for flush in log.flushes] == [FlushReason.RECORDS, FlushReason.DELAY]
+    assert log.flushes[1].waited_ms == 6 * SMALL.delay_ms
+
+
 @in_log(Batching(enabled=True, records_max=2, waiting_records_max=6))
 async def test_what_waits_is_bounded(log: Log) -> None:
     """Beyond so many waiting records callers wait themselves, and are taken in order once there is room."""

@@ -45,13 +45,13 @@ class PendingAckLog:
         """
         Drop the closed ledgers, once what is still held is written at the beginning of the open one.
 
-        The open ledger is closed before if it has so many entries, or any and nothing is held.
+        The open ledger is closed before if it has so many entries, and any.
         """
         tail = await self._ledger.tail()
         await self._read_to(tail.last_confirmed)
         entries = tail.last_confirmed.entry_id + 1 if tail.last_confirmed.ledger_id == tail.open_ledger_id else 0
         (first, *_) = await self._ledger.ledgers(-1, 1)
-        if entries and (entries >= entries_max or not self.held):
+        if entries and entries >= entries_max:
             tail = await self._ledger.roll()
         elif first.ledger_id == tail.open_ledger_id:
             return

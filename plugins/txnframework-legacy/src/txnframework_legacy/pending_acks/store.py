@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from weakref import WeakValueDictionary
 
 from zope.interface import implementer
 
@@ -34,11 +33,11 @@ from txnframework_legacy.pending_acks.held import Hold
 from txnframework_legacy.pending_acks.log import PendingAckLog
 from txnframework_legacy.pending_acks.records import (
     Acked,
-    Settled,
     Withdrawn,
     document_of,
     processed_document_of,
 )
+from txnframework_legacy.pending_acks.settling import Settling
 
 TOKEN_BITS = 63
 LOG_PREFIX = f"{PENDING_ACKS}:"
@@ -77,8 +76,7 @@ class LogPendingAcks:
         self._options = options_as(context.options, PendingAckOptions)
         batching = self._options.batching
         self._writers = LogWriters(LogKind.PENDING_ACKS, context.store, context.environment, batching, context.metrics)
-        # Gone with the last call that settles a transaction.
-        self._settling: WeakValueDictionary[TxnID, asyncio.Lock] = WeakValueDictionary()
+        self._settling = Settling(self._participant, context.cursor, batching.records_max)
         self._opening = asyncio.Lock()
         self._log: PendingAckLog | None = None
         self._is_noted = False
@@ -95,12 +93,12 @@ class LogPendingAcks:
         for txn_id in log.held.transactions():
             transaction = await self._look(txn_id)
             if transaction is None or transaction.state is not State.OPEN:
-                await self._settle(log, txn_id, transaction)
+                await self._settling.settle(log, txn_id, transaction)
                 if transaction is not None:
                     ended[txn_id] = transaction.state
             else:
                 found[txn_id] = tuple(_pending(log.held.of(txn_id)))
-        await log.shrink(self._options.ledger_entries_max)
+        await log.shrink(self._options.ledger_entries_max if log.held else self._options.idle_entries_max)
         return PendingAcks(found, ended)
 
     async def add(self, request: AckRequest) -> None:
@@ -131,8 +129,7 @@ class LogPendingAcks:
         log = await self._opened(make=False)
         if log is None:
             return
-        await self._settle(log, ended.txn_id, ended)
-        if not log.held:
+        if await self._settling.settle(log, ended.txn_id, ended) and not log.held:
             await log.shrink(self._options.idle_entries_max)
 
     async def close(self) -> None:
@@ -209,46 +206,12 @@ class LogPendingAcks:
 
     # -- settling -------------------------------------------------------------------------------------
 
-    async def _settle(self, log: PendingAckLog, txn_id: TxnID, ended: Transaction | None) -> None:
-        """
-        Settle a transaction, one call after the other.
-
-        Who ends it and who hands out messages look at the same moment: the second finds that nothing is held.
-        """
-        async with self._settling.setdefault(txn_id, asyncio.Lock()):
-            await self._settle_alone(log, txn_id, ended)
-
-    async def _settle_alone(self, log: PendingAckLog, txn_id: TxnID, ended: Transaction | None) -> None:
-        """
-        Apply what counts to the cursor, then record that nothing up to here is held any more.
-
-        A transaction names its participants until all of them were told its outcome, and is forgotten later (None).
-        What is held here of one that does not name this subscription any more was appended after that: nobody was told
-        that it is held, and it has no effect.
-        """
-        upto = await log.catch_up()
-        holds = log.held.of(txn_id)
-        if not holds:
-            return
-        in_time = ended is not None and self._participant in ended.participants
-        counting = [hold for hold in holds if in_time and ended is not None and ended.counts(hold.branch.number)]
-        for incarnation in sorted({hold.incarnation for hold in counting}):
-            of_it = [hold for hold in counting if hold.incarnation == incarnation]
-            for hold in of_it:
-                if hold.processed is not None:
-                    await self._cursor.apply(incarnation, hold.acks, hold.processed)
-            rest = tuple(ack for hold in of_it if hold.processed is None for ack in hold.acks)
-            if rest:
-                await self._cursor.apply(incarnation, rest, None)
-        # A crash before this: it is applied again, which changes nothing.
-        await log.append(Settled(txn=str(txn_id), upto=str(upto)))
-
     async def _settled_if_ended(self, log: PendingAckLog, txn_id: TxnID) -> bool:
         """Settle a transaction that is in the way, unless it is open."""
         transaction = await self._look(txn_id)
         if transaction is not None and transaction.state is State.OPEN:
             return False
-        await self._settle(log, txn_id, transaction)
+        await self._settling.settle(log, txn_id, transaction)
         return True
 
     async def _look(self, txn_id: TxnID) -> Transaction | None:

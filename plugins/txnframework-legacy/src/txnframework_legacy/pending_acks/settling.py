@@ -1,0 +1,101 @@
+"""Letting outcomes take effect, those of transactions that ended at the same time together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from txnframework.interfaces import ICursor
+from txnframework.model import Ack, Participant, Transaction, TxnID
+from txnframework_legacy.pending_acks.held import Hold
+from txnframework_legacy.pending_acks.log import PendingAckLog
+from txnframework_legacy.pending_acks.records import Settled
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """One transaction to be settled; ``ended`` None: it was forgotten."""
+
+    txn_id: TxnID
+    ended: Transaction | None
+    done: bool = False
+    error: Exception | None = None
+
+
+class Settling:
+    """
+    Applies what counts to the cursor, then records that nothing up to here is held any more.
+
+    A cursor changes by compare-and-set, so those that wait for it are settled with one change: else each would have to
+    try again for every other one. Whoever has the turn does it for all that wait; one that gives up leaves the others
+    to the next turn.
+    """
+
+    def __init__(self, participant: Participant, cursor: ICursor, together_max: int) -> None:
+        self._participant = participant
+        self._cursor = cursor
+        self._together_max = together_max
+        self._waiting: list[_Waiting] = []
+        self._turn = asyncio.Lock()
+
+    async def settle(self, log: PendingAckLog, txn_id: TxnID, ended: Transaction | None) -> bool:
+        """Settle a transaction; return whether this call did it, and not another one that had its turn before."""
+        own, led = _Waiting(txn_id, ended), False
+        self._waiting.append(own)
+        async with self._turn:
+            if own.error is not None:
+                raise own.error
+            while not own.done:
+                led = True
+                await self._settle_some(log)
+        return led
+
+    async def _settle_some(self, log: PendingAckLog) -> None:
+        together = self._waiting[: self._together_max]
+        del self._waiting[: self._together_max]
+        try:
+            await self._settle(log, together)
+        except Exception as error:
+            for one in together:
+                one.error = error
+            raise
+        except BaseException:
+            self._waiting[:0] = together  # whoever did it gives up: the others take their turns
+            raise
+        for one in together:
+            one.done = True
+
+    async def _settle(self, log: PendingAckLog, together: Sequence[_Waiting]) -> None:
+        upto = await log.catch_up()
+        holding = [one for one in together if log.held.of(one.txn_id)]
+        counting = [hold for one in holding for hold in self._counting(log.held.of(one.txn_id), one.ended)]
+        for incarnation in sorted({hold.incarnation for hold in counting}):
+            await self._apply(incarnation, [hold for hold in counting if hold.incarnation == incarnation])
+        # A crash before this: it is applied again, which changes nothing.
+        records = [Settled(txn=str(txn_id), upto=str(upto)) for txn_id in dict.fromkeys(one.txn_id for one in holding)]
+        for answer in await asyncio.gather(*map(log.append, records), return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+
+    def _counting(self, holds: Sequence[Hold], ended: Transaction | None) -> Iterable[Hold]:
+        """
+        Return what takes effect.
+
+        A transaction names its participants until all of them were told its outcome, and is forgotten later (None).
+        What is held here of one that does not name this subscription any more was appended after that: nobody was told
+        that it is held, and it has no effect.
+        """
+        if ended is None or self._participant not in ended.participants:
+            return ()
+        return [hold for hold in holds if ended.counts(hold.branch.number)]
+
+    async def _apply(self, incarnation: int, holds: Iterable[Hold]) -> None:
+        rest: list[Ack] = []
+        for hold in holds:
+            if hold.processed is not None:
+                await self._cursor.apply(incarnation, hold.acks, hold.processed)
+            else:
+                rest += hold.acks
+        if rest:
+            await self._cursor.apply(incarnation, tuple(rest), None)
