@@ -77,6 +77,10 @@ class Numbers(click.ParamType[frozenset[int]]):
     metavar="FILE",
     help="Write the history of the run that failed, or was replayed, to this file.",
 )
+@click.option(
+    "--mutants", is_flag=True, help="Break each rule of the protocol in the code in turn, and see that it is noticed."
+)
+@click.option("--mutant", "only_mutants", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
 @click.option("--list", "listing", is_flag=True, help="Show the scenarios that come with the framework, and stop.")
 @click.pass_context
 def simulate(
@@ -88,6 +92,8 @@ def simulate(
     operations: int | None,
     only: frozenset[int] | None,
     history: Path | None,
+    mutants: bool,
+    only_mutants: tuple[str, ...],
     listing: bool,
 ) -> None:
     """
@@ -96,12 +102,18 @@ def simulate(
     One seed is one run, the same in every step whenever it is repeated. What clients saw is checked afterwards. Stops
     at the first violation, makes the run smaller that shows it, and tells how to repeat it. Exit status 1 if there
     was one.
+
+    With --mutants the rules of the protocol are broken in the code, one after the other, each in a process of its own,
+    and the scenarios that come near it run until one seed notices. Exit status 1 if a rule can be broken unnoticed.
     """
     from txnframework.testing.simulation import campaign, scenario
 
     if listing:
         for name in scenario.scenario_names():
             click.echo(f"{name:<16}{scenario.load_scenario(name).about}")
+        return
+    if mutants or only_mutants:
+        _hunt(ctx, only_mutants, seeds, workers)
         return
     names = scenarios or scenario.scenario_names()
     for name in names:
@@ -116,6 +128,20 @@ def simulate(
     if failed is not None:
         click.echo(f"Seed {failed.seed} of scenario {failed.scenario} failed; looking for a smaller run.", err=True)
         _tell(_shrunk(failed), history)
+        ctx.exit(STATUS_FAILED)
+
+
+def _hunt(ctx: click.Context, names: tuple[str, ...], seeds: range, workers: int) -> None:
+    from txnframework.cli._mutants import line, show
+    from txnframework.testing.mutation import Caught, hunts, some_mutants
+
+    wanted = some_mutants(names)
+    done = []
+    for one in hunts(wanted, seeds, workers):
+        done.append(one)
+        click.echo(f"{len(done)} of {len(wanted)}: {line(one)}", err=True)
+    show(done)
+    if not all(isinstance(one, Caught) for one in done):
         ctx.exit(STATUS_FAILED)
 
 

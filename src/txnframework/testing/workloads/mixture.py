@@ -8,6 +8,7 @@ from txnframework.errors import InvalidInput
 from txnframework.testing.checking import Violation
 from txnframework.testing.history import Drained, DrainTopic, History, Kind
 from txnframework.testing.workloads.actions import Actor, MixtureOptions
+from txnframework.testing.workloads.actions.branching import ATTEMPT
 from txnframework.testing.workloads.actions.sending import TRANSFER
 from txnframework.testing.workloads.actions.surroundings import Shared, full
 from txnframework.testing.workloads.oracle import sends_of
@@ -20,7 +21,8 @@ class Mixture(Workload[MixtureOptions]):
     Actors that draw what they do next.
 
     Beyond what holds for every history, it promises of transfers that both messages of each can be read or neither,
-    so that the sum over all accounts is always the same.
+    so that the sum over all accounts is always the same; and of work that was attempted in several branches that no two
+    attempts at a piece of it can be read.
     """
 
     options_type = MixtureOptions
@@ -31,6 +33,8 @@ class Mixture(Workload[MixtureOptions]):
         unknown = [name for name in options.actions if name.startswith("_") or not hasattr(Actor, name)]
         if unknown:
             raise InvalidInput(f"a mixture has no action {unknown[0]!r}")
+        if {"trim", "transfer"} <= options.actions.keys():
+            raise InvalidInput("a mixture has either transfers or trimming: half of a transfer may be trimmed")
 
     @property
     def topics(self) -> dict[str, int]:
@@ -48,9 +52,10 @@ class Mixture(Workload[MixtureOptions]):
         await part.repeat({getattr(actor, name): weight for name, weight in self.options.actions.items()})
 
     def violations(self, history: History) -> list[Violation]:
-        """Sum up the accounts, as each client that read all topics in the end found them."""
+        """Sum up the accounts and count the attempts, as each client that read all topics in the end found them."""
         found = []
         for client, values in self._ends(history).items():
+            found += self._attempts(history, client, values)
             legs: dict[str, list[int]] = defaultdict(list)
             for value in values:
                 transfer, sign, amount = value.partition(TRANSFER)
@@ -66,19 +71,29 @@ class Mixture(Workload[MixtureOptions]):
                     found.append(Violation("the sum over all accounts is constant", sentence, shown))
         return found
 
+    def _attempts(self, history: History, client: str, values: list[str]) -> list[Violation]:
+        """Return the pieces of work of which more than one attempt can be read."""
+        attempts: dict[str, dict[str, str]] = defaultdict(dict)
+        for value in values:
+            work, attempted, rest = value.partition(ATTEMPT)
+            if attempted:
+                attempts[work][rest.partition(ATTEMPT)[0]] = value
+        return [
+            Violation(
+                "of work in several branches one attempt counts",
+                f"{client} found of {work} the attempts {' and '.join(sorted(shown))}",
+                tuple(event for value in shown.values() for event in sends_of(history, value)),
+            )
+            for work, shown in attempts.items()
+            if len(shown) > 1
+        ]
+
     def _ends(self, history: History) -> dict[str, list[str]]:
-        """Return the values that each client found that drained all topics, where nothing was trimmed."""
+        """Return the values that each client found that drained all topics."""
         values: dict[str, list[str]] = defaultdict(list)
         drained: dict[str, int] = defaultdict(int)
-        trimmed = set()
         for call in history.calls():
             if isinstance(call.operation, DrainTopic) and call.kind is Kind.OK and isinstance(call.reply, Drained):
                 values[call.client] += [seen.value for seen in call.reply.messages]
                 drained[call.client] += 1
-                if call.reply.trimmed:
-                    trimmed.add(call.client)
-        return {
-            client: found
-            for client, found in values.items()
-            if drained[client] == len(self.topics) and client not in trimmed
-        }
+        return {client: found for client, found in values.items() if drained[client] == len(self.topics)}

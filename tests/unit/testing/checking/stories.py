@@ -70,6 +70,10 @@ class Story:
     def invoke(self, operation: Operation, client: str = "c") -> Asked:
         return self.recorder.invoke(client, operation)
 
+    def begin_send(self, value: str, txn: str) -> Story:
+        self.invoke(Send(TOPIC, value, txn=txn), "other")
+        return self
+
     def do(self, operation: Operation, reply: Reply | None = None, answer: str = "ok", client: str = "c") -> Story:
         asked = self.invoke(operation, client)
         if answer == "ok":

@@ -155,6 +155,13 @@ def early_ack(spoil: Spoiling) -> None:
     spoil.add(AskAck("s", spoil.untouched().place), AckFound("DELETED"))
 
 
+def hasty_commit(spoil: Spoiling) -> None:
+    spoil.add(Begin(), Begun("f" * 32))
+    topic = spoil.topic.operation.topic
+    spoil.recorder.invoke("late", Send(topic, "refused", txn="f" * 32)).fail("it was refused")
+    spoil.add(Commit("f" * 32))
+
+
 def zombie_operation(spoil: Spoiling) -> None:
     seen = spoil.untouched()
     txn = spoil.acked("COMMITTED")[50].txn
@@ -191,6 +198,7 @@ SPOILT: list[Callable[[Spoiling], None]] = [
     ack_leaked,
     double_ack,
     early_ack,
+    hasty_commit,
     zombie_operation,
     outcome_flip,
     stuck_reader,

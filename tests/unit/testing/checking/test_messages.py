@@ -79,6 +79,12 @@ ACCEPTED = {
         .drain("a", "b")
         .left("b")
     ),
+    "refused, and so aborted": (
+        Story().begin(T).send("a", txn=T).send("b", txn=T, answer="fail").commit(T, "fail", told="ABORTED").drain()
+    ),
+    "a branch in which a send failed": (
+        two_written().send("d", txn=T, branch=7, answer="fail").commit(T).drain("a", "b")
+    ),
     "asked for while it ended": two_written().outcome(T, "OPEN").commit(T).outcome(T, "COMMITTED").drain("a", "b"),
 }
 
@@ -168,6 +174,12 @@ REJECTED = {
         "zombie operation",
         two_written().send("d", txn=T, branch=7).commit(T, branches=(8,)).drain("a", "b", "d"),
     ),
+    "committed after a refusal": (
+        "hasty commit",
+        two_written().send("d", txn=T, answer="fail").commit(T).drain("a", "b"),
+    ),
+    "committed in doubt": ("hasty commit", two_written().send("d", txn=T, answer="unknown").commit(T).drain("a", "b")),
+    "committed under way": ("hasty commit", two_written().begin_send("d", T).commit(T).drain("a", "b")),
     "committed and aborted": ("outcome flip", two_written().commit(T).outcome(T, "ABORTED")),
     "aborted and committed": ("outcome flip", two_written().abort(T).commit(T)),
     "open again": ("outcome flip", two_written().commit(T).outcome(T, "OPEN")),

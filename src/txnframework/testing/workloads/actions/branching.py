@@ -9,6 +9,8 @@ from txnframework.errors import TxnFrameworkError
 from txnframework.testing.workloads.actions.surroundings import Surroundings
 
 ATTEMPTS_MAX = 3
+ATTEMPT = "/"
+"""Stands in a value between the piece of work, the number of the attempt, and the rest."""
 
 
 class Branching(Surroundings):
@@ -26,16 +28,16 @@ class Branching(Surroundings):
             attempt = await self.recorded.join(str(txn.id))
             attempts.append(attempt)
             with suppress(TxnFrameworkError):
-                await self._attempt(f"{work}-{number}", attempt)
+                await self._attempt(f"{work}{ATTEMPT}{number}", attempt)
                 if self.part.likely(0.7):
                     finished.append(await attempt.finish())
         await self.end(txn, tuple(self.chance.sample(finished, min(1, len(finished)))))
         for number, attempt in enumerate(attempts):
             if self.part.likely(0.3):
                 with suppress(TxnFrameworkError):
-                    await self._attempt(f"{work}-{number}-late", attempt)
+                    await self._attempt(f"{work}{ATTEMPT}{number}{ATTEMPT}late", attempt)
 
     async def _attempt(self, work: str, attempt: JoinedTransaction) -> None:
         for number in range(self.chance.randint(1, 2)):
             producer = await self.recorded.producer(self.chance.choice(self.domains["segment"]))
-            await producer.send(f"{work}-{number}", key=self.key(), txn=attempt)
+            await producer.send(f"{work}{ATTEMPT}{number}", key=self.key(), txn=attempt)

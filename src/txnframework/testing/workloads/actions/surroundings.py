@@ -84,15 +84,16 @@ class Surroundings:
         self.shared.transactions.append(str(txn.id))
         return txn
 
-    async def end(self, txn: Transaction, branches: tuple[int, ...] = ()) -> None:
-        """Commit, abort, or do neither."""
+    async def end(self, txn: Transaction, branches: tuple[int, ...] = ()) -> bool:
+        """Commit, abort, or do neither; return whether it was committed."""
         drawn = self.chance.random()
         if drawn < self.options.forgotten:
-            return
+            return False
         if drawn < self.options.forgotten + self.options.aborts:
             await self.recorded.abort(txn)
-        else:
-            await self.recorded.commit(txn, branches)
+            return False
+        await self.recorded.commit(txn, branches)
+        return True
 
     def any_domain(self) -> str:
         """Return a domain that there are topics of."""

@@ -1,0 +1,13 @@
+"""
+Mutation: the rules of the protocol, each broken in the real code, to see that the simulation notices.
+
+``mutants.toml`` says what is replaced by what; ``mutated`` runs the simulation over that, in a process of its own, and
+``hunts`` has many of them done.
+"""
+
+from __future__ import annotations
+
+from txnframework.testing.mutation.hunting import Caught, Escaped, Hunted, Lame, hunt, hunts
+from txnframework.testing.mutation.mutant import Mutant, mutants, some_mutants
+
+__all__ = ["Caught", "Escaped", "Hunted", "Lame", "Mutant", "hunt", "hunts", "mutants", "some_mutants"]

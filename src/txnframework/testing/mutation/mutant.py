@@ -1,0 +1,45 @@
+"""What a mutant is: a rule, and the edits that break it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from txnframework.errors import InvalidInput
+from txnframework.testing.mutation.mutated import tables
+
+
+class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A piece of a module's source, which stands there once, and what it is replaced by."""
+
+    module: str
+    find: str
+    replace: str
+
+
+class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The code with one rule broken; ``scenarios`` are those of the simulation that come near the rule."""
+
+    name: str
+    rule: str
+    scenarios: tuple[str, ...]
+    edits: tuple[Edit, ...]
+
+
+def mutants() -> tuple[Mutant, ...]:
+    """Return all of them, in the order of their file."""
+    return tuple(msgspec.convert(table, Mutant) for table in tables().values())
+
+
+def some_mutants(names: Sequence[str]) -> tuple[Mutant, ...]:
+    """
+    Return those of these names; without names, all.
+
+    :raises InvalidInput: there is no such mutant.
+    """
+    known = {one.name: one for one in mutants()}
+    for name in names:
+        if name not in known:
+            raise InvalidInput(f"there is no mutant {name!r}; there are {', '.join(sorted(known))}")
+    return tuple(known[name] for name in names) if names else tuple(known.values())
