@@ -109,8 +109,13 @@ class _Run:
         return hosts
 
     def _settle(self, hosts: Iterable[Host]) -> None:
+        living = [one for host in hosts if (one := host.living) is not None]
+        # Somebody has to be there for what is left behind to come to its end.
+        keeper = None if living else self._quiet_machine("keeper")
         self.loop.advance(self.scenario.settle_ms)
-        for machine in [one for host in hosts if (one := host.living) is not None]:
+        if keeper is not None:
+            self._finished(keeper.ask_to_close())
+        for machine in living:
             recorded = RecordedClient(machine.client, self.recorder, f"{machine.name}.late")
             for topic in self.workload.topics:
                 self._finished(machine.spawn(drain_topic(recorded, topic)))
