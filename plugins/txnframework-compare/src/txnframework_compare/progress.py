@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from txnframework_compare.measures import Measure
@@ -19,7 +19,7 @@ class Shown:
         self._measures = measures
         self._number = 0
         self._began_s = 0.0
-        self._title = ""
+        self._measure: Measure | None = None
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
@@ -27,24 +27,24 @@ class Shown:
         """Go on to the next measure."""
         self._number += 1
         self._began_s = time.monotonic()
-        self._title = measure.title
+        self._measure = measure
         if self._console.is_terminal:
-            columns = (BarColumn(10), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+            columns = (BarColumn(10), MofNCompleteColumn(), TextColumn("{task.description}"))
             self._progress = Progress(*columns, console=self._console, transient=True)
-            self._task = self._progress.add_task(measure.title, total=steps)
+            self._task = self._progress.add_task(measure.name, total=steps)
             self._progress.start()
 
     def step(self, doing: str) -> None:
         """Go on to the next step of it."""
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, description=f"{self._title}: {doing}", advance=1)
+        if self._progress is not None and self._measure is not None and self._task is not None:
+            self._progress.update(self._task, description=f"{self._measure.name}: {doing}", advance=1)
 
     def end(self) -> None:
         """Say that it is done."""
         self.stop()
-        if not self._console.is_terminal:
+        if self._measure is not None and not self._console.is_terminal:
             seconds = time.monotonic() - self._began_s
-            title = f"[{self._number}/{self._measures}] {self._title}: done ({seconds:.1f} s)"
+            title = f"[{self._number}/{self._measures}] {self._measure.title}: done ({seconds:.1f} s)"
             self._console.print(Text(title), soft_wrap=True)
 
     def stop(self) -> None:
