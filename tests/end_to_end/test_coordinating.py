@@ -45,6 +45,26 @@ def test_ending_twice(stores: Stores) -> None:
     stores.run(work())
 
 
+def test_which_coordinator_serves_a_family_is_found_out_once(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking through what is installed costs as much as ending a transaction by its id; it does not change."""
+
+    def ask_again(name: str) -> object:
+        raise AssertionError(f"the installed plugins were looked through for coordinator {name} again")
+
+    async def work() -> None:
+        async with stores.open() as client:
+            begun = [client.transaction() for _ in range(2)]
+            for txn in begun:
+                await txn.begin()
+            assert await client.outcome(begun[0].id) is State.OPEN
+            monkeypatch.setattr(stores.registry, "coordinator", ask_again)
+            await client.commit(begun[0].id)
+            await client.abort(begun[1].id)
+            assert await client.outcome(begun[0].id) is State.COMMITTED
+
+    stores.run(work())
+
+
 def test_two_ends_racing_see_one_outcome(stores: Stores) -> None:
     """Behaviour 35: a commit here and an abort elsewhere; everyone sees the same."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from txnframework.broker._compaction.compacting import Compacting
@@ -121,8 +122,7 @@ class Host:
 
     async def coordinators(self) -> tuple[ITransactionCoordinator, ...]:
         """Return one coordinator of each family that is configured and installed, always in the same order."""
-        names = coordinators_by_family(self.config, self.registry).values()
-        return tuple([await self._coordinator(name) for name in dict.fromkeys(names)])
+        return tuple([await self._coordinator(name) for name in dict.fromkeys(self._by_family.values())])
 
     async def coordinator_for(self, txn_id: TxnID) -> ITransactionCoordinator:
         """
@@ -130,7 +130,7 @@ class Host:
 
         :raises TransactionDomainMismatch: no domain is served by one of that family.
         """
-        name = coordinators_by_family(self.config, self.registry).get(txn_id.family)
+        name = self._by_family.get(txn_id.family)
         if name is None:
             reason = "no coordinator of that family is installed and configured"
             raise TransactionDomainMismatch(txn_id, txn_id.family, "any topic here", reason)
@@ -201,6 +201,11 @@ class Host:
         return self.config.transactions.sweep and self._closing is None
 
     # -- opening --------------------------------------------------------------------------------------
+
+    @cached_property
+    def _by_family(self) -> dict[str, str]:
+        """The coordinator of each family: neither the configuration nor what is installed changes while a host lives."""
+        return coordinators_by_family(self.config, self.registry)
 
     async def _coordinator(self, name: str) -> ITransactionCoordinator:
         self._require_open()
