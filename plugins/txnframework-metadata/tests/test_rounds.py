@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from metadata_world import Process, World, branch_of, value_of, waiting
+from zope.interface import implementer
 
-from txnframework.model import EARLIEST, Limit, Position, ReadRequest
+from txnframework.interfaces import ITellingWatch, IWatch
+from txnframework.model import EARLIEST, Key, KeyRange, Limit, Position, ReadRequest
 from txnframework.testing.clock import run_ready
 
 
@@ -151,4 +153,43 @@ def test_what_is_read_ahead_is_bounded() -> None:
         assert await reader.values() == [f"{at}" for at in range(250)]
         await buffer.close()
 
+    asyncio.run(main())
+
+
+def test_an_end_that_a_watch_tells_takes_no_round() -> None:
+    """The header that comes with it is as good as one that is read, since how a transaction ended never changes."""
+
+    @implementer(ITellingWatch)
+    class Telling:
+        def __init__(self, watch: IWatch, key: Key) -> None:
+            self._watch = watch
+            self._key = key
+            self.told: bytes | None = None
+
+        async def changed(self) -> None:
+            await self._watch.changed()
+            (record,) = world.space.records.scan(KeyRange(self._key.path, self._key.path + "0"), 1).records
+            self.told = record.value
+
+        async def close(self) -> None:
+            await self._watch.close()
+
+    async def main() -> None:
+        process = await world.process()
+        reader, waits, rounds = await _who_waits(world)
+        arm = reader.wire.watch
+
+        async def watch(target: Any) -> Any:
+            return Telling(await arm(target), target)
+
+        reader.wire.watch = watch  # type: ignore[method-assign]
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        await rounds.until_quiet()
+        await process.commit(txn)
+        assert await rounds.until(waits) == 0
+        assert await waits == "a"
+        await (await reader.buffer()).close()
+
+    world = World()
     asyncio.run(main())

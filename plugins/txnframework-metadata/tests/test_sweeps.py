@@ -22,8 +22,10 @@ from txnframework.model import (
     Swept,
     TxnID,
 )
-from txnframework.model.paths import header_key, operations_prefix
-from txnframework.model.records import AckDocument, AckOperation, TransactionHeader, decode, encode
+from txnframework.model.paths import all_operations_range, header_key, operations_prefix
+from txnframework.model.records import AckDocument, AckOperation, TransactionHeader, WriteOperation, decode, encode
+from txnframework.testing.clock import run_ready
+from txnframework_metadata._options import CoordinatorOptions
 from txnframework_metadata._views import header_indexes, operation_indexes
 
 RETENTION = TransactionsSection(retention_ms=10_000, max_clock_skew_ms=500)
@@ -113,6 +115,51 @@ def test_settling_reaches_every_participant_once() -> None:
         assert world.operations() == 0
         assert await settler.coordinator.settle(txn.txn_id) == Swept(0, 0)
         assert await settler.coordinator.settle(TxnID(0, 999)) == Swept(0, 0)
+
+    asyncio.run(main())
+
+
+def test_participants_are_settled_beside_each_other() -> None:
+    """One that is slow does not hold up the others; a bounded number is settled at once."""
+
+    async def settled_behind(slow: str, together_max: int) -> list[str]:
+        world = World()
+        world.coordinator_options = CoordinatorOptions(participants_together_max=together_max)
+        process = await world.process()
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        await process.send("b", branch_of(txn), OTHER_SEGMENT)
+        await process.commit(txn)
+        stop = process.wire.stop(lambda name, argument: name == "scan_index" and slow.encode() in argument.start)
+        settling = asyncio.ensure_future(process.coordinator.settle(txn.txn_id))
+        await stop.reached.wait()
+        await run_ready(200)
+        left = world.space.records.scan(all_operations_range(), 10)
+        stop.go.set()
+        await settling
+        assert world.operations() == 0
+        return [decode(WriteOperation, record).segment for record in left.records]
+
+    async def main() -> None:
+        assert await settled_behind(OTHER_SEGMENT, 2) == [OTHER_SEGMENT]
+        assert await settled_behind(OTHER_SEGMENT, 1) == [SEGMENT, OTHER_SEGMENT]
+
+    asyncio.run(main())
+
+
+def test_whoever_ended_a_transaction_settles_it_without_reading_it() -> None:
+    """How it ended never changes; what is not left is not looked for again where nothing could have been added."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        await process.commit(txn)
+        process.wire.steps.clear()
+        assert await process.coordinator.settle(txn.txn_id) == Swept(1, 0)
+        assert [name for name, _ in process.wire.steps] == ["scan", "scan_index", "delete"]
+        assert await process.coordinator.settle(txn.txn_id) == Swept(0, 0)
 
     asyncio.run(main())
 

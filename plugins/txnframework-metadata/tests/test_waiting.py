@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from typing import Any
 
 import pytest
 from metadata_world import World, branch_of, step, waiting
@@ -48,6 +50,42 @@ def test_who_waits_behind_an_open_transaction_reads_nothing_until_it_ends() -> N
         await process.commit(txn)
         assert await waits == Position(1, 0)
         assert await buffer.advanced(Position(1, 0)) == Position(1, 10)
+        await buffer.close()
+
+    asyncio.run(main())
+
+
+def test_a_header_that_was_watched_before_it_was_read_is_not_read_again() -> None:
+    """Where arming takes no request, as in PostgreSQL: what the header says later the watch tells."""
+
+    class ArmedAtOnce:
+        def __init__(self, arming: Awaitable[IWatch]) -> None:
+            self._arming = asyncio.ensure_future(arming)
+
+        async def changed(self) -> None:
+            await (await self._arming).changed()
+
+        async def close(self) -> None:
+            await (await self._arming).close()
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        arm = reader.wire.watch
+
+        async def watch(target: Any) -> ArmedAtOnce:
+            return ArmedAtOnce(arm(target))
+
+        reader.wire.watch = watch  # type: ignore[method-assign, assignment]
+        buffer = await reader.buffer()
+        waits = await waiting(buffer.advanced(Position(1, -1)))
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        await run_ready(200)
+        read = [name for name, argument in reader.wire.steps if step("get", "/txn/")(name, argument)]
+        assert len(read) == 1
+        await process.commit(txn)
+        assert await waits == Position(1, 0)
         await buffer.close()
 
     asyncio.run(main())

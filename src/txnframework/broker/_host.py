@@ -204,7 +204,7 @@ class Host:
 
     @cached_property
     def _by_family(self) -> dict[str, str]:
-        """The coordinator of each family: neither the configuration nor what is installed changes while a host lives."""
+        """The coordinator of each family; neither the configuration nor what is installed changes while it lives."""
         return coordinators_by_family(self.config, self.registry)
 
     async def _coordinator(self, name: str) -> ITransactionCoordinator:

@@ -29,6 +29,7 @@ from txnframework.interfaces._metadata_store import (
     IMetadataStore,
     INotifyingStore,
     ISharedStore,
+    ITellingWatch,
     IWatch,
 )
 from txnframework.interfaces._pending_ack import ICursor, IPendingAckStore
@@ -53,6 +54,7 @@ __all__ = [
     "IPlannableBuffer",
     "IRestorable",
     "ISharedStore",
+    "ITellingWatch",
     "ITransactionBuffer",
     "ITransactionCoordinator",
     "IWatch",

@@ -43,6 +43,23 @@ class IWatch(Interface):
         """Give the watch back; a waiting ``changed`` raises Closed; may be repeated."""
 
 
+class ITellingWatch(IWatch):
+    """
+    A watch that may bring along what the record became.
+
+    How it is used: ``told`` is as good as a reading after that change, and no more: others may have followed, and a
+    change may bring nothing along. So it decides only what can never change again, as the end of a transaction; for
+    everything else the watcher reads.
+
+    Obligations.  It is what a confirmed write of the watched record has written, whole, and never what was refused or
+    undone.
+    """
+
+    told: bytes | None = Attribute(
+        "The value written by one of the changes told of last; None: none was brought along."
+    )
+
+
 class ILease(Interface):
     """
     A record bound to the session of the store that took it.

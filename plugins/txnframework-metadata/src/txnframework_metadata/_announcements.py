@@ -6,18 +6,27 @@ import asyncio
 from dataclasses import dataclass
 
 from txnframework.errors import Closed
-from txnframework.interfaces import IManagedLedger, IMetadataStore, IWatch
+from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.ids import TxnID
 from txnframework.model.paths import header_key
 from txnframework.model.positions import Position
 from txnframework_metadata._segment_view import SegmentView
-from txnframework_metadata._watching import close_all, first_of
+from txnframework_metadata._views import ended_as_told
+from txnframework_metadata._watching import Listening
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiter:
     beyond: Position
     answer: asyncio.Future[Position]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pin:
+    """The open transaction that is in the way, as far as is known, and its header's watch."""
+
+    txn_id: TxnID
+    header: Listening
 
 
 class Announcements:
@@ -36,7 +45,9 @@ class Announcements:
         self._ledger = ledger
         self._store = store
         self._waiters: list[_Waiter] = []
-        self._kicked = asyncio.Event()
+        self._kicked = False
+        self._moved = asyncio.Event()
+        self._pin: _Pin | None = None
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -44,13 +55,14 @@ class Announcements:
 
     def kick(self) -> None:
         """A transaction ended here, of which a watch would tell later: whoever waits looks now."""
-        self._kicked.set()
+        self._kicked = True
+        self._moved.set()
 
     def grown(self) -> None:
         """The ledger grew here: whoever waits looks now, unless an open transaction is in the way anyway."""
         latest = self._view.latest
         if latest is None or latest.seen.pin is None:
-            self._kicked.set()
+            self.kick()
 
     async def beyond(self, position: Position) -> Position:
         """Return the announced position once it is beyond ``position``, or once it can never be."""
@@ -76,51 +88,73 @@ class Announcements:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self._unwatch()
         self._fail(Closed(f"the buffer of {self._view.segment} was closed"))
 
     async def _follow(self) -> None:
         """Read the segment whenever it may have moved and somebody waits; an error goes to those who wait."""
-        watches: list[IWatch] = []
         try:
+            # Armed before the first reading, so that no change falls between the two.
+            grown = Listening(await self._ledger.watch(), self._moved.set)
             try:
-                await self._follow_with(watches)
+                await self._follow_with(grown)
             finally:
-                await close_all(watches)
+                await grown.close()
+                await self._unwatch()
         except Exception as error:
             # Last, with nothing awaited after it: who comes while the watches are closed still finds this task running,
             # relies on it, and would otherwise never be told.
             self._fail(error)
 
-    async def _follow_with(self, watches: list[IWatch]) -> None:
-        """Follow until something fails; ``watches`` are those to be given back."""
-        pin: tuple[TxnID, IWatch] | None = None
-        # Armed before the first reading, so that no change falls between the two.
-        grown = await self._ledger.watch()
-        watches.append(grown)
+    async def _follow_with(self, grown: Listening) -> None:
+        """Follow until something fails."""
         told = self._view.begun
         while True:
             await self._wanted.wait()
-            reading = None if pin is not None or self._kicked.is_set() else self._view.begun_after(told)
+            pin = self._pin
+            reading = None if pin is not None or self._kicked else self._view.begun_after(told)
             if reading is not None:
                 self._answer()
             else:
-                self._kicked.clear()
-                reading = await (self._view.refresh(awaited=True) if pin is None else self._view.look_again())
+                self._kicked = False
+                if pin is None:
+                    reading = await self._view.refresh(self._watch)
+                else:
+                    reading = await self._view.look_again(ended_as_told(pin.txn_id, pin.header.told))
             if not self._waiters:
                 self._wanted.clear()
+                for listening in (grown, *([] if self._pin is None else [self._pin.header])):
+                    await listening.pause()
                 continue
             pinned_by = reading.seen.pin
-            if pin is not None and pin[0] != pinned_by:
-                watches.remove(pin[1])
-                await pin[1].close()
-                pin = None
-            if pin is None and pinned_by is not None:
-                pin = (pinned_by, await self._store.watch(header_key(pinned_by)))
-                watches.append(pin[1])
-                continue  # it may have ended before its watch was armed
-            moved = grown if pin is None else pin[1]
-            await first_of([moved.changed(), self._kicked.wait()])
+            if pinned_by is None:
+                await self._unwatch()
+            else:
+                await self._watch(pinned_by)
+                if pinned_by not in (reading.followed, None if pin is None else pin.txn_id):
+                    continue  # it may have ended before its watch was armed
+            await self._until_told(grown if self._pin is None else self._pin.header)
             told = self._view.begun
+
+    async def _watch(self, txn_id: TxnID) -> None:
+        """Watch the header of a transaction, and no other."""
+        if self._pin is None or self._pin.txn_id != txn_id:
+            await self._unwatch()
+            self._pin = _Pin(txn_id, Listening(await self._store.watch(header_key(txn_id)), self._moved.set))
+
+    async def _unwatch(self) -> None:
+        """Watch no header."""
+        if self._pin is not None:
+            pin, self._pin = self._pin, None
+            await pin.header.close()
+
+    async def _until_told(self, listening: Listening) -> None:
+        """Return when a watch has told something, or a look was asked for here."""
+        listening.listen()
+        # Both are asked: what comes at the same moment is found by the same look.
+        while not (listening.has_told() or self._kicked):
+            self._moved.clear()
+            await self._moved.wait()
 
     def _answer(self) -> None:
         """Answer those whose position has come, and all when the segment is sealed and decided to its end."""

@@ -1,31 +1,34 @@
-"""How the headers stand of transactions that this process began."""
+"""What a process remembers of transactions that it began or ended, to save the reading of their headers."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Generic, TypeVar
 
 from txnframework.model.ids import TxnID
-from txnframework_metadata._views import Header
+
+T = TypeVar("T")
 
 
-class BegunHeaders:
+class Remembered(Generic[T]):
     """
-    A bounded memory of headers as they were put, so that whoever began a transaction ends it without reading it first.
+    A bounded memory by transaction; what is forgotten costs a read.
 
-    What is kept may be out of date: another process may have ended the transaction. The compare-and-set names the
-    version that is kept, so it is refused then, and the header is read. One that is forgotten costs that read.
+    Of one that began: its header as it was put, so that whoever began it ends it without reading it first. It may be
+    out of date, as another process may have ended the transaction; the compare-and-set names the version that is kept,
+    so it is refused then, and the header is read. Of one that ended: how, which never changes.
     """
 
-    def __init__(self, headers_max: int) -> None:
-        self._headers_max = headers_max
-        self._headers: OrderedDict[TxnID, Header] = OrderedDict()
+    def __init__(self, transactions_max: int) -> None:
+        self._transactions_max = transactions_max
+        self._known: OrderedDict[TxnID, T] = OrderedDict()
 
-    def note(self, header: Header) -> None:
-        """Remember a header, and forget the oldest one beyond the bound."""
-        self._headers[header.transaction.txn_id] = header
-        if len(self._headers) > self._headers_max:
-            self._headers.popitem(last=False)
+    def note(self, txn_id: TxnID, known: T) -> None:
+        """Remember it, and forget the oldest one beyond the bound."""
+        self._known[txn_id] = known
+        if len(self._known) > self._transactions_max:
+            self._known.popitem(last=False)
 
-    def take(self, txn_id: TxnID) -> Header | None:
-        """Return a header and forget it: once its end was tried it is not what was put any more."""
-        return self._headers.pop(txn_id, None)
+    def take(self, txn_id: TxnID) -> T | None:
+        """Return what is known and forget it: a header is not as it was put any more once its end was tried."""
+        return self._known.pop(txn_id, None)

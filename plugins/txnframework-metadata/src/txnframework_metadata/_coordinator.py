@@ -40,7 +40,7 @@ from txnframework.model.transactions import (
 )
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
 from txnframework_metadata._applications import Applications
-from txnframework_metadata._begun import BegunHeaders
+from txnframework_metadata._begun import Remembered
 from txnframework_metadata._ending import end_transaction
 from txnframework_metadata._operations import read_header, scan_operations
 from txnframework_metadata._options import CoordinatorOptions
@@ -84,7 +84,8 @@ class MetadataCoordinator:
             self._ids = TransactionIds(context.store, _FIRST_COORDINATOR, options.id_block_size, options.attempts_max)
         else:
             self._ids = SharedTransactionIds(context, context.share, options.id_block_size, options.attempts_max)
-        self._begun = BegunHeaders(options.begun_max)
+        self._begun: Remembered[Header] = Remembered(options.begun_max)
+        self._ended: Remembered[Transaction] = Remembered(options.begun_max)
         self._applications = Applications(context.store, context.environment, options, self.begin)
         self._sweeps = Sweeps(
             context.store,
@@ -129,7 +130,7 @@ class MetadataCoordinator:
                 raise OutcomeUnknown(f"transaction {txn_id} may have begun; nobody knows of it") from error
             return transaction_of(txn_id, document)
         begun = transaction_of(txn_id, document)
-        self._begun.note(Header(begun, version, document))
+        self._begun.note(txn_id, Header(begun, version, document))
         return begun
 
     async def enlist(self, txn_id: TxnID, participants: frozenset[Participant]) -> None:
@@ -139,12 +140,14 @@ class MetadataCoordinator:
         """Decide by one compare-and-set; the same End again succeeds."""
         self._require_open()
         begun = self._begun.take(request.txn_id)
-        return await end_transaction(self._store, self._environment, request, self._options.attempts_max, begun)
+        ended = await end_transaction(self._store, self._environment, request, self._options.attempts_max, begun)
+        self._ended.note(ended.txn_id, ended)
+        return ended
 
     async def settle(self, txn_id: TxnID) -> Swept:
         """Make an ended transaction's outcome take effect everywhere, now."""
         self._require_open()
-        return await self._sweeps.settle(txn_id)
+        return await self._sweeps.settle(txn_id, self._ended.take(txn_id))
 
     async def describe(self, txn_id: TxnID) -> Transaction:
         """Return it with the participants that its operations name."""

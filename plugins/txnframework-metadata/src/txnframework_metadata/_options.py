@@ -27,12 +27,19 @@ class CoordinatorOptions(Options, frozen=True, kw_only=True):
         int,
         Meta(ge=1, description="How many transaction ids a process reserves at once; what it does not use is lost."),
     ] = 1_000
+    participants_together_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="At how many segments and subscriptions of a transaction it is settled at once.",
+        ),
+    ] = 16
     begun_max: Annotated[
         int,
         Meta(
             ge=1,
-            description="Of how many transactions that it began a process remembers the record, to end them without"
-            " reading it; forgetting costs that read.",
+            description="Of how many transactions that it began or ended a process remembers the record, to end or"
+            " settle them without reading it; forgetting costs that read.",
         ),
     ] = 10_000
     settle_delay_ms: Annotated[

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 
 from txnframework.errors import StoreMismatch
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
@@ -23,18 +23,22 @@ from txnframework_metadata._outcomes import highest_abort_bound
 from txnframework_metadata._views import operation_of
 from txnframework_metadata._visibility import Intent, Seen, seen, undecided
 
+Follow = Callable[[TxnID], Awaitable[None]]
+"""Watches the header of a transaction from when it returns on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """
     One reading of the segment: its end, the intents that stood then, their headers as far as they mattered, and how
-    far may be read by what was open.
+    far may be read by what was open; ``followed``: whose header was watched before it was read.
     """
 
     tail: Tail
     intents: list[Intent]
     headers: dict[TxnID, Transaction | None]
     seen: Seen
+    followed: TxnID | None = None
 
 
 class SegmentView:
@@ -110,30 +114,37 @@ class SegmentView:
                 f" {self._ledgers.identity} it ends at {end}; one of them was restored from a backup"
             )
 
-    async def refresh(self, *, awaited: bool = False) -> Reading:
+    async def refresh(self, follow: Follow | None = None) -> Reading:
         """
         Return a reading that began after this was called; callers that wait at the same time share one.
 
-        ``awaited``: somebody waits for the entries, so they are read ahead.
+        ``follow``: somebody waits for the entries, so they are read ahead; it is asked to watch the header of whoever
+        wrote the first of them, who is in the way if anybody is.
         """
         ticket = self._begun
         async with self._lock:
             if self.latest is None or self._finished <= ticket:
                 self._begun += 1
                 number = self._begun
-                self.latest = await self._read(awaited)
+                self.latest = await self._read(follow)
                 self._finished = number
             reading = self.latest
         self._tell()
         return reading
 
-    async def look_again(self) -> Reading:
-        """Return the last reading with the headers as they are now, of those that were open in it."""
+    async def look_again(self, told: Transaction | None = None) -> Reading:
+        """
+        Return the last reading with the headers as they are now, of those that were open in it.
+
+        ``told``: a transaction that is known to have ended, whose header need not be read to know it.
+        """
         async with self._lock:
             latest = self.latest
             if latest is None:
-                latest = await self._read(awaited=False)
+                latest = await self._read(None)
             ended = {txn_id: header for txn_id, header in latest.headers.items() if not _is_open(header)}
+            if told is not None:
+                ended[told.txn_id] = told
             self.latest = reading = await self._decided(latest.tail, latest.intents, ended)
         self._tell()
         return reading
@@ -142,13 +153,13 @@ class SegmentView:
         for listener in self._listeners:
             listener()
 
-    async def _read(self, awaited: bool) -> Reading:
+    async def _read(self, follow: Follow | None) -> Reading:
         """Read in the order that is the rule, take in what was found, and announce."""
-        if not awaited or self.announced is None:
+        if follow is None or self.announced is None:
             return await self._decided(await self._ledger.tail(), await self._intents(), {})
         tail, _ = await asyncio.gather(self._ledger.tail(), self._ahead.read_on(self.announced))
-        intents, headers = await asyncio.gather(self._intents(), self._headers_ahead())
-        return await self._decided(tail, intents, headers)
+        intents, (headers, followed) = await asyncio.gather(self._intents(), self._headers_ahead(follow))
+        return replace(await self._decided(tail, intents, headers), followed=followed)
 
     async def _decided(self, tail: Tail, intents: list[Intent], headers: dict[TxnID, Transaction | None]) -> Reading:
         """Read the headers of intents that are not in ``headers``, as far as they matter, and announce."""
@@ -160,17 +171,24 @@ class SegmentView:
         self.announced = result.max_read if self.announced is None else max(self.announced, result.max_read)
         return Reading(tail, intents, headers, result)
 
-    async def _headers_ahead(self) -> dict[TxnID, Transaction | None]:
-        """Return the headers of those who wrote what was read ahead, as far as they are there."""
+    async def _headers_ahead(self, follow: Follow) -> tuple[dict[TxnID, Transaction | None], TxnID | None]:
+        """Return the headers of those who wrote what was read ahead, as far as they are there, and who is followed."""
         branches = self._ahead.branches()
         wanted = list(dict.fromkeys(branch.txn_id for branch in branches))[: self._options.headers_together_max]
+        if not wanted:
+            return {}, None
+        following = asyncio.ensure_future(follow(wanted[0]))
+        await asyncio.sleep(0)
+        # Where a watch needs a request of its own, the headers do not wait for it.
+        followed = wanted[0] if following.done() else None
+        _, found = await asyncio.gather(following, self._headers(wanted))
         # One that is not there tells nothing yet: its intent may have gone before it, or may come with it.
-        headers = {txn_id: header for txn_id, header in (await self._headers(wanted)).items() if header is not None}
+        headers = {txn_id: header for txn_id, header in found.items() if header is not None}
         for branch in branches:
             header = headers.get(branch.txn_id)
             if header is not None and not _is_open(header):
                 self.outcomes.note([branch], aborted=not header.counts(branch.number))
-        return {**headers}
+        return {**headers}, followed
 
     async def _headers(self, wanted: list[TxnID]) -> dict[TxnID, Transaction | None]:
         """Return the headers of some transactions as they are now."""

@@ -19,13 +19,13 @@ from txnframework.errors import (
     Unavailable,
     VersionMismatch,
 )
-from txnframework.interfaces import IMetadataStore, IParticipants
+from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, IParticipants
 from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
 from txnframework.model.indexes import TXN_BY_DEADLINE, TXN_BY_FINAL_STATE
 from txnframework.model.metadata import Expect, IndexRange, KeyRange
 from txnframework.model.paths import abort_records_range, all_operations_range, header_key, trimmed_key
-from txnframework.model.transactions import State, Swept, Transaction
+from txnframework.model.transactions import Participant, State, Swept, Transaction
 from txnframework_metadata._applications import Applications
 from txnframework_metadata._ending import abort_open
 from txnframework_metadata._operations import forget, read_header, scan_operations
@@ -81,35 +81,69 @@ class Sweeps:
 
     # -- settling -------------------------------------------------------------------------------------
 
-    async def settle(self, txn_id: TxnID) -> Swept:
-        """Make one ended transaction's outcome take effect wherever it has operations left."""
-        header = await read_header(self._store, txn_id)
+    async def settle(self, txn_id: TxnID, ended: Transaction | None = None) -> Swept:
+        """Make one ended transaction's outcome take effect wherever it has operations left; ``ended``: how it did."""
+        if ended is None:
+            header = await read_header(self._store, txn_id)
+            ended = None if header is None else header.transaction
         operations = await scan_operations(self._store, txn_id, self._options.page_records)
-        if header is None:
+        if ended is None:
             await forget(self._store, operations)  # never admitted: no effect to wait for
             return Swept(len(operations), 0)
-        if header.transaction.state is State.OPEN:
+        if ended.state is State.OPEN:
             raise InvalidTransactionState(txn_id, State.OPEN, "only an ended transaction can be settled")
-        return await self._settle_ended(header.transaction, operations)
-
-    async def _settle_ended(self, ended: Transaction, operations: Sequence[StoredOperation]) -> Swept:
-        """Let every participant do its part; what one of them cannot do stays and is found again."""
         if not operations:
             return Swept(0, 0)
-        for participant in sorted(participants_of(operations)):
-            try:
-                await self._participants.settle(participant, ended)
-            except LedgerNotFound:
-                # Deleted, with all that the outcome could take effect on.
-                await forget(self._store, [one for one in operations if participants_of([one]) == {participant}])
-            except TxnFrameworkError as error:
-                _LOG.warning("transaction %s could not be settled at %s: %s", ended.txn_id, participant, error)
+        if await self._take_effect(ended, operations) and IAtomicBatchStore.providedBy(self._store):
+            # None came after the end, and none of these was changed by anybody who admitted it: nothing can be left.
+            return Swept(len(operations), 0)
+        return await self._counted(ended, operations)
+
+    async def _settle_ended(self, ended: Transaction, operations: Sequence[StoredOperation]) -> Swept:
+        """Let every participant do its part, and count what is left."""
+        if not operations:
+            return Swept(0, 0)
+        await self._take_effect(ended, operations)
+        return await self._counted(ended, operations)
+
+    async def _counted(self, ended: Transaction, operations: Sequence[StoredOperation]) -> Swept:
+        left = len(await scan_operations(self._store, ended.txn_id, self._options.page_records))
+        return Swept(max(0, len(operations) - left), left)
+
+    async def _take_effect(self, ended: Transaction, operations: Sequence[StoredOperation]) -> bool:
+        """
+        Let every participant do its part; return whether all of them could.
+
+        What one of them cannot do stays and is found again. They do not wait for each other: a transaction over many
+        segments is settled in about the time that one takes.
+        """
+        room = asyncio.Semaphore(self._options.participants_together_max)
+
+        async def settle(participant: Participant) -> bool:
+            async with room:
+                return await self._settle_at(participant, ended, operations)
+
+        done = await asyncio.gather(*map(settle, sorted(participants_of(operations))))
         try:
             await self._applications.settle(ended, operations)
         except (Unavailable, OutcomeUnknown, Corrupt) as error:
             _LOG.warning("transaction %s could not be settled at its application: %s", ended.txn_id, error)
-        left = len(await scan_operations(self._store, ended.txn_id, self._options.page_records))
-        return Swept(max(0, len(operations) - left), left)
+            return False
+        return all(done)
+
+    async def _settle_at(
+        self, participant: Participant, ended: Transaction, operations: Sequence[StoredOperation]
+    ) -> bool:
+        """Let one participant do its part; return whether it could."""
+        try:
+            await self._participants.settle(participant, ended)
+        except LedgerNotFound:
+            # Deleted, with all that the outcome could take effect on.
+            await forget(self._store, [one for one in operations if participants_of([one]) == {participant}])
+        except TxnFrameworkError as error:
+            _LOG.warning("transaction %s could not be settled at %s: %s", ended.txn_id, participant, error)
+            return False
+        return True
 
     async def forget_segment(self, segment: str, upto_ledger_id: int | None) -> None:
         """

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from txnframework.errors import Corrupt
 from txnframework.model import index_keys
 from txnframework.model.ack_overlap import AckIndex
 from txnframework.model.acks import Ack, ProcessedRange
@@ -17,7 +18,7 @@ from txnframework.model.indexes import (
     WRITES_BY_SEGMENT,
 )
 from txnframework.model.metadata import IndexEntry, Record
-from txnframework.model.paths import txn_id_of
+from txnframework.model.paths import header_key, txn_id_of
 from txnframework.model.positions import Position
 from txnframework.model.records import (
     AckDocument,
@@ -79,6 +80,17 @@ def header_of(record: Record) -> Header:
     document = decode(TransactionHeader, record)
     txn_id = txn_id_of(record.key.path)
     return Header(transaction_of(txn_id, document), record.version, document)
+
+
+def ended_as_told(txn_id: TxnID, told: bytes | None) -> Transaction | None:
+    """Return a transaction that has ended, by its header's value as a watch told it; None: it does not tell that."""
+    if told is None:
+        return None
+    try:
+        transaction = header_of(Record(header_key(txn_id), told, 0)).transaction
+    except Corrupt:
+        return None  # whoever reads it says what is wrong
+    return None if transaction.state is State.OPEN else transaction
 
 
 def transaction_of(txn_id: TxnID, document: TransactionHeader) -> Transaction:

@@ -11,12 +11,13 @@ from zope.interface import implementer
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed
-from txnframework.interfaces import IWatch
+from txnframework.interfaces import ITellingWatch
+from txnframework.model import Key
 from txnframework_sql._executor import Executor
-from txnframework_sql.steps.changes import Change, Target, concerns
+from txnframework_sql.steps.changes import Change, RecordChange, Target, concerns
 
 
-@implementer(IWatch)
+@implementer(ITellingWatch)
 class Watch:
     """An armed watch on one target."""
 
@@ -24,6 +25,7 @@ class Watch:
         self.target = target
         self._watches = watches
         self._woken = asyncio.Event()
+        self.told: bytes | None = None
         self.is_closed = False
 
     async def changed(self) -> None:
@@ -39,8 +41,9 @@ class Watch:
         """Give the watch back; a waiting ``changed`` raises Closed; may be repeated."""
         self.end()
 
-    def wake(self) -> None:
-        """Make ``changed`` return."""
+    def wake(self, told: bytes | None = None) -> None:
+        """Make ``changed`` return; ``told``: what the watched record became, if that is known."""
+        self.told = told
         self._woken.set()
 
     def end(self) -> None:
@@ -109,8 +112,9 @@ class Watches:
     def wake(self, changes: Collection[Change]) -> None:
         """Wake whom changes concern."""
         for watch in tuple(self._armed):
-            if any(concerns(watch.target, change) for change in changes):
-                watch.wake()
+            for change in changes:
+                if concerns(watch.target, change):
+                    watch.wake(_told(watch.target, change))
 
     def wake_all(self) -> None:
         """Wake everybody: nobody knows what was missed."""
@@ -141,3 +145,8 @@ class Watches:
             # The loop may have been closed, by its own thread and at any moment; then nobody waits in it.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.wake, changes)
+
+
+def _told(target: Target, change: Change) -> bytes | None:
+    """Return what a change tells of the one record that is watched."""
+    return change.value if isinstance(target, Key) and isinstance(change, RecordChange) else None

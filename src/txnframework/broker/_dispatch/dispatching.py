@@ -16,7 +16,6 @@ from txnframework.broker._dispatch.plain_acks import PlainAcks
 from txnframework.broker._dispatch.reading_ahead import ReadingAhead
 from txnframework.broker._dispatch.redeliveries import Redeliveries
 from txnframework.broker._tasks.guarded import GuardedTasks
-from txnframework.broker._tasks.waiting import first_of
 from txnframework.errors import Closed, LeaseLost
 from txnframework.interfaces import ILease
 from txnframework.model.acks import Ack
@@ -90,6 +89,7 @@ class SegmentDispatch:
         """Stop and give the lease back; consumers are told; may be repeated."""
         self._tell_end(Closed(f"dispatching of {self.segment} was stopped"))
         await self._tasks.stop()
+        self._reading.look_out_no_more()
         await self._plain.finish()
         await self._looking.close()
         await self._lease.release()
@@ -255,13 +255,16 @@ class SegmentDispatch:
     async def _pump(self) -> None:
         while True:
             self._wake.clear()
+            self._reading.raise_what_failed()
             if await self._consumers.offer(self.incarnation):
                 self._wake.set()
             if self._may_read() and not self._reading.at_end and await self._read():
                 continue
             await self._pass_by()
             self._note_progress()
-            await self._until_something_happens()
+            if self._may_read():
+                self._reading.look_out(self._wake.set)
+            await self._wake.wait()
 
     def _may_read(self) -> bool:
         if self._reading.sealed_end or not self._consumers or self._cursor is None:
@@ -303,12 +306,6 @@ class SegmentDispatch:
         if (drained, done, takers) != (self.drained, self.done, self._takers):
             self.drained, self.done, self._takers = drained, done, takers
             self._consumers.tell(lambda listener: listener.progressed())
-
-    async def _until_something_happens(self) -> None:
-        if self._may_read():
-            await first_of(self._wake.wait(), self._reading.until_advanced())
-        else:
-            await self._wake.wait()
 
     # -- running --------------------------------------------------------------------------------------
 

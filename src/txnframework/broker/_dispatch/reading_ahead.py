@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage
 from txnframework.broker._dispatch.open_acks import OpenAcks
 from txnframework.broker._serving.segments import OpenSegment
@@ -32,9 +35,11 @@ class ReadingAhead:
         self._deliveries = deliveries
         self._entries_max = entries_max
         self._begun = 0
+        self._looking_out: asyncio.Task[None] | None = None
 
     def begin_at(self, position: Position) -> None:
         """Read on from here, whatever was read before."""
+        self.look_out_no_more()
         self._begun += 1
         self.upto = position
         self.skipped.clear()
@@ -68,6 +73,8 @@ class ReadingAhead:
         self.skipped.extend(page.skipped)
         last = page.entries[-1].position if page.entries else page.upto
         self.upto = max(self.upto, page.upto, last)
+        # There may be more, which is known without reading; a page that is empty because there is not costs a reading.
+        self.at_end = len(page.entries) + len(page.skipped) < self._entries_max
 
     async def until_advanced(self) -> None:
         """Wait until more may be read, or until it is known that there will never be more."""
@@ -77,3 +84,27 @@ class ReadingAhead:
             self.at_end = False
         if found <= after and begun == self._begun and self.upto == after:
             self.sealed_end = True
+
+    def look_out(self, woken: Callable[[], None]) -> None:
+        """Call ``woken`` once ``until_advanced`` has returned or failed; one that looks out already goes on."""
+        if self._looking_out is None:
+            self._looking_out = asyncio.ensure_future(self.until_advanced())
+            self._looking_out.add_done_callback(lambda _: woken())
+
+    def raise_what_failed(self) -> None:
+        """Raise what looking out failed with."""
+        if self._looking_out is not None and self._looking_out.done():
+            ended, self._looking_out = self._looking_out, None
+            ended.result()
+
+    def look_out_no_more(self) -> None:
+        """Stop looking out; may be repeated."""
+        if self._looking_out is not None:
+            self._looking_out.cancel()
+            self._looking_out.add_done_callback(_forget_failure)
+            self._looking_out = None
+
+
+def _forget_failure(ended: asyncio.Task[None]) -> None:
+    if not ended.cancelled():
+        ended.exception()

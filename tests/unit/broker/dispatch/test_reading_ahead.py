@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from txnframework.broker._dispatch.deliveries import Deliveries
+from txnframework.broker._dispatch.open_acks import OpenAcks
 from txnframework.broker._dispatch.reading_ahead import ReadingAhead
-from txnframework.model import Position
+from txnframework.errors import Unavailable
+from txnframework.model import EARLIEST, Position
+from txnframework.model.cursor import Cursor
 from txnframework.model.reading import EntryPage, ReadRequest
 from txnframework.testing.clock import run_ready
 
@@ -73,5 +78,63 @@ def test_reading_that_begins_anew_is_not_at_the_end() -> None:
         reading.begin_at(Position(0, -1))
         assert not reading.at_end
         assert await reading.read() is not None
+
+    asyncio.run(main())
+
+
+def test_behind_a_page_with_room_left_nothing_is_read_until_the_segment_has_advanced() -> None:
+    """An empty page that says so costs a reading of the segment after each message; whether there is more is known."""
+
+    async def main() -> None:
+        buffer = Buffer()
+        segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
+        woken: list[None] = []
+        reading = ReadingAhead(segment, Deliveries(), 2)
+        reading.begin_at(Position(1, -1))
+        reading.take(EntryPage((), Position(1, 1), (Position(1, 0), Position(1, 1))), Cursor(1, EARLIEST), OpenAcks({}))
+        assert not reading.at_end
+        reading.take(EntryPage((), Position(1, 2), (Position(1, 2),)), Cursor(1, EARLIEST), OpenAcks({}))
+        assert reading.at_end
+        buffer.announce(Position(1, 2))
+        reading.look_out(lambda: woken.append(None))
+        await run_ready()
+        assert reading.at_end
+        assert not woken
+        buffer.announce(Position(1, 3))
+        await run_ready()
+        reading.raise_what_failed()
+        assert not reading.at_end
+        assert woken
+
+    asyncio.run(main())
+
+
+def test_looking_out_fails_once_and_begins_anew_with_the_reading() -> None:
+    """Whoever reads is told of a failure; a position that is sought is looked out from, not the one before it."""
+
+    async def main() -> None:
+        buffer = Buffer()
+        buffer.announced = Position(1, 5)
+        segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
+        reading = ReadingAhead(segment, Deliveries(), 2)
+        reading.begin_at(Position(1, 9))
+        reading.look_out(lambda: None)
+        await run_ready()
+        reading.begin_at(Position(1, 4))
+        reading.at_end = True
+        reading.look_out(lambda: None)
+        await run_ready()
+        assert not reading.at_end
+        reading.raise_what_failed()
+
+        async def failing(_: Position) -> Position:
+            raise Unavailable("away")
+
+        buffer.advanced = failing  # type: ignore[method-assign]
+        reading.look_out(lambda: None)
+        await run_ready()
+        with pytest.raises(Unavailable):
+            reading.raise_what_failed()
+        reading.raise_what_failed()
 
     asyncio.run(main())

@@ -27,6 +27,9 @@ from txnframework_sql.steps.records import encode_indexes
 # Of so many records it is known which index entry they have: about as many as there are transactions open at a time.
 _KNOWN_MAX = 4_096
 
+# A value up to this many bytes is told with the change.
+_TOLD_MAX = 1_024
+
 _MADE = f"""
 WITH made AS (
     INSERT INTO records (path, partition, version, indexes, value)
@@ -96,7 +99,9 @@ class LonePuts:
                 return None
             before = frozenset((known,))
         list_before, list_after = encode_indexes(before), encode_indexes(after)
-        told = _payload(*place, list_before, list_after)
+        # A record that moves in an index ends what it was before: somebody may wait for just that.
+        value = _text(put.value) if before else None
+        told = _payload(*place, list_before, list_after, value)
         if len(told.encode()) > BYTES_MAX:
             return None
         common = (*place, bytes(put.value), CHANNEL, told)
@@ -118,7 +123,8 @@ class LonePuts:
             self._known[place] = version, entry
             if len(self._known) > _KNOWN_MAX:
                 self._known.popitem(last=False)
-        return Record(put.key, bytes(put.value), version), RecordChange(*place, lone.before.union(put.indexes))
+        value = bytes(put.value)
+        return Record(put.key, value, version), RecordChange(*place, lone.before.union(put.indexes), value)
 
 
 def _columns(entries: frozenset[IndexEntry]) -> tuple[str, bytes]:
@@ -126,7 +132,16 @@ def _columns(entries: frozenset[IndexEntry]) -> tuple[str, bytes]:
     return entry.index, entry.key
 
 
-def _payload(path: str, partition: str, list_before: str | None, list_after: str | None) -> str:
-    """Return what is notified: the entries before and after apart, as the function does it."""
+def _payload(path: str, partition: str, list_before: str | None, list_after: str | None, value: str | None) -> str:
+    """Return what is notified: the entries before and after apart, as the function does it, and the value if given."""
     start = msgspec.json.encode((path, None if partition == path else partition)).decode()[:-1]
-    return f"[{start},{list_before or 'null'},{list_after or 'null'}]]"
+    told = "" if value is None else f",{msgspec.json.encode(value).decode()}"
+    return f"[{start},{list_before or 'null'},{list_after or 'null'}{told}]]"
+
+
+def _text(value: bytes) -> str | None:
+    """Return a value as the text that it is; None for one that is long, or no text."""
+    try:
+        return bytes(value).decode() if len(value) <= _TOLD_MAX else None
+    except UnicodeDecodeError:
+        return None

@@ -4,7 +4,8 @@ What a notification says: which changes a commit made, as JSON, so that a SQL fu
 A payload is a list of changes. A whole number is the managed ledger of that id, whose tail changed. A list
 ``[path, partition, entries, ...]`` is a record; ``partition`` may be null if it is the path, and each ``entries`` is
 null or a list of ``[index name, index key in hex]``, as the record keeps them: those before the change, and those after
-it. What is longer than PostgreSQL allows, and everything that is not understood, wakes everybody.
+it. A text behind them is the value that was written, so that whoever waits for it need not read it. What is longer than
+PostgreSQL allows, and everything that is not understood, wakes everybody.
 """
 
 from __future__ import annotations
@@ -76,9 +77,11 @@ def _change(part: int | list[object]) -> Change:
     if isinstance(part, int):
         return LedgerChange(part)
     path, partition, *lists = part
+    value = lists.pop() if lists and isinstance(lists[-1], str) else None
     entries = msgspec.convert(lists, list[_Pairs | None])
     return RecordChange(
         msgspec.convert(path, str),
         msgspec.convert(partition, str | None) or msgspec.convert(path, str),
         frozenset(IndexEntry(name, bytes.fromhex(key)) for pairs in entries for name, key in pairs or ()),
+        value.encode() if isinstance(value, str) else None,
     )

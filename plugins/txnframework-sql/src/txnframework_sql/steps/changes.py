@@ -9,11 +9,12 @@ from txnframework.model import IndexEntry, IndexRange, Key, KeyRange
 
 @dataclass(frozen=True, slots=True)
 class RecordChange:
-    """A record was written or removed; ``indexes``: its index entries before and after."""
+    """A record was written or removed; ``indexes``: its index entries before and after; ``value``: perhaps its own."""
 
     path: str
     partition: str
     indexes: frozenset[IndexEntry]
+    value: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,6 +296,13 @@ def test_payload_of_a_function() -> None:
     assert changes_of('[["/a",null,[["i","01"]],null,[["j","02"]]]]') == (expected,)
 
 
+def test_payload_with_a_value() -> None:
+    """What was written may stand behind the index entries; an end of a transaction need not be read then."""
+    expected = RecordChange("/a", "p", frozenset({IndexEntry("i", b"\1")}), b'{"\xc3\xa4":"\\""}')
+    assert changes_of('[["/a","p",null,[["i","01"]],"{\\"\u00e4\\":\\"\\\\\\"\\"}"]]') == (expected,)
+    assert changes_of('[["/a",null,null,null,7]]') is None
+
+
 def test_long_payloads(wire: Any) -> None:
     """Many changes take several payloads, too many or too long ones become one that wakes everybody; all are taken."""
     several = [RecordChange("/ä" * 200 + str(number), "p", frozenset()) for number in range(50)]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from txnframework.errors import Closed
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, IWatch
+from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, ITellingWatch, IWatch
 from txnframework.model import Batch, Expect, IndexRange, Key, KeyRange, Put, PutSequential
 from txnframework.testing._suites._metadata._case import BY_KIND, MetadataStoreRules, create, entries
 from txnframework.testing.capabilities import requires
@@ -62,6 +62,26 @@ class WatchRules(MetadataStoreRules):
             watch = await store.watch(target)
             await put(other, b"made", b"k")
             await self.soon(watch.changed())
+
+    async def test_what_a_watch_tells_was_written(self) -> None:
+        """What a watch brings along is the whole value of the change that it told of last; after a delete it is none.
+
+        If this fails, check that a change that brings nothing along takes back what an earlier one has brought.
+        """
+        async with self.data.open() as one, self.data.open() as two:
+            version = await one.put(Put(Key("/w/1"), b"made", Expect.ABSENT, entries(b"k")))
+            watch = await two.watch(Key("/w/1"))
+            if not ITellingWatch.providedBy(watch):
+                return
+            for value, kind in ((b"moved", b"l"), (b"moved on " + b"x" * 5_000, b"m"), ('ä\0"\\'.encode(), b"n")):
+                await self.drain(watch)
+                version = await one.put(Put(Key("/w/1"), value, version, entries(kind)))
+                await self.soon(watch.changed())
+                assert watch.told in (value, None)
+            await self.drain(watch)
+            await one.delete(Key("/w/1"), version)
+            await self.soon(watch.changed())
+            assert watch.told is None
 
     async def test_index_watch_wakes_when_a_record_leaves(self) -> None:
         """A watch on an index range wakes when a record's entry leaves the range while the record stays."""
