@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from rig import Found, Run
 
 from figures.appending import appends_over_copy
+from figures.batching import batched_over_plain
 from figures.clients import clients_over_raw_transactions
 from figures.concurrency import sends_together, transactions_together
 from figures.ending import ending_by_participants, ending_over_raw_update
@@ -32,7 +33,12 @@ OF_SQL: dict[str, Figure] = {
     "inside": sends_in_transactions,
 }
 FIGURES: dict[str, dict[str, Figure]] = {
-    "sqlite": {**OF_EVERY_BACKEND, **OF_SQL, "million": million_messages},
+    "sqlite": {
+        **OF_EVERY_BACKEND,
+        **OF_SQL,
+        "million": million_messages,
+        "batching": batched_over_plain,
+    },
     "postgresql": {
         **OF_EVERY_BACKEND,
         **OF_SQL,
