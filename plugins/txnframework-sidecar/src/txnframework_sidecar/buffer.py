@@ -28,7 +28,9 @@ from txnframework.model import (
     Visibility,
 )
 from txnframework.plugin import AbortRetention, SegmentContext, options_as
-from txnframework_sidecar.ledgers import TopicLedgers
+from txnframework_sidecar.compaction.compacted import Compacted
+from txnframework_sidecar.compaction.compacting import Compacting
+from txnframework_sidecar.ledgers import TopicLedgers, compacted_name
 from txnframework_sidecar.model.markers import read_topic_entry
 from txnframework_sidecar.options import SidecarOptions
 from txnframework_sidecar.resolving import Resolving, inward
@@ -54,8 +56,10 @@ class SidecarBuffer:
         self._sending = Sending(
             context.segment, self._ledgers, context.coordinator, self._visibility_of_copy, retention, options
         )
-        self._resolving = Resolving(self._ledgers)
-        self._retaining = Retaining(self._ledgers, self._settling, options)
+        self._compacted = Compacted(context.ledgers, compacted_name(context.segment))
+        self._resolving = Resolving(self._ledgers, self._compacted)
+        compacting = Compacting(self._ledgers, self._compacted, self._resolving, environment, options)
+        self._retaining = Retaining(self._ledgers, self._settling, self._compacted, compacting, options)
         self._recovering = asyncio.Lock()
         self._is_recovered = False
         self._closed = asyncio.Event()
@@ -169,6 +173,7 @@ class SidecarBuffer:
         """Stop; whoever waits gets Closed."""
         self._closed.set()
         await self._ledgers.close()
+        await self._compacted.close()
 
     async def _read_beside(self, after: Position, request: ReadRequest) -> EntryPage:
         """Return the entry of the sidecar behind a place in it."""

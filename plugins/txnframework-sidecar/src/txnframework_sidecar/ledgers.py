@@ -21,6 +21,11 @@ def sidecar_name(segment: str) -> str:
     return f"sidecar:{escape(segment)}"
 
 
+def compacted_name(segment: str) -> str:
+    """Return the name of the ledgers that hold what was compacted of a topic."""
+    return f"sidecar-compacted:{escape(segment)}"
+
+
 class TopicLedgers:
     """
     Reads both to their ends, each when it is needed: reading a topic needs its own ledger only.

@@ -27,6 +27,17 @@ class SidecarOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     marker_spans_max: Annotated[
         int, Meta(ge=1, description="How many places in the sidecar one marker names, each of entries without a gap.")
     ] = 1_000
+    compaction_ledgers_kept_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How many closed ledgers of the sidecar may be kept for committed transactions only; more are"
+            " compacted.",
+        ),
+    ] = 4
+    compaction_entries_max: Annotated[
+        int, Meta(ge=1, description="How many entries one run of compaction writes, but for one larger transaction.")
+    ] = 10_000
     sidecar_ledger_entries_max: Annotated[
         int,
         Meta(ge=1, description="After how many entries the sidecar's ledger is closed, so that it can be trimmed."),

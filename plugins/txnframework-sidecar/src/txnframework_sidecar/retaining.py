@@ -1,27 +1,42 @@
-"""Trimming: the topic as far as it may be, then the sidecar as far as the topic no longer refers to it."""
+"""Trimming: the topic as far as it may be, then what stands beside it as far as the topic no longer refers to it."""
 
 from __future__ import annotations
 
-from txnframework.model import Swept
+from txnframework.interfaces import IManagedLedger
+from txnframework.model import Position, Swept
+from txnframework_sidecar.compaction.compacted import Compacted
+from txnframework_sidecar.compaction.compacting import Compacting
 from txnframework_sidecar.ledgers import TopicLedgers
 from txnframework_sidecar.options import SidecarOptions
 from txnframework_sidecar.settling import Settling
+
+LEDGERS_MAX = 1_000
+"""How many ledgers of a sidecar are counted before it is compacted."""
 
 
 class Retaining:
     """Removes what nobody can read any more; any process may, at any time."""
 
-    def __init__(self, ledgers: TopicLedgers, settling: Settling, options: SidecarOptions) -> None:
+    def __init__(
+        self,
+        ledgers: TopicLedgers,
+        settling: Settling,
+        compacted: Compacted,
+        compacting: Compacting,
+        options: SidecarOptions,
+    ) -> None:
         self._ledgers = ledgers
         self._settling = settling
+        self._compacted = compacted
+        self._compacting = compacting
         self._options = options
 
     async def trim(self, ledger_id: int) -> Swept:
         """
-        Trim the ledgers of the topic below one, then those of the sidecar.
+        Trim the ledgers of the topic below one, then those beside it; where the sidecar is long, compact some of it.
 
-        The topic first: killed between the two, the sidecar keeps what nobody refers to until the next time. Before it,
-        the commits whose markers go are noted: whoever ended one of them again would find neither marker nor note.
+        The topic first: killed between the two, what nobody refers to stays until the next time. Before it, the commits
+        whose markers go are noted: whoever ended one of them again would find neither marker nor note.
         """
         topic = self._ledgers.topic
         tail = await self._ledgers.read_topic()
@@ -31,20 +46,52 @@ class Retaining:
             await self._settling.note_before(below)
         first = await topic.trim(below, frozenset())
         self._ledgers.stream.without(first)
-        await self._trim_sidecar()
-        return Swept(int(first > before.ledger_id), int(first < below))
+        await self._compacted.refresh()
+        await self._compacted.trim(Position(first, -1))
+        sidecar = await self._ledgers.find_sidecar()
+        left = 0 if sidecar is None else await self._trim_sidecar(sidecar)
+        return Swept(int(first > before.ledger_id), int(first < below) + left)
 
-    async def _trim_sidecar(self) -> None:
-        sidecar, tail = await self._ledgers.find_sidecar(), await self._ledgers.read_sidecar()
-        if sidecar is None or tail is None:
-            return
+    async def _trim_sidecar(self, sidecar: IManagedLedger) -> int:
+        """Trim the sidecar; return 1 if more could be compacted."""
+        tail = await sidecar.tail()
         if tail.last_confirmed.entry_id + 1 >= self._options.sidecar_ledger_entries_max:
-            tail = await sidecar.roll()
-        # The sidecar is read first, then the topic: the markers of everything that is noted here stood before it was,
-        # and are found; what is not noted here is kept. The other way round, a commit between the two would be missed.
-        first_open = self._ledgers.index.first_open_ledger()
-        await self._ledgers.read_topic()
-        bounds = (tail.open_ledger_id, first_open, self._ledgers.stream.references.first_ledger())
-        below = min(bound for bound in bounds if bound is not None)
+            await sidecar.roll()
+        undecided, referred = await self._bounds()
+        is_long = await self._is_long(sidecar, undecided, referred)
+        if is_long:
+            before = self._compacted.upto
+            await self._compacting.run()
+            is_long = self._compacted.upto > before
+            undecided, referred = await self._bounds()
+            is_long = is_long and await self._is_long(sidecar, undecided, referred)
+        below = min(undecided, referred)
         first = await sidecar.trim(below, self._ledgers.index.aborted_before(below))
         self._ledgers.sidecar_trimmed(first)
+        return int(is_long)
+
+    async def _bounds(self) -> tuple[int, int]:
+        """
+        Return the first ledger of the sidecar with something undecided, and the first that a marker refers to.
+
+        The sidecar is read first, then the topic: the markers of everything that is noted stood before it was, and are
+        found; what is not noted is undecided. The other way round, a commit between the two would be missed.
+        """
+        tail = await self._ledgers.read_sidecar()
+        assert tail is not None
+        # As it was when reading began: whatever ledgers were opened since, nobody has looked into them.
+        open_ledger_id = tail.open_ledger_id
+        first_open = self._ledgers.index.first_open_ledger()
+        await self._ledgers.read_topic()
+        references = self._ledgers.stream.references
+        references.drop(self._compacted.upto)
+        referred = references.first_ledger()
+        undecided = open_ledger_id if first_open is None else min(first_open, open_ledger_id)
+        return undecided, open_ledger_id if referred is None else referred
+
+    async def _is_long(self, sidecar: IManagedLedger, undecided: int, referred: int) -> bool:
+        """Whether so many closed ledgers are kept for nothing but messages that were committed."""
+        if referred >= undecided:
+            return False
+        kept = [one for one in await sidecar.ledgers(referred - 1, LEDGERS_MAX) if one.ledger_id < undecided]
+        return len(kept) > self._options.compaction_ledgers_kept_max

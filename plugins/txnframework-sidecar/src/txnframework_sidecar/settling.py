@@ -84,7 +84,7 @@ class Settling:
         parts = parts_of(index.listed(ended.txn_id, branches), self._options)
         now_ms = self._environment.now_ms()
         return tuple(
-            encode_marker(Marker(ended.txn_id, number, part, index.upto, branches), now_ms)
+            encode_marker(Marker(ended.txn_id, number, len(parts), part, index.upto, branches), now_ms)
             for number, part in enumerate(parts)
         )
 

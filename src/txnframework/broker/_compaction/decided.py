@@ -121,8 +121,8 @@ async def in_order_of_commits(
         after = page.upto
     for _, place in sorted(places):
         before = Position(place.ledger_id, place.entry_id - 1)
-        (stored,) = await opened.ledger.read(EntryRange(before, place), Limit(1))
-        yield _whole(stored.data, place, opened.name)
+        (found,) = (await opened.buffer.read(ReadRequest(before, Limit(1)))).entries
+        yield _whole(found.data, place, opened.name)
 
 
 def _whole(data: bytes, position: Position, segment: str) -> CompactedEntry:

@@ -34,6 +34,7 @@ class _Format(msgspec.Struct):
 class _MarkerDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     format: int
     part: int
+    parts: int
     upto: str
     branches: list[int]
     branch: int
@@ -52,7 +53,7 @@ class _NoteDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 @dataclass(frozen=True, slots=True)
 class Marker:
     """
-    The transaction was committed, and these are its messages; ``number`` counts the markers of one commit from 0.
+    The transaction was committed, and these are its messages; ``number`` counts the ``parts`` of one commit from 0.
 
     A commit of which nothing counts has one without messages. ``branches``: all that count; what they wrote up to
     ``upto`` of the sidecar, and nothing behind it, is listed in one of the markers.
@@ -60,6 +61,7 @@ class Marker:
 
     txn_id: TxnID
     number: int
+    parts: int
     part: Part
     upto: Position
     branches: frozenset[int]
@@ -97,6 +99,7 @@ def encode_marker(marker: Marker, now_ms: int) -> Append:
     document = _MarkerDocument(
         format=FORMAT,
         part=marker.number,
+        parts=marker.parts,
         upto=str(marker.upto),
         branches=sorted(marker.branches),
         branch=part.branch,
@@ -136,7 +139,8 @@ def read_topic_entry(entry: LedgerEntry, topic: str) -> Marker | None:
         spans = tuple(map(Span.parse, document.spans))
         part = Part(document.branch, spans, document.messages, document.bytes)
         branches = frozenset(document.branches)
-        return Marker(view.branch.txn_id, document.part, part, Position.parse(document.upto), branches)
+        upto = Position.parse(document.upto)
+        return Marker(view.branch.txn_id, document.part, document.parts, part, upto, branches)
     except ValueError as error:
         raise CorruptEntry(entry.position, f"its marker cannot be read: {error}", topic) from error
 

@@ -1,0 +1,132 @@
+"""What was compacted of a topic, and where in it a marker's messages stand."""
+
+from __future__ import annotations
+
+from txnframework.errors import EntryTrimmed, LedgerNotFound
+from txnframework.interfaces import ILedgerStore, IManagedLedger
+from txnframework.model import EARLIEST, EntryRange, LedgerSummary, Limit, Position
+from txnframework_sidecar.compaction.format import Kind, Line, Run, decode_line, decode_runs
+
+_LEDGERS_PAGE = 100
+_ONE = Limit(1)
+
+
+class Compacted:
+    """
+    The runs of one topic, as far as this process has seen them: each goes on where the one before ended, and the last
+    one names them all.
+
+    A marker is found by halving, as its run is in the order of the markers, or right behind the one that was asked for
+    before: so nothing is kept in memory for each of them.
+    """
+
+    def __init__(self, store: ILedgerStore, name: str) -> None:
+        self.runs: list[Run] = []
+        self.upto = EARLIEST
+        """Up to where the topic was compacted, also where nothing of it is left."""
+        self._store = store
+        self._name = name
+        self._ledger: IManagedLedger | None = None
+        self._seen = -1
+        self._before: Position | None = None
+
+    async def ledger(self) -> IManagedLedger:
+        """Return the row of compacted ledgers, made if there was none."""
+        self._ledger = self._ledger or await self._store.create(self._name)
+        return self._ledger
+
+    async def refresh(self) -> None:
+        """See the runs that were finished before this was called, and that are left."""
+        try:
+            self._ledger = self._ledger or await self._store.open(self._name)
+        except LedgerNotFound:
+            return
+        summaries: list[LedgerSummary] = []
+        while found := await self._ledger.ledgers(summaries[-1].ledger_id if summaries else self._seen, _LEDGERS_PAGE):
+            summaries += found
+        for summary in reversed(summaries):
+            runs = await self._runs_upto(summary) if summary.entries else None
+            if runs is not None:
+                self.runs, self.upto, self._seen = runs, max(self.upto, runs[-1].upto), summary.ledger_id
+                return
+
+    async def find(self, marker: Position) -> bytes | None:
+        """Return the messages that a marker lists, as one entry; None: they were not compacted, or are gone."""
+        run = next((one for one in self.runs if one.after < marker <= one.upto), None)
+        if run is None:
+            return None
+        try:
+            return await self._find_in(run, marker)
+        except EntryTrimmed:
+            return None
+
+    async def trim(self, before: Position) -> None:
+        """Drop the runs that are about markers at or before a place only."""
+        if self._ledger is None or not self.runs:
+            return
+        kept = [run for run in self.runs if run.upto > before]
+        if len(kept) == len(self.runs):
+            return
+        below = kept[0].ledger_id if kept else (await self._ledger.roll()).open_ledger_id
+        await self._ledger.trim(below, frozenset())
+        self.runs = kept
+
+    async def close(self) -> None:
+        """Let the ledger go."""
+        if self._ledger is not None:
+            await self._ledger.close()
+
+    async def _runs_upto(self, summary: LedgerSummary) -> list[Run] | None:
+        """
+        Return the run that a ledger holds behind those before it; None: it holds none that was finished.
+
+        Others may have claimed the ledger behind the first one, at any time: nothing of theirs counts.
+        """
+        try:
+            claim = await self._line(Position(summary.ledger_id, 0))
+            for number in range(summary.entries - 1, 0, -1):
+                at = Position(summary.ledger_id, number)
+                line = await self._line(at)
+                if line.token == claim.token:
+                    if line.kind is not Kind.DONE:
+                        return None
+                    run = Run(summary.ledger_id, claim.token, claim.position, line.position, number - 1)
+                    return [*decode_runs(line.data, at, self._name), run]
+        except EntryTrimmed:
+            pass
+        return None
+
+    async def _find_in(self, run: Run, marker: Position) -> bytes | None:
+        low, high = 1, run.last
+        if self._before is not None and self._before.ledger_id == run.ledger_id and self._before.entry_id < high:
+            number, line = await self._own(run, self._before.entry_id + 1)
+            if line is not None and line.position == marker:
+                return self._found(run, number, line)
+        while low <= high:
+            middle = (low + high) // 2
+            number, line = await self._own(run, middle)
+            if line is None or number > high or line.position > marker:
+                high = middle - 1
+            elif line.position < marker:
+                low = number + 1
+            else:
+                return self._found(run, number, line)
+        return None
+
+    def _found(self, run: Run, number: int, line: Line) -> bytes:
+        self._before = Position(run.ledger_id, number)
+        return line.data
+
+    async def _own(self, run: Run, number: int) -> tuple[int, Line | None]:
+        """Return the first entry from a number on that is the run's own; None: there is none."""
+        while number <= run.last:
+            line = await self._line(Position(run.ledger_id, number))
+            if line.token == run.token:
+                return number, line
+            number += 1
+        return number, None
+
+    async def _line(self, at: Position) -> Line:
+        assert self._ledger is not None
+        (entry,) = await self._ledger.read(EntryRange(Position(at.ledger_id, at.entry_id - 1), at), _ONE)
+        return decode_line(entry, self._name)

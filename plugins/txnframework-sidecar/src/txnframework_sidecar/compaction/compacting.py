@@ -1,0 +1,114 @@
+"""One run of compaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from txnframework.environment import Environment
+from txnframework.errors import EntryTrimmed, LedgerClosed
+from txnframework.interfaces import IManagedLedger
+from txnframework.model import Append, EntryRange, Limit, Position
+from txnframework_sidecar.compaction.compacted import Compacted
+from txnframework_sidecar.compaction.format import TOKEN_BITS, Kind, Line, decode_line, encode_line, encode_runs
+from txnframework_sidecar.ledgers import TopicLedgers
+from txnframework_sidecar.model.markers import Marker, read_topic_entry
+from txnframework_sidecar.options import SidecarOptions
+from txnframework_sidecar.resolving import Resolving
+
+PAGE = Limit(1_000)
+_APPEND_BYTES = 1024 * 1024
+
+
+@dataclass
+class _Run:
+    """What a run has written; ``upto``: how far it has looked."""
+
+    ledger_id: int
+    token: int
+    upto: Position
+    kept: int = 0
+    waiting: list[Append] = field(default_factory=list)
+    is_whole: bool = False
+
+
+class Compacting:
+    """
+    Writes what markers list anew; any process may, and several at a time do no harm.
+
+    A run takes a ledger of its own, by closing the one before: whoever wrote there can append nothing any more, least
+    of all that it is done, so no two runs that count are about the same markers. Killed at any step, a run does not
+    count; what it wrote is dropped with the ledger. Reading goes on from the sidecar until the run is done, and from
+    there on as long as the sidecar stands.
+
+    A commit of more than one marker gets a run of its own: a large transaction stands alone in its ledger, which goes
+    as soon as the topic does not refer to it any more.
+    """
+
+    def __init__(
+        self,
+        ledgers: TopicLedgers,
+        compacted: Compacted,
+        resolving: Resolving,
+        environment: Environment,
+        options: SidecarOptions,
+    ) -> None:
+        self._ledgers = ledgers
+        self._compacted = compacted
+        self._resolving = resolving
+        self._environment = environment
+        self._options = options
+
+    async def run(self) -> None:
+        """Compact some markers behind those that were, unless another process does."""
+        ledger = await self._compacted.ledger()
+        ledger_id = (await ledger.roll()).open_ledger_id
+        # What stands in the ledgers before this one is final now.
+        await self._compacted.refresh()
+        token = self._environment.random_bits(TOKEN_BITS)
+        run = _Run(ledger_id, token, self._compacted.upto)
+        try:
+            await ledger.append((encode_line(Line(Kind.CLAIM, token, run.upto)),), ledger_id)
+            (first,) = await ledger.read(EntryRange(Position(ledger_id, -1), Position(ledger_id, 0)), Limit(1))
+            if decode_line(first, ledger.name).token != token:
+                return
+            await self._keep(run, ledger)
+            done = encode_line(Line(Kind.DONE, token, run.upto, encode_runs(self._compacted.runs)))
+            await ledger.append((*run.waiting, done), ledger_id)
+        except (LedgerClosed, EntryTrimmed):
+            return  # another process has gone on, or is done with what this one was about to read
+        await self._compacted.refresh()
+
+    async def _keep(self, run: _Run, ledger: IManagedLedger) -> None:
+        """Write what the next markers list; at the end only whole commits are behind ``upto``."""
+        topic, end = self._ledgers.topic, self._ledgers.stream.upto
+        (first, *_) = await topic.ledgers(-1, 1)
+        run.upto = max(run.upto, Position(first.ledger_id, -1))
+        while run.upto < end:
+            page = await topic.read(EntryRange(run.upto, end), PAGE)
+            for entry in page:
+                marker = read_topic_entry(entry, topic.name)
+                if marker is not None and entry.position not in self._ledgers.stream.repeated:
+                    if not _belongs(run, marker, self._options.compaction_entries_max):
+                        return
+                    await self._write(run, ledger, marker, entry.position)
+                run.upto = entry.position
+            if not page:
+                return
+
+    async def _write(self, run: _Run, ledger: IManagedLedger, marker: Marker, position: Position) -> None:
+        run.is_whole = marker.parts > 1
+        if not marker.part.spans:
+            return
+        entry = await self._resolving.from_sidecar(marker, position)
+        run.waiting.append(encode_line(Line(Kind.KEPT, run.token, position, entry.data)))
+        run.kept += 1
+        if sum(len(one.data) for one in run.waiting) >= _APPEND_BYTES:
+            await ledger.append(tuple(run.waiting), run.ledger_id)
+            run.waiting.clear()
+
+
+def _belongs(run: _Run, marker: Marker, entries_max: int) -> bool:
+    """Whether a marker is still this run's: it is bounded, and a large transaction has a run of its own."""
+    if marker.number:
+        return True
+    return not run.kept or (run.kept < entries_max and not run.is_whole and marker.parts == 1)
