@@ -40,7 +40,9 @@ class TidySidecar(SidecarBuffer):
             pass
 
 
-BUSY = SidecarOptions(sidecar_ledger_entries_max=2, compaction_ledgers_kept_max=0, compaction_entries_max=2)
+BUSY = SidecarOptions(
+    snapshot_entries=5, sidecar_ledger_entries_max=2, compaction_ledgers_kept_max=0, compaction_entries_max=2
+)
 
 
 async def open_busy_buffer(context: SegmentContext) -> ITransactionBuffer:
@@ -48,7 +50,7 @@ async def open_busy_buffer(context: SegmentContext) -> ITransactionBuffer:
 
 
 class SidecarInShortLedgers(SidecarInMemory):
-    """The same with ledgers of few entries, which are closed, compacted and trimmed all the time."""
+    """The same with short ledgers, which are closed, compacted and trimmed all the time, and with snapshots."""
 
     buffer = replace(SidecarInMemory.buffer, open=open_busy_buffer)
 

@@ -18,6 +18,8 @@ from txnframework import Client
 from txnframework.errors import ReceiveTimeout
 from txnframework.model import State
 from txnframework.plugin import load_plugins
+from txnframework_legacy.beside import what_of
+from txnframework_sidecar.ledgers import names_of
 
 ORDERS, INVOICES = "persistent://public/default/orders", "persistent://public/default/invoices"
 MARKED = "persistent://public/marked/orders"
@@ -171,6 +173,97 @@ def test_what_a_process_left_open_is_aborted(stores: Stores) -> None:
             await client.upkeep()
             assert await client.outcome(txn.id) is State.ABORTED
             assert await read(client, ORDERS) == [b"behind"]
+
+    stores.run(work())
+
+
+BUSY = {
+    "buffers": {
+        "sidecar": {
+            "snapshot_entries": 1,
+            "sidecar_ledger_entries_max": 2,
+            "compaction_ledgers_kept_max": 0,
+            "marker_messages_max": 2,
+        }
+    },
+    "retention": {"time_ms": 3_600_000},
+}
+
+
+def test_restarted_and_compacted_while_it_is_read(stores: Stores) -> None:
+    """A consumer that reads on over restarts, snapshots and compaction gets every committed message once, in order."""
+
+    async def work() -> None:
+        expected: list[bytes] = []
+        received: list[bytes] = []
+        async with stores.open(**BUSY) as reading:
+            await reading.create_topic(ORDERS)
+            async with await reading.consumer(ORDERS, "billing", start="earliest") as consumer:
+                for turn in range(3):
+                    async with stores.open(**BUSY) as client:
+                        producer = await client.producer(ORDERS)
+                        kept, dropped = (client.transaction(domain="persistent") for _ in range(2))
+                        for txn in (kept, dropped):
+                            await txn.begin()
+                        for number in range(5):
+                            await producer.send(b"kept %d %d" % (turn, number), txn=kept)
+                            await producer.send(b"dropped", txn=dropped)
+                        await producer.send(b"plain %d" % turn)
+                        await dropped.abort()
+                        await kept.commit()
+                        expected += [b"plain %d" % turn, *(b"kept %d %d" % (turn, number) for number in range(5))]
+                        await client.upkeep()
+                        row = await client.host.ledgers.open(names_of(ORDERS, 1).sidecar)
+                        assert sum(one.entries for one in await row.ledgers(-1, 99)) <= 3, "it is compacted"
+                        message = await consumer.receive(timeout_ms=SOON_MS)
+                        received.append(message.value)
+                        await consumer.ack(message)
+                while len(received) < len(expected):
+                    received.append((await consumer.receive(timeout_ms=SOON_MS)).value)
+                assert received == expected
+        async with stores.open(**BUSY) as client:
+            assert await read(client, ORDERS) == expected
+
+    stores.run(work())
+
+
+def test_what_is_beside_a_topic_goes_with_it(stores: Stores) -> None:
+    """A deleted topic leaves nothing beside it, and the next one of its name begins with nothing."""
+
+    async def beside(client: Client) -> list[str]:
+        return [what_of(name)[2] for name in await client.host.ledgers.list_names("sidecar:", "", 9)]
+
+    async def work() -> None:
+        async with stores.open(**BUSY) as client:
+            for number in range(2):
+                await client.create_topic(ORDERS)
+                producer = await client.producer(ORDERS)
+                for _ in range(2):
+                    async with client.transaction(domain="persistent") as txn:
+                        await producer.send_many([b"%d" % number, b"again"], txn=txn)
+                await client.upkeep()
+                assert await read(client, ORDERS) == [b"%d" % number, b"again"] * 2
+                assert await beside(client) == ["", "compacted", "snapshots"]
+                await client.delete_topic(ORDERS, force=True)
+                assert await beside(client) == []
+
+    stores.run(work())
+
+
+def test_a_topic_is_compacted_in_either_order(stores: Stores) -> None:
+    """What the client compacts of a topic holds the committed messages of each key, whichever order is asked for."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic(ORDERS)
+            producer = await client.producer(ORDERS)
+            await producer.send(b"old", key=b"k")
+            async with client.transaction(domain="persistent") as txn:
+                await producer.send(b"new", key=b"k", txn=txn)
+            for order in ("position", "commit"):
+                await client.compact(ORDERS, order=order)
+                async with await client.reader(ORDERS, compacted=True) as reader:
+                    assert [message.value async for message in reader] == [b"new"]
 
     stores.run(work())
 

@@ -30,7 +30,7 @@ from txnframework.model import (
 from txnframework.plugin import AbortRetention, SegmentContext, options_as
 from txnframework_sidecar.compaction.compacted import Compacted
 from txnframework_sidecar.compaction.compacting import Compacting
-from txnframework_sidecar.ledgers import TopicLedgers, compacted_name
+from txnframework_sidecar.ledgers import TopicLedgers, names_of
 from txnframework_sidecar.model.markers import read_topic_entry
 from txnframework_sidecar.options import SidecarOptions
 from txnframework_sidecar.resolving import Resolving, inward
@@ -51,12 +51,13 @@ class SidecarBuffer:
         self.segment: str = context.segment
         self._coordinator = context.coordinator
         retention = AbortRetention(environment, context.transactions.abort_retention_ms)
-        self._ledgers = TopicLedgers(context.ledger, context.ledgers, context.segment, retention, options)
+        names = names_of(context.segment, context.life)
+        self._ledgers = TopicLedgers(context.ledger, context.ledgers, names, retention, options)
         self._settling = Settling(self._ledgers, Participant(context.segment), environment, options)
         self._sending = Sending(
             context.segment, self._ledgers, context.coordinator, self._visibility_of_copy, retention, options
         )
-        self._compacted = Compacted(context.ledgers, compacted_name(context.segment))
+        self._compacted = Compacted(context.ledgers, names.compacted)
         self._resolving = Resolving(self._ledgers, self._compacted)
         compacting = Compacting(self._ledgers, self._compacted, self._resolving, environment, options)
         self._retaining = Retaining(self._ledgers, self._settling, self._compacted, compacting, options)

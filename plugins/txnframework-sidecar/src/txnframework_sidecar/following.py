@@ -40,6 +40,8 @@ class Following(Generic[F]):
         self._decode = decode
         self._apply = apply
         self._skipped = skipped
+        self.entries = 0
+        """How many were read."""
         self._is_begun = False
         self._reading = asyncio.Lock()
 
@@ -62,6 +64,7 @@ class Following(Generic[F]):
         entries = await ledger.read(EntryRange(self._state.upto, upto), PAGE)
         for entry in entries:
             self._apply(self._decode(entry, ledger.name), entry.position)
+            self.entries += 1
         if not entries:
             self._state.upto = max(self._state.upto, upto)
 

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
 
-from txnframework.errors import LedgerNotFound
+from txnframework.errors import LedgerNotFound, StoreMismatch, TxnFrameworkError
 from txnframework.interfaces import ILedgerStore, IManagedLedger
 from txnframework.model import Position, Tail
-from txnframework.model.paths import escape
 from txnframework.plugin import AbortRetention
+from txnframework_legacy.beside import SIDECAR, beside
 from txnframework_sidecar.following import Following
 from txnframework_sidecar.model.index import TransactionIndex
 from txnframework_sidecar.model.markers import Note, Written, read_sidecar_entry, read_topic_entry
 from txnframework_sidecar.model.stream import Stream
 from txnframework_sidecar.options import SidecarOptions
+from txnframework_sidecar.snapshots import Snapshots, restore, snapshot_of
 
 
-def sidecar_name(segment: str) -> str:
-    """Return the name of a topic's sidecar: no topic can have such a name."""
-    return f"sidecar:{escape(segment)}"
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What stands beside one topic is called."""
+
+    sidecar: str
+    compacted: str
+    snapshots: str
 
 
-def compacted_name(segment: str) -> str:
-    """Return the name of the ledgers that hold what was compacted of a topic."""
-    return f"sidecar-compacted:{escape(segment)}"
+def names_of(segment: str, life: int) -> Names:
+    """Return the names of what stands beside a topic, in its ``life``; it goes with the topic."""
+    return Names(
+        beside(SIDECAR, segment, life),
+        beside(SIDECAR, segment, life, "compacted"),
+        beside(SIDECAR, segment, life, "snapshots"),
+    )
 
 
 class TopicLedgers:
@@ -37,28 +48,37 @@ class TopicLedgers:
         self,
         topic: IManagedLedger,
         ledgers: ILedgerStore,
-        segment: str,
+        names: Names,
         retention: AbortRetention,
-        bounds: SidecarOptions,
+        options: SidecarOptions,
     ) -> None:
         self.topic = topic
         self.stream = Stream()
-        self.index = TransactionIndex(bounds)
+        self.index = TransactionIndex(options)
         self._store = ledgers
-        self._name = sidecar_name(segment)
+        self._name = names.sidecar
+        self._options = options
         self._retention = retention
         self._sidecar: IManagedLedger | None = None
         self._opening = asyncio.Lock()
         self._trimmed_ms: int | None = None
+        self._snapshots = Snapshots(ledgers, names.snapshots, options)
+        self._beginning = asyncio.Lock()
+        self._is_begun = False
+        self._written_at = 0
         self._topic_following = Following(self.stream, read_topic_entry, self.stream.apply, self.stream.without)
         self._sidecar_following = Following(self.index, read_sidecar_entry, self._apply_sidecar, self.sidecar_trimmed)
 
     async def read_topic(self) -> Tail:
         """Let ``stream`` be what every entry says that was confirmed before this was called; return the tail then."""
-        return await self._topic_following.catch_up(self.topic)
+        await self._begin()
+        tail = await self._topic_following.catch_up(self.topic)
+        await self._write_down()
+        return tail
 
     async def read_sidecar(self) -> Tail | None:
         """Let ``index`` be what every entry of the sidecar says that was confirmed before; None: there is none."""
+        await self._begin()
         sidecar = await self.find_sidecar()
         return None if sidecar is None else await self._sidecar_following.catch_up(sidecar)
 
@@ -97,9 +117,42 @@ class TopicLedgers:
         self.index.without(first_ledger_id, lambda: due)
 
     async def close(self) -> None:
-        """Let the sidecar go."""
+        """Let what stands beside the topic go."""
+        await self._snapshots.close()
         if self._sidecar is not None:
             await self._sidecar.close()
+
+    async def _begin(self) -> None:
+        """Begin with what was written down last, by whichever process."""
+        async with self._beginning:
+            if self._is_begun:
+                return
+            found = await self._snapshots.last()
+            if found is not None:
+                await self._require_past(self.topic, found.topic_upto)
+                sidecar = await self.find_sidecar()
+                if sidecar is not None:
+                    await self._require_past(sidecar, found.sidecar_upto)
+                restore(found, self.stream, self.index)
+            self._is_begun = True
+
+    async def _require_past(self, ledger: IManagedLedger, upto: Position) -> None:
+        tail = await ledger.tail()
+        if upto > max(tail.last_confirmed, Position(tail.open_ledger_id, -1)):
+            raise StoreMismatch(
+                f"a snapshot of {ledger.name} was taken at {upto}, and it ends at {tail.last_confirmed};"
+                " it was restored from a backup"
+            )
+
+    async def _write_down(self) -> None:
+        """Write down what was found, where it is much; killed before that, more is read again."""
+        read = self._topic_following.entries + self._sidecar_following.entries
+        if read - self._written_at < self._options.snapshot_entries:
+            return
+        self._written_at = read
+        with suppress(TxnFrameworkError):  # the one before is good as well
+            await self.read_sidecar()
+            await self._snapshots.write(snapshot_of(self.stream, self.index))
 
     def _apply_sidecar(self, found: Written | Note, position: Position) -> None:
         self.index.apply(found, position)

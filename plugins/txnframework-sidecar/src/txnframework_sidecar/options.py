@@ -27,6 +27,13 @@ class SidecarOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     marker_spans_max: Annotated[
         int, Meta(ge=1, description="How many places in the sidecar one marker names, each of entries without a gap.")
     ] = 1_000
+    snapshot_entries: Annotated[
+        int,
+        Meta(ge=1, description="After how many entries a process writes down what it found: so many are read again."),
+    ] = 10_000
+    snapshot_entry_bytes_max: Annotated[
+        int, Meta(ge=1024, description="How many bytes of a snapshot one entry holds; a larger one has several.")
+    ] = 256 * 1024
     compaction_ledgers_kept_max: Annotated[
         int,
         Meta(

@@ -64,15 +64,17 @@ class AbortedSegment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     aborted: list[AbortedDocument]
 
 
-def encode(document: Snapshot | AbortedSegment, entry_bytes_max: int) -> list[bytes]:
-    """Return the entries that hold a document; the last one says how many there are."""
+def encode(
+    document: msgspec.Struct, entry_bytes_max: int, option: str = "buffers.marker.snapshot_entry_bytes_max"
+) -> list[bytes]:
+    """Return the entries that hold a document; the last one says how many there are. ``option`` names the bound."""
     data = msgspec.json.encode(document)
     room = max(1, entry_bytes_max - len(encode_plain(b"")) - _PART.size)
     pieces = [data[start : start + room] for start in range(0, len(data), room)]
     if len(pieces) > _PARTS_MAX:
         raise InvalidInput(
             f"a snapshot of {len(data)} bytes does not fit into {_PARTS_MAX} entries of {entry_bytes_max} bytes;"
-            " raise buffers.marker.snapshot_entry_bytes_max"
+            f" raise {option}"
         )
     return [encode_plain(_PART.pack(FORMAT, part, len(pieces)) + piece) for part, piece in enumerate(pieces)]
 
@@ -87,12 +89,12 @@ def parts_of(last: LedgerEntry, name: str) -> int:
 
 def decode_snapshot(entries: Sequence[LedgerEntry], name: str) -> Snapshot:
     """Return the snapshot that all its entries hold."""
-    return _decode(entries, name, Snapshot)
+    return decode_document(entries, name, Snapshot)
 
 
 def decode_segment(entries: Sequence[LedgerEntry], name: str) -> dict[Branch, Dropped]:
     """Return the branches of a segment, with where their entries and markers are."""
-    document = _decode(entries, name, AbortedSegment)
+    document = decode_document(entries, name, AbortedSegment)
     try:
         return aborted_of(document.aborted)
     except ValueError as error:
@@ -148,7 +150,8 @@ def state_of(found: Snapshot, sealed: dict[Branch, Dropped]) -> TopicState:
     )
 
 
-def _decode(entries: Sequence[LedgerEntry], name: str, kind: type[D]) -> D:
+def decode_document(entries: Sequence[LedgerEntry], name: str, kind: type[D]) -> D:
+    """Return the document that all its entries hold."""
     data = b""
     for number, entry in enumerate(entries):
         (part, parts), piece = _piece_of(entry, name)

@@ -1,0 +1,200 @@
+"""What was found in a topic and its sidecar, written down beside them, so that opening reads them from there on."""
+
+from __future__ import annotations
+
+import msgspec
+
+from txnframework.errors import CorruptEntry, EntryTrimmed, LedgerNotFound
+from txnframework.interfaces import ILedgerStore, IManagedLedger
+from txnframework.model import Append, Branch, Position, TxnID
+from txnframework_legacy.buffer.documents import read_document
+from txnframework_legacy.buffer.snapshot_format import decode_document, encode
+from txnframework_sidecar.model.index import TransactionIndex
+from txnframework_sidecar.model.markers import Note
+from txnframework_sidecar.model.parts import Run, Span
+from txnframework_sidecar.model.stream import Marked, Stream
+from txnframework_sidecar.options import SidecarOptions
+
+
+class RunDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Messages of an open transaction, as ``Run`` has them."""
+
+    span: str
+    branch: int
+    producer: str
+    first: int
+    last: int
+    messages: int
+    bytes: int
+
+
+class MarkedDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A commit whose markers stand in the topic."""
+
+    first: str
+    branches: list[int]
+    upto: str
+    noted: bool
+
+
+class NoteDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A transaction that is over."""
+
+    branches: list[int]
+    upto: str
+    marker: str | None
+
+
+class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """
+    ``Stream`` and ``TransactionIndex``, each up to where it was read.
+
+    Transactions by their ids, branches as ``transaction:number``, positions as ``ledger:entry``.
+    """
+
+    topic: str
+    marked: dict[str, MarkedDocument]
+    repeated: list[str]
+    ahead: dict[str, str]
+    references: list[tuple[str, int]]
+    sidecar: str
+    writing: dict[str, list[RunDocument]]
+    noted: dict[str, NoteDocument]
+    aborted: dict[str, str]
+    late: dict[str, str]
+
+    @property
+    def topic_upto(self) -> Position:
+        """Up to where the topic was read."""
+        return Position.parse(self.topic)
+
+    @property
+    def sidecar_upto(self) -> Position:
+        """Up to where the sidecar was read."""
+        return Position.parse(self.sidecar)
+
+
+class Snapshots:
+    """The snapshots of one topic; the last one counts, whoever wrote it, and older ones are trimmed."""
+
+    def __init__(self, ledgers: ILedgerStore, name: str, options: SidecarOptions) -> None:
+        self._ledgers = ledgers
+        self._name = name
+        self._entry_bytes_max = options.snapshot_entry_bytes_max
+        self._ledger: IManagedLedger | None = None
+
+    async def last(self) -> Snapshot | None:
+        """Return what was written down last; None: nothing was."""
+        try:
+            self._ledger = self._ledger or await self._ledgers.open(self._name)
+        except LedgerNotFound:
+            return None
+        while True:
+            last = (await self._ledger.tail()).last_confirmed
+            if last.entry_id < 0:
+                return None
+            try:
+                entries = await read_document(self._ledger, last)
+            except EntryTrimmed:
+                continue  # somebody has written another one, and trimmed this one
+            return decode_document(entries, self._name, Snapshot) if entries else None
+
+    async def write(self, snapshot: Snapshot) -> None:
+        """Write one down, and trim what was written before."""
+        option = "buffers.sidecar.snapshot_entry_bytes_max"
+        entries = tuple(map(Append, encode(snapshot, self._entry_bytes_max, option)))
+        self._ledger = self._ledger or await self._ledgers.create(self._name)
+        await self._ledger.roll()
+        appended = await self._ledger.append(entries, None)
+        await self._ledger.trim(appended[0].position.ledger_id, frozenset())
+
+    async def close(self) -> None:
+        """Let the ledger go."""
+        if self._ledger is not None:
+            await self._ledger.close()
+
+
+def snapshot_of(stream: Stream, index: TransactionIndex) -> Snapshot:
+    """Return what is known, as it is written down."""
+    return Snapshot(
+        topic=str(stream.upto),
+        marked={
+            str(txn): MarkedDocument(
+                first=str(one.first), branches=sorted(one.branches), upto=str(one.upto), noted=one.noted
+            )
+            for txn, one in stream.marked.items()
+        },
+        repeated=[str(at) for at in sorted(stream.repeated)],
+        ahead={str(txn): str(at) for txn, at in stream.ahead.items()},
+        references=[(str(at), ledger_id) for at, ledger_id in stream.references.lowest],
+        sidecar=str(index.upto),
+        writing={str(txn): [_document_of(run) for run in runs] for txn, runs in index.writing.items()},
+        noted={
+            str(txn): NoteDocument(
+                branches=sorted(note.branches),
+                upto=str(note.upto),
+                marker=None if note.marker is None else str(note.marker),
+            )
+            for txn, note in index.noted.items()
+        },
+        aborted={_text_of(branch): str(last) for branch, last in index.aborted.items()},
+        late={str(at): _text_of(branch) for at, branch in index.late.items()},
+    )
+
+
+def restore(found: Snapshot, stream: Stream, index: TransactionIndex) -> None:
+    """
+    Let both be what was written down.
+
+    :raises CorruptEntry: something in it cannot be read.
+    """
+    at = Position.parse
+    try:
+        stream.upto = at(found.topic)
+        stream.marked = {
+            TxnID.parse(txn): Marked(at(one.first), frozenset(one.branches), at(one.upto), one.noted)
+            for txn, one in found.marked.items()
+        }
+        stream.repeated = set(map(at, found.repeated))
+        stream.ahead = {TxnID.parse(txn): at(text) for txn, text in found.ahead.items()}
+        stream.references.lowest.extend((at(text), ledger_id) for text, ledger_id in found.references)
+        index.upto = at(found.sidecar)
+        index.writing = {TxnID.parse(txn): [_run_of(one) for one in runs] for txn, runs in found.writing.items()}
+        index.noted = {
+            TxnID.parse(txn): Note(
+                TxnID.parse(txn),
+                frozenset(one.branches),
+                at(one.upto),
+                None if one.marker is None else at(one.marker),
+            )
+            for txn, one in found.noted.items()
+        }
+        index.aborted = {_branch_of(text): at(last) for text, last in found.aborted.items()}
+        index.late = {at(text): _branch_of(branch) for text, branch in found.late.items()}
+    except ValueError as error:
+        raise CorruptEntry(None, f"a snapshot of a topic with a sidecar cannot be read: {error}") from error
+
+
+def _document_of(run: Run) -> RunDocument:
+    return RunDocument(
+        span=str(run.span),
+        branch=run.branch,
+        producer=run.producer,
+        first=run.first_sequence,
+        last=run.last_sequence,
+        messages=run.messages,
+        bytes=run.bytes,
+    )
+
+
+def _run_of(one: RunDocument) -> Run:
+    return Run(Span.parse(one.span), one.branch, one.producer, one.first, one.last, one.messages, one.bytes)
+
+
+def _text_of(branch: Branch) -> str:
+    return f"{branch.txn_id}:{branch.number}"
+
+
+def _branch_of(text: str) -> Branch:
+    txn, _, number = text.partition(":")
+    return Branch(TxnID.parse(txn), int(number))
