@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
-from test_conformance import BUSY, SidecarInMemory, SidecarInShortLedgers
+from sidecar_world import BUSY, ShortLedgers, SidecarInMemory, SidecarInShortLedgers, SmallMarkers
 
 from txnframework.errors import (
     CorruptEntry,
@@ -19,7 +17,6 @@ from txnframework.errors import (
     StoreMismatch,
     UnknownFormat,
 )
-from txnframework.interfaces import ITransactionBuffer
 from txnframework.model import (
     EARLIEST,
     Action,
@@ -37,7 +34,6 @@ from txnframework.model import (
 )
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.transactions import Begin
-from txnframework.plugin import SegmentContext
 from txnframework.testing import WorldHarness
 from txnframework.testing.clock import run_ready
 from txnframework.testing.line import Line
@@ -52,26 +48,6 @@ from txnframework_sidecar.snapshots import Snapshot, Snapshots
 NAMES = names_of(SEGMENT, 1)
 Scenario = Callable[[WorldHarness], Awaitable[None]]
 Runner = Callable[[type[WorldHarness], Scenario], None]
-
-
-async def open_in_short_ledgers(context: SegmentContext) -> ITransactionBuffer:
-    return SidecarBuffer(replace(context, options=BUSY))
-
-
-async def open_with_small_markers(context: SegmentContext) -> ITransactionBuffer:
-    return SidecarBuffer(replace(context, options=msgspec.structs.replace(BUSY, marker_messages_max=2)))
-
-
-class ShortLedgers(SidecarInMemory):
-    """Ledgers of two entries, compacted when somebody trims."""
-
-    buffer = replace(SidecarInMemory.buffer, open=open_in_short_ledgers)
-
-
-class SmallMarkers(SidecarInMemory):
-    """The same with markers of two messages."""
-
-    buffer = replace(SidecarInMemory.buffer, open=open_with_small_markers)
 
 
 @pytest.fixture
