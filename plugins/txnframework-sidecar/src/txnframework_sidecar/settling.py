@@ -76,7 +76,9 @@ class Settling:
                     f"{topic.name} is sealed, so the marker of transaction {txn_id} cannot be written to it"
                 ) from error
             await self._ledgers.read_topic()
-        await self._note(_note_of(txn_id, self._ledgers.stream.marked[txn_id]), sidecar.open_ledger_id)
+        marked = self._ledgers.stream.marked.get(txn_id)
+        if marked is not None:  # otherwise it was noted meanwhile, and the topic has gone on to another ledger
+            await self._note(_note_of(txn_id, marked), sidecar.open_ledger_id)
 
     def _markers_of(self, ended: Transaction) -> tuple[Append, ...]:
         """Return the markers of a commit, which one call appends: all of them stand there, or none."""
