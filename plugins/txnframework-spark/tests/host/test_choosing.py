@@ -237,3 +237,28 @@ def test_the_progress_tells_the_lag_in_messages(play: Play) -> None:
         assert from_json({"format": 1, "topics": reported["topics"]}).frontier.keys() == end.frontier.keys()
 
     play(scenario)
+
+
+@pytest.mark.parametrize("group", [{}, {"groupId": "g"}])
+@pytest.mark.parametrize("left", [{"subscribe": "in"}, {"subscribePattern": "i.", "patternRefreshMs": "0"}])
+def test_a_topic_that_is_not_to_be_read_any_more_and_is_in_the_checkpoint(
+    play: Play, group: dict[str, str], left: dict[str, str]
+) -> None:
+    """Its subscription was not taken over, so whatever is read of it would never be acknowledged: it is refused, be it
+    that the next batch is planned or that the last one comes again.
+    """
+
+    async def scenario(world: Any) -> None:
+        await world.host.topics.create(TopicName.parse("more"), 1)
+        await world.publish("a")
+        await world.publish("b", topic="more")
+        run = await world.run(source={"subscribe": "in,more", "startingOffsets": "earliest", **group})
+        start, end = await run.plan(None)
+        await run.replay(0, start, end)
+        await world.publish("c", topic="more")
+        run = await world.run(source={**left, "startingOffsets": "earliest", **group})
+        for asked in (run.planner.latest(end, None), run.planner.partitions(start, end)):
+            with pytest.raises(InvalidOption, match=r"the checkpoint is in topic://public/default/more, which is not"):
+                await asked
+
+    play(scenario)

@@ -9,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txnframework.errors import Fenced
+from txnframework.errors import Fenced, OutcomeUnknown
 from txnframework.model.metadata import Put
 from txnframework.model.paths import header_key
 from txnframework.model.transactions import State
 from txnframework_spark.errors import ApplicationMixed, BatchNotCommitted, TopicMissing
 from txnframework_spark.microbatch.applications import coordinator_of
 from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.sink import jobs
 from txnframework_spark.sink.attempt import attempt_writer
 from txnframework_spark.sink.jobs import Job, abort_job, begin_job, commit_job
 from txnframework_spark.sink.staged import Staged
@@ -147,13 +148,13 @@ def test_streams_and_jobs_do_not_share_an_application(play: Play) -> None:
         await (await world.run()).batch(0, None)
         with pytest.raises(ApplicationMixed, match="the stream of query q, so a batch job cannot use it"):
             await begin_job(world.host, options(5))
-        jobs = {"topic": "out", "txnAppId": "jobs"}
-        await write(world, SinkOptions.of_job({**jobs, "txnVersion": "1"}), "a")
+        named = {"topic": "out", "txnAppId": "jobs"}
+        await write(world, SinkOptions.of_job({**named, "txnVersion": "1"}), "a")
         await world.publish("y")
         with pytest.raises(ApplicationMixed, match="batch jobs, so a stream cannot use it"):
-            await (await world.run("q2", sink=jobs)).batch(0, None)
+            await (await world.run("q2", sink=named)).batch(0, None)
         assert sorted(await world.read()) == ["a", "x!"]
-        await write(world, SinkOptions.of_job({**jobs, "txnVersion": "2"}), "b")
+        await write(world, SinkOptions.of_job({**named, "txnVersion": "2"}), "b")
         assert sorted(await world.read()) == ["a", "b", "x!"]
 
     play(scenario)
@@ -206,5 +207,53 @@ def test_however_many_tasks_there_are_the_header_changes_once(play: Play, tasks:
         committed = await coordinator.describe(job.txn_id)
         assert len(committed.branches or ()) == tasks + 1
         assert len(await world.read()) == tasks
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("version", [None, 1])
+def test_a_job_whose_reply_was_lost_has_not_failed(
+    play: Play, monkeypatch: pytest.MonkeyPatch, version: int | None
+) -> None:
+    """Also where a newer job has begun by the time it asks again."""
+    real = jobs.commit_branches
+
+    async def scenario(world: Any) -> None:
+        job = await begin_job(world.host, options(version))
+        staged = await stage(world, job, "a")
+
+        async def lost(*arguments: Any) -> None:
+            monkeypatch.setattr(jobs, "commit_branches", real)
+            await real(*arguments)
+            if version is not None:
+                await begin_job(world.host, options(version + 1))
+            raise OutcomeUnknown("the reply was lost")
+
+        monkeypatch.setattr(jobs, "commit_branches", lost)
+        await commit_job(world.host, job, [staged])
+        assert await world.read() == ["a"]
+
+    play(scenario)
+
+
+def test_a_job_that_finds_the_application_taken_by_a_stream_leaves_nothing_open(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream commits its first batch between the job's look and its beginning."""
+    real = jobs.begin
+
+    async def scenario(world: Any) -> None:
+        began: list[Any] = []
+
+        async def late(*arguments: Any) -> Any:
+            await world.publish("x")
+            await (await world.run()).batch(0, None)
+            began.append(await real(*arguments))
+            return began[0]
+
+        monkeypatch.setattr(jobs, "begin", late)
+        with pytest.raises(ApplicationMixed):
+            await begin_job(world.host, options(1))
+        assert (await (await coordinator_of(world.host)).describe(began[0])).state is State.ABORTED
 
     play(scenario)

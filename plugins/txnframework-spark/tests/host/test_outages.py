@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework.errors import Closed, OutcomeUnknown, Unavailable
 from txnframework.model.names import TopicName
 from txnframework_memory._metadata_store import MemoryMetadataStore
 from txnframework_spark.errors import BatchNotCommitted
@@ -155,3 +155,28 @@ def test_a_source_outlasts_any_number_of_outages_one_after_the_other(
         await followers.close()
 
     play(scenario)
+
+
+@pytest.mark.parametrize("what", ["segment", "host"])
+def test_a_source_whose_stores_are_closed_under_it_says_so(play: Play, what: str) -> None:
+    """It would otherwise take what it knew last for all there is, for ever."""
+
+    async def scenario(world: Any) -> None:
+        host = await world.open_host()
+        name = str((await host.topics.layout(TopicName.parse("in"))).name_of(0))
+        followers = Followers(host, uncommitted=False)
+        await followers.follow(name)
+        await settled()
+        await (host.close() if what == "host" else (await host.segment(name)).buffer.close())
+        await settled()
+        with pytest.raises(Closed):
+            await followers.follow(name)
+        await followers.close()
+
+    play(scenario)
+
+
+async def settled() -> None:
+    """Let everything that is ready run."""
+    for _ in range(50):
+        await asyncio.sleep(0)

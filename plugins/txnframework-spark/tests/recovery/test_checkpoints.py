@@ -86,8 +86,8 @@ def numbers(first: int, last: int) -> list[str]:
 def test_a_stateful_pipeline_goes_on_with_its_checkpoint_and_is_refused_without(
     stores: Stores, start_process: Callable[..., object], run: Run
 ) -> None:
-    """Killed before a decision and after one, totals are right. With another state than that of the last batch
-    nothing is written: neither by a new query nor from an older checkpoint.
+    """Killed when batch 0 is decided, which then comes again, and before batch 1 is, totals are right. With another
+    state than that of the last batch nothing is written: neither by a new query nor from an older checkpoint.
 
     The windows that the last numbers close are written by a batch that reads nothing; it comes again as well.
     """
@@ -97,7 +97,7 @@ def test_a_stateful_pipeline_goes_on_with_its_checkpoint_and_is_refused_without(
         assert compare(stores.rows(LEFT, RIGHT), expected_totals(0, upto)) == Defects()
 
     stores.publish(numbers(0, 45))
-    for place in ("acks-put@1", "committed@1"):
+    for place in ("committed@0", "acks-put@1"):
         with start_process(place, **stateful) as driver:
             driver.arrival(place)
     assert run(**stateful) is None

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from txnframework.broker import Host
-from txnframework.errors import OutcomeUnknown
 from txnframework.interfaces import IApplicationCoordinator
 from txnframework.model.ids import TxnID
 from txnframework.model.transactions import BatchID
 from txnframework_spark.errors import Unsupported
 from txnframework_spark.microbatch.tasks import BatchFacts
-
-_TRIES: Final = 5
 
 
 async def coordinator_of(host: Host) -> IApplicationCoordinator:
@@ -39,20 +34,10 @@ async def current_run(host: Host, application: str) -> str:
 
 async def begin(host: Host, batch: BatchID, timeout_ms: int) -> TxnID:
     """
-    Return the batch's open transaction; the first task begins it, the others find it.
+    Claim the application for the batch's run, if it is not yet, and return the batch's open transaction.
+
+    The first task begins it, the others find it; so does whoever asks again after an unknown outcome.
 
     :raises Fenced: a newer run of the application has begun; this one must stop.
     """
-    return await begin_batch(await coordinator_of(host), batch, timeout_ms)
-
-
-async def begin_batch(coordinator: IApplicationCoordinator, batch: BatchID, timeout_ms: int) -> TxnID:
-    """Claim the application for the batch's run, if it is not yet, and return the batch's open transaction."""
-    for attempt in range(_TRIES):
-        try:
-            return (await coordinator.begin_batch(batch, timeout_ms)).txn_id
-        except OutcomeUnknown:
-            # It may be asked again: it finds what the first call did.
-            if attempt == _TRIES - 1:
-                raise
-    raise AssertionError("unreachable")
+    return (await (await coordinator_of(host)).begin_batch(batch, timeout_ms)).txn_id

@@ -2,7 +2,7 @@
 
 They are switched on by one environment variable, which the JVM and every Python worker inherit::
 
-    TXNFRAMEWORK_SPARK_PAUSE="mid-write@2,committed@3;/tmp/pauses"
+    TXNFRAMEWORK_SPARK_PAUSE="mid-write@2,committed@3;/srv/pauses"
 
 that is: points, each with the number of its batch (``mid-write`` alone: in every batch), a semicolon, and a directory.
 Without the variable a pause point is one look at an empty table.

@@ -28,6 +28,10 @@ class Choice:
     pattern: str | None = None
     assigned: Mapping[TopicName, frozenset[int]] = field(default_factory=dict)
 
+    def includes(self, topic: TopicName) -> bool:
+        """Whether the topic is one of them."""
+        return topic in self.topics if self.pattern is None else self.matches(topic)
+
     def matches(self, topic: TopicName) -> bool:
         """Whether the pattern matches the whole of a name that the topic can be called by."""
         assert self.pattern is not None

@@ -20,7 +20,7 @@ from txnframework.errors import Conflict, Fenced, TransactionConflict, Transacti
 from txnframework.interfaces import IApplicationCoordinator
 from txnframework.model.acks import Ack, AckRequest, ProcessedRange
 from txnframework.model.ids import Branch, TxnID
-from txnframework.model.transactions import Application, SourceRange, State
+from txnframework.model.transactions import Application, SourceRange
 from txnframework_spark.errors import BatchNotCommitted
 from txnframework_spark.microbatch.applications import batch_id, coordinator_of
 from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, JUDGED, SETTLED, Pauses
@@ -29,7 +29,7 @@ from txnframework_spark.microbatch.registration import Reading, load_subscriptio
 from txnframework_spark.microbatch.tasks import BatchFacts
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.outage import outlast
-from txnframework_spark.sink.ending import abort_open, commit_branches, settle
+from txnframework_spark.sink.ending import abort_open, commit_branches, is_committed, settle
 from txnframework_spark.sink.judging import (
     AcknowledgedRange,
     Verdict,
@@ -137,13 +137,8 @@ class _Decision:
         pauses.reach(SETTLED, self._facts.batch, **doing)
 
     async def is_committed(self) -> bool:
-        """Whether the batch's transaction is committed with what was staged, which nobody does but this decision."""
-        coordinator = await coordinator_of(self._host)
-        try:
-            found = await coordinator.describe(self._txn_id)
-        except TransactionNotFound:
-            return False
-        return found.state is State.COMMITTED and all(found.counts(message.branch) for message in self._staged)
+        """Whether this decision has been taken."""
+        return await is_committed(await coordinator_of(self._host), self._txn_id, self._staged)
 
     async def _current(self, coordinator: IApplicationCoordinator) -> Application:
         """Return the application record, which must still name this run and this transaction."""

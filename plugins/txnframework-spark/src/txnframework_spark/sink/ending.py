@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from txnframework.errors import InvalidTransactionState, OutcomeUnknown, TransactionNotFound, Unavailable
 from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model.ids import TxnID
-from txnframework.model.transactions import Action, End
+from txnframework.model.transactions import Action, End, State
 from txnframework_spark.errors import BatchNotCommitted
 from txnframework_spark.sink.staged import Staged
 
@@ -25,6 +25,15 @@ async def commit_branches(
         await coordinator.end(End(txn_id, Action.COMMIT, branches=branches))
     except (InvalidTransactionState, TransactionNotFound) as error:
         raise BatchNotCommitted(f"{what} was not committed: {error}") from error
+
+
+async def is_committed(coordinator: ITransactionCoordinator, txn_id: TxnID, staged: Iterable[Staged]) -> bool:
+    """Return whether the transaction is committed with what was staged, which nobody does but who decides about it."""
+    try:
+        found = await coordinator.describe(txn_id)
+    except TransactionNotFound:
+        return False
+    return found.state is State.COMMITTED and all(found.counts(message.branch) for message in staged)
 
 
 async def settle(coordinator: ITransactionCoordinator, txn_id: TxnID) -> None:

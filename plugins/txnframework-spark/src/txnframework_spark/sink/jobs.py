@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from txnframework.broker import Host
-from txnframework.errors import Conflict, Fenced, OutcomeUnknown, TransactionConflict, TransactionNotFound
+from txnframework.errors import Conflict, Fenced, TransactionConflict, TransactionNotFound
 from txnframework.interfaces import IApplicationCoordinator
 from txnframework.model.ids import TxnID
 from txnframework.model.transactions import BatchID, Begin
 from txnframework_spark.errors import BatchNotCommitted
-from txnframework_spark.microbatch.applications import begin_batch, coordinator_of
+from txnframework_spark.microbatch.applications import begin, coordinator_of
 from txnframework_spark.options.sink import SinkOptions
-from txnframework_spark.sink.ending import abort_open, commit_branches, settle
+from txnframework_spark.outage import outlast
+from txnframework_spark.sink.ending import abort_open, commit_branches, is_committed, settle
 from txnframework_spark.sink.judging import JOBS, judge_job, require_kind
 from txnframework_spark.sink.staged import Staged
 from txnframework_spark.sink.staging import layout_of
 
 _LOG: Final = logging.getLogger("txnframework_spark.sink")
 _RUN_BITS: Final = 128
-_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +70,24 @@ async def begin_job(host: Host, options: SinkOptions) -> Job:
         return Job(run)
     coordinator = await coordinator_of(host)
     if options.application_id is None or options.version is None:
-        return Job(run, str(await _begin_alone(coordinator, options.transaction_timeout_ms)))
+        # Asked again after an unknown outcome, it leaves one open that nobody knows; that one times out.
+        alone = await outlast(host, lambda: coordinator.begin(Begin(options.transaction_timeout_ms)))
+        return Job(run, str(alone.txn_id))
     replay = Job(run, None, options.application_id, options.version, replay=True)
     # Before anything is changed: a job that is a replay, or in the wrong place, disturbs nobody.
-    if await _is_replay(coordinator, replay):
+    if await outlast(host, lambda: _is_replay(coordinator, replay)):
         return replay
     batch = BatchID(options.application_id, JOBS, run, options.version)
-    began = await begin_batch(coordinator, batch, options.transaction_timeout_ms)
-    # The job that it replaced may have committed meanwhile.
-    if await _is_replay(coordinator, replay):
+    began = await outlast(host, lambda: begin(host, batch, options.transaction_timeout_ms))
+    try:
+        # The job that it replaced may have committed meanwhile, or a stream.
+        if not await outlast(host, lambda: _is_replay(coordinator, replay)):
+            return Job(run, str(began), options.application_id, options.version)
+    except BaseException:
         await abort_open(coordinator, [began])
-        return replay
-    return Job(run, str(began), options.application_id, options.version)
+        raise
+    await abort_open(coordinator, [began])
+    return replay
 
 
 async def commit_job(host: Host, job: Job, messages: Sequence[Staged | None]) -> None:
@@ -90,40 +96,37 @@ async def commit_job(host: Host, job: Job, messages: Sequence[Staged | None]) ->
 
     :raises Fenced: a newer job of the application has begun; nothing counts.
     :raises BatchNotCommitted: the transaction has ended, or a task's message is missing; nothing counts.
-    :raises OutcomeUnknown: not even reading could tell. With txnVersion the same job, started again, will.
+    :raises OutcomeUnknown: not even asking again could tell. With txnVersion the same job, started again, will.
+        Unavailable likewise.
     """
-    if job.txn_id is None:
+    txn_id = job.txn_id
+    if txn_id is None:
         return
     coordinator = await coordinator_of(host)
     staged = [message for message in messages if message is not None and message.txn == job.txn]
-    try:
+
+    async def decide() -> None:
         if len(staged) != len(messages):
             raise BatchNotCommitted(f"{len(messages) - len(staged)} tasks of the job wrote elsewhere or not at all")
         if job.batch is not None:
-            await _record_version(coordinator, job.batch, job.txn_id)
+            await _record_version(coordinator, job.batch, txn_id)
         # A newer job aborts this transaction before it begins its own: whichever comes first at the header.
-        await commit_branches(coordinator, job.txn_id, staged, "the job")
+        await commit_branches(coordinator, txn_id, staged, "the job")
+
+    try:
+        await outlast(host, decide)
     except Conflict:
-        await abort_open(coordinator, [job.txn_id])
-        raise
-    await settle(coordinator, job.txn_id)
+        # Asked again after an unknown outcome, it may meet its own commit, and a newer job behind it.
+        if not await outlast(host, lambda: is_committed(coordinator, txn_id, staged)):
+            await abort_open(coordinator, [txn_id])
+            raise
+    await settle(coordinator, txn_id)
 
 
 async def abort_job(host: Host, job: Job) -> None:
     """End the job's transaction, unless it was committed after all."""
     if job.txn_id is not None:
         await abort_open(await coordinator_of(host), [job.txn_id])
-
-
-async def _begin_alone(coordinator: IApplicationCoordinator, timeout_ms: int) -> TxnID:
-    """Begin a transaction that no application record names."""
-    for _ in range(_TRIES - 1):
-        try:
-            return (await coordinator.begin(Begin(timeout_ms))).txn_id
-        except OutcomeUnknown:
-            # One may be open that nobody knows; it times out.
-            continue
-    return (await coordinator.begin(Begin(timeout_ms))).txn_id
 
 
 async def _is_replay(coordinator: IApplicationCoordinator, job: Job) -> bool:

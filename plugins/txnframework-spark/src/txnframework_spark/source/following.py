@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
 from txnframework.broker import Host
-from txnframework.errors import Closed, TxnFrameworkError
+from txnframework.errors import Closed, LedgerNotFound, TxnFrameworkError
 from txnframework.interfaces import IWatch
 from txnframework.model.layout import Layout, SegmentState
 from txnframework.model.names import SegmentName, TopicName
@@ -74,18 +74,31 @@ class Followers:
         await _ended(watching)
 
     async def follow(self, segment: str) -> Follower:
-        """Return the follower of a segment, beginning it if there is none."""
+        """
+        Return the follower of a segment, beginning it if there is none.
+
+        :raises Closed: the segment was closed under it, or the host.
+        """
         known = self._segments.get(segment)
         if known is None:
-            announced = await self.read_end(segment)
-            # Asked here, not left to the task: a query that begins, or begins again, behind the end of a segment that
-            # was split goes on with its children at once, whatever the task has found out by then.
-            known = Follower(announced, await self._ends_at(segment, announced))
-            self._segments[segment] = known
-            if not known.ended:
-                known.task = asyncio.create_task(self._run(segment, known))
+            known = self._segments[segment] = await self._begin(segment)
+        elif isinstance(known.error, Closed):
+            try:
+                known = self._segments[segment] = await self._begin(segment)
+            except LedgerNotFound:
+                # Deleted with its topic, of which the layout tells.
+                return known
         self._raise_failure(known.error)
         return known
+
+    async def _begin(self, segment: str) -> Follower:
+        announced = await self.read_end(segment)
+        # Asked here, not left to the task: a query that begins, or begins again, behind the end of a segment that was
+        # split goes on with its children at once, whatever the task has found out by then.
+        begun = Follower(announced, await self._ends_at(segment, announced))
+        if not begun.ended:
+            begun.task = asyncio.create_task(self._run(segment, begun))
+        return begun
 
     async def is_finished(self, segment: str, at: Position, state: SegmentState) -> bool:
         """Return whether the segment, whose layout says ``state``, has nothing after ``at`` and never will."""
@@ -157,15 +170,16 @@ class Followers:
             error = await self._keep(follow)
         finally:
             await watch.close()
-        if error is not None:
+        if isinstance(error, Closed):
+            # The watch was closed under it: what is known is old, and is asked for anew.
+            self._layouts.pop(topic, None)
+        elif error is not None:
             self._failed[topic] = error
 
     async def _keep(self, follow: Callable[[], Coroutine[object, object, None]]) -> TxnFrameworkError | None:
         """Follow until the end; return the failure that ended it. Each step outlasts an outage: there may be many."""
         try:
             await follow()
-        except Closed:
-            return None
         except TxnFrameworkError as error:
             return error
         return None

@@ -95,7 +95,10 @@ class InputPlanner:
     async def latest(self, start: Offset, messages_max: int | None, messages_min: int | None = None) -> Offset:
         """Return how far the next batch reads from ``start``; ``start`` itself when there is nothing new, or less than
         ``messages_min`` and not for long.
+
+        :raises InvalidOption: ``start`` is in a topic that is not to be read any more.
         """
+        self._require_chosen(start)
         frontier: Frontier = {}
         for topic, layout in (await self.topics.layouts(start.frontier)).items():
             frontier[str(topic)] = await self._joined(start, layout)
@@ -146,9 +149,10 @@ class InputPlanner:
         # the query began: what a child holds may have come since.
         fixed = self.options.group_id is not None or self.starting.edge is not Edge.LATEST
         place = self._initial_place if start.initial and fixed else self._joining_place
+        # Whatever topic it is: what is read of a subscription that was not taken over would never be acknowledged.
+        if layout.topic not in self.holdings:
+            await self._hold(layout.topic, "earliest")
         if topic not in start.frontier:
-            if layout.topic not in self.holdings:
-                await self._hold(layout.topic, "earliest")
             return await self._readable(layout, {}, self._new_topics_place)
         held = {name: at for name, at in start.frontier[topic].items() if _is_of(layout, name)}
         return await self._readable(layout, held, place)
@@ -227,6 +231,16 @@ class InputPlanner:
             self.cursors[name] = await cursor_of(self.host, str(topic), self.options.group_id, name)
         return self.cursors[name]
 
+    def _require_chosen(self, offset: Offset) -> None:
+        """Raise InvalidOption if the checkpoint is in a topic that the options do not name: it was not taken over."""
+        for topic in offset.frontier:
+            if not self.options.choice.includes(TopicName.parse(topic)):
+                raise InvalidOption(
+                    "subscribe",
+                    f"the checkpoint is in {topic}, which is not to be read any more; name it again, or delete the"
+                    " checkpoint: with groupId a new one goes on at the cursors",
+                )
+
     async def _hold(self, topic: TopicName, start: str) -> None:
         """Take a topic's subscription over, if there is a ``groupId``; ``start``: where a new one begins."""
         if self.options.group_id is None:
@@ -242,9 +256,11 @@ class InputPlanner:
     async def partitions(self, start: Offset, end: Offset) -> list[SegmentPartition]:
         """Return the read tasks of a batch; the range is that of the offsets, whatever can be read now.
 
+        :raises InvalidOption: the batch is of a topic that is not to be read any more.
         :raises Diverged: the cursor was moved by a seek since the offset was planned.
         :raises DataLost: messages of the range were trimmed, and ``failOnDataLoss`` is on; TopicLost: all of them.
         """
+        self._require_chosen(end)
         ranges = ranges_between(start, end)
         readings = {one.topic: await self._reading(one.topic, ranges) for one in ranges}
         cursors = {one.segment: await self._cursor(one.segment) for one in ranges if readings[one.topic] is not None}

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 
-from txnframework.interfaces import IManagedLedger
-from txnframework.model.ledger import LedgerEntry
-from txnframework.model.positions import EntryRange, Limit
-from txnframework_spark import process
 from txnframework_spark.options.stores import StoreOptions
 from txnframework_spark.source.columns import columns_of
 from txnframework_spark.source.partition import SegmentPartition
-from txnframework_spark.source.reading import page_batches
+from txnframework_spark.source.reading import read_entries
 
 if TYPE_CHECKING:
     from txnframework_spark.jobs.progress import Meter
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 COLUMNS: Final = columns_of(headers=True, transaction=False)
-_PAGE: Final = Limit(1_000)
 
 
 def reading(stores: StoreOptions, tasks: Sequence[SegmentPartition], meter: Meter) -> Callable[[Batches], Batches]:
@@ -38,23 +34,9 @@ def reading(stores: StoreOptions, tasks: Sequence[SegmentPartition], meter: Mete
     def read(numbers: Batches) -> Batches:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                for rows in _batches(stores, tasks[number], schema):
+                for rows in read_entries(replace(tasks[number], stores=stores), schema):
                     messages.add(rows.num_rows)
                     size.add(rows.nbytes)
                     yield rows
 
     return read
-
-
-def _batches(stores: StoreOptions, planned: SegmentPartition, schema: pa.Schema) -> Batches:
-    ledger: IManagedLedger = process.run(process.host(stores).ledgers.open(planned.segment))
-    try:
-        after = planned.after
-        while after < planned.upto:
-            page: tuple[LedgerEntry, ...] = process.run(ledger.read(EntryRange(after, planned.upto), _PAGE))
-            if not page:
-                return
-            after = page[-1].position
-            yield from page_batches(page, planned, schema)
-    finally:
-        process.run(ledger.close())
