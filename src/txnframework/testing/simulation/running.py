@@ -112,6 +112,8 @@ class _Run:
         living = [one for host in hosts if (one := host.living) is not None]
         # Somebody has to be there for what is left behind to come to its end.
         keeper = None if living else self._quiet_machine("keeper")
+        if keeper is not None:
+            keeper.do(keeper.client.host.coordinators())  # a host sweeps as soon as it serves one
         self.loop.advance(self.scenario.settle_ms)
         if keeper is not None:
             self._finished(keeper.ask_to_close())
