@@ -17,6 +17,7 @@ from txnframework.cli._restore import restore
 from txnframework.cli._simulate import simulate
 from txnframework.cli._subscription import subscription
 from txnframework.cli._topic import topic
+from txnframework.cli._torture import torture
 from txnframework.cli._transaction import transaction
 from txnframework.errors import PluginError
 from txnframework.plugin import PluginRegistry, load_plugins
@@ -48,7 +49,19 @@ def make_group() -> CommandGroup:
         context_settings={"help_option_names": ["-h", "--help"]},
         no_args_is_help=True,
     )
-    for command in (check, init, metrics, plugins, restore, simulate, upkeep, topic, subscription, transaction):
+    for command in (
+        check,
+        init,
+        metrics,
+        plugins,
+        restore,
+        simulate,
+        torture,
+        upkeep,
+        topic,
+        subscription,
+        transaction,
+    ):
         group.add_command(command)
     return click.version_option(_version(), prog_name=PROGRAM)(group)
 

@@ -1,0 +1,143 @@
+"""``txnframework torture``: what a person types, and what the exit status says."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+from txnframework.cli._loaded import Loaded
+from txnframework.config import store_name
+from txnframework.errors import InvalidInput
+from txnframework.plugin import PluginRegistry, Role
+
+if TYPE_CHECKING:
+    from txnframework.testing.torture.member import Urls
+
+_PLAIN_WIDTH = 160  # into a file or pipe: wide enough that nobody's grep meets a folded line
+EPILOG = "Exit status: 0 nothing was wrong; 1 a rule was violated or a process broke; 2 what was typed is wrong."
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "--metadata",
+    metavar="URL",
+    help="Store for transactions, layouts and cursors; embedded-postgresql or embedded-zookeeper starts a server for"
+    " the time of the run.  [default: a SQLite file in the directory]",
+)
+@click.option(
+    "--ledger", metavar="URL", help="Store for messages.  [default: the same as --metadata, if it keeps messages]"
+)
+@click.option("--seconds", type=click.FloatRange(min=1), default=60, show_default=True, help="For how long.")
+@click.option(
+    "--processes", type=click.IntRange(min=1), default=3, show_default=True, help="How many there are at a time."
+)
+@click.option("--seed", type=click.IntRange(min=0), help="What decides on the misfortunes.  [default: a new one]")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the history, the logs and the SQLite file go; must be empty, and is kept."
+    "  [default: a temporary one, kept only if something went wrong]",
+)
+@click.option(
+    "--check",
+    "again",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Only check the history that an earlier run has left in this directory.",
+)
+@click.pass_obj
+@click.pass_context
+def torture(
+    ctx: click.Context,
+    loaded: Loaded,
+    metadata: str | None,
+    ledger: str | None,
+    seconds: float,
+    processes: int,
+    seed: int | None,
+    directory: Path | None,
+    again: Path | None,
+) -> None:
+    """
+    Kill, pause and cut off real processes while they send, consume and commit, then check what they saw.
+
+    Starts several processes over shared stores. Each runs several clients that send, consume, acknowledge, commit and
+    abort, while segments split and merge. Meanwhile processes are killed and started again, stand still for seconds,
+    and, where there is a server, their connections are cut, held up, delayed and half closed. Everything that a client
+    asked for and was told is recorded, and in the end all topics and subscriptions are drained. The history is then
+    checked: nothing lost, nothing twice, nothing torn, and so on.
+    """
+    # Where nobody asks for it, nobody pays for it.
+    from txnframework.testing.servers.embedded import started
+    from txnframework.testing.torture.run import Settings, judge, run
+
+    console = Console(stderr=True)
+    if again is not None:
+        outcome = judge(again)
+        outcome.print_to(_console())
+        ctx.exit(0 if outcome.ok else 1)
+    chosen = secrets.randbelow(1 << 31) if seed is None else seed
+    with (
+        _working_directory(directory) as (place, keep),
+        started(metadata, ledger) as (metadata_url, ledger_url),
+    ):
+        urls = _urls(loaded.registry, metadata_url, ledger_url, place)
+        console.print(f"seed {chosen}, everything about it in {place}", highlight=False)
+        outcome = run(Settings(urls, place, seconds, processes, chosen), console)
+        if not outcome.ok:
+            keep.append(place)
+        outcome.print_to(_console())
+    ctx.exit(0 if outcome.ok else 1)
+
+
+def _urls(registry: PluginRegistry, metadata: str | None, ledger: str | None, directory: Path) -> Urls:
+    """Return what was asked for; the ledger is where the metadata is, if the store there keeps messages."""
+    from txnframework.testing.torture.member import Urls
+
+    own = f"sqlite:///{directory / 'txn.db'}"
+    chosen = metadata or own
+    return Urls(chosen, ledger or (own if _keeps_no_messages(registry, chosen) else chosen))
+
+
+def _keeps_no_messages(registry: PluginRegistry, url: str) -> bool:
+    scheme = store_name(url)
+    return scheme in registry.names(Role.METADATA_STORE) and scheme not in registry.names(Role.LEDGER_STORE)
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=_PLAIN_WIDTH)
+
+
+@contextmanager
+def _working_directory(chosen: Path | None) -> Iterator[tuple[Path, list[Path]]]:
+    """Give an empty directory; a temporary one goes afterwards unless it is put on the list of those to keep."""
+    keep: list[Path] = []
+    if chosen is not None:
+        chosen.mkdir(parents=True, exist_ok=True)
+        if any(chosen.iterdir()):
+            raise InvalidInput(f"{chosen} is not empty: name another directory, or empty it")
+        yield chosen.resolve(), keep
+        return
+    place = Path(tempfile.mkdtemp(prefix="txnframework-torture-")).resolve()
+    try:
+        yield place, keep
+    except InvalidInput:
+        raise
+    except Exception:
+        keep.append(place)
+        raise
+    finally:
+        if keep:
+            click.echo(f"Everything is kept in {place}", err=True)
+        else:
+            shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,86 @@
+"""What a process is told to do, and where its stores are."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from txnframework.testing.workloads import Workload
+from txnframework.testing.workloads.actions import MixtureOptions
+from txnframework.testing.workloads.actions.surroundings import SubscriptionOptions
+from txnframework.testing.workloads.mixture import Mixture
+
+ACTORS = 3
+"""How many actors share a process."""
+_TRANSACTIONS = {
+    "timeout_ms": 10_000,
+    # Shorter than a run: what has ended is forgotten while others still write.
+    "retention_ms": 30_000,
+    "max_clock_skew_ms": 500,
+    "sweep_interval_ms": 2_000,
+    "coordinators": 4,
+}
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """One life of one process; ``name`` is unique within a run, ``place`` its number among those that run at a time."""
+
+    name: str
+    place: int
+    seed: int
+    history: str
+    metadata: str
+    ledger: str
+
+
+def config(metadata: str, ledger: str) -> dict[str, Any]:
+    """Return the configuration of everybody in a run."""
+    return {"metadata": {"url": metadata}, "ledger": {"url": ledger}, "transactions": dict(_TRANSACTIONS)}
+
+
+def make_workload() -> Workload[Any]:
+    """Return what they do: a mixture of everything that a client can do, over topics that change meanwhile."""
+    return Mixture(
+        MixtureOptions(
+            topics={"orders": 2, "invoices": 1, "ledgers": 1},
+            subscriptions=(
+                SubscriptionOptions(topic="orders", name="billing", type="exclusive"),
+                SubscriptionOptions(topic="orders", name="shipping", type="shared"),
+                SubscriptionOptions(topic="invoices", name="audit", type="failover"),
+                SubscriptionOptions(topic="invoices", name="search", type="key_shared"),
+                SubscriptionOptions(topic="ledgers", name="moved", type="shared"),
+            ),
+            actions={
+                "send": 2,
+                "send_in_transaction": 2,
+                "send_again": 1,
+                "transfer": 2,
+                "branches": 1,
+                "consume": 3,
+                "consume_in_transaction": 5,
+                "ask_outcome": 0.5,
+                "read": 0.05,
+                "split": 0.03,
+                "merge": 0.03,
+            },
+            keys=8,
+        )
+    )
+
+
+def address_of(url: str) -> tuple[str, int] | None:
+    """Return where the server of a store listens; None: it has none, or several, so nothing can stand before it."""
+    parts = urlsplit(url)
+    if not parts.hostname or "," in parts.netloc or parts.port is None:
+        return None
+    return parts.hostname, parts.port
+
+
+def through(url: str, address: tuple[str, int]) -> str:
+    """Return a store's URL with another address."""
+    parts = urlsplit(url)
+    user, at, _ = parts.netloc.rpartition("@")
+    host, port = address
+    return urlunsplit(parts._replace(netloc=f"{user}{at}{host}:{port}"))
