@@ -17,6 +17,8 @@ from txnframework.testing.servers.proxy import Proxy
 from txnframework.testing.torture.assignment import Assignment, address_of, through
 
 _LOG_BYTES_SHOWN = 3_000
+_HEAD_BYTES_MAX = 200
+"""More than this stands in a history when there is an event in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,12 @@ class Member:
     def name(self) -> str:
         """The name of the process that is there now."""
         return f"p{self.number}-{self.lives}"
+
+    @property
+    def works(self) -> bool:
+        """Whether it has come so far as to do something."""
+        file = self._directory / "parts" / f"{self.name}.jsonl"
+        return file.exists() and file.stat().st_size > _HEAD_BYTES_MAX
 
     async def __aenter__(self) -> Self:
         for url in (self._urls.metadata, self._urls.ledger):

@@ -51,7 +51,7 @@ class Misfortunes:
         try:
             while True:
                 await asyncio.sleep(self._chance.uniform(*BETWEEN_SECONDS))
-                free = [one for one in self._members if one.number not in self._suffering]
+                free = [one for one in self._members if one.works and one.number not in self._suffering]
                 if free:
                     self._strike(self._chance.choice(free))
         finally:

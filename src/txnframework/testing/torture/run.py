@@ -25,6 +25,9 @@ HISTORY = "history.jsonl"
 ENDING_SECONDS_MAX = 60.0
 """How long a process may take to finish what it does and close, when nothing is in its way."""
 
+STARTING_SECONDS_MAX = 60.0
+_LOOK_SECONDS = 0.05
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -82,6 +85,7 @@ async def _suffer(settings: Settings, console: Console) -> tuple[dict[str, int],
             await stack.enter_async_context(Member(number, settings.seed + number, settings.directory, settings.urls))
             for number in range(settings.processes)
         ]
+        await _all_at_work(members)
         misfortunes = Misfortunes(members, settings.seed, settings.directory / "misfortunes.jsonl")
         striking = asyncio.create_task(misfortunes.go_on())
         try:
@@ -100,6 +104,14 @@ async def _suffer(settings: Settings, console: Console) -> tuple[dict[str, int],
                 )
     begun = {"seconds": round(settings.seconds), "processes at a time": settings.processes}
     return begun | {"processes started": sum(one.lives for one in members)} | misfortunes.summary(), defects
+
+
+async def _all_at_work(members: list[Member]) -> None:
+    """Wait until everybody has begun, or somebody takes too long: what follows will tell of it."""
+    for _ in range(round(STARTING_SECONDS_MAX / _LOOK_SECONDS)):
+        if all(member.works for member in members):
+            return
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _judged(history: History, counts: dict[str, int], defects: list[str]) -> Outcome:

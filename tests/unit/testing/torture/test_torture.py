@@ -41,6 +41,7 @@ class Bystander:
     def __init__(self, number: int) -> None:
         self.number = number
         self.name = f"p{number}"
+        self.works = True
         self.struck = asyncio.Event()
         self.proxies: dict[tuple[str, int], Sufferer] = {("h", 1): Sufferer(self.struck)}
         self.signals: list[signal.Signals] = []
