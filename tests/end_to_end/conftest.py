@@ -7,7 +7,7 @@ import io
 import os
 import secrets
 import sys
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from itertools import count
 from pathlib import Path
@@ -27,6 +27,8 @@ from txnframework.testing.servers.zookeeper import shared_hosts
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several of these tests have in common
 
+from installed import without_log_family
+
 PATIENCE_S = 120
 """What takes longer hangs; on a machine with much else to do, everything over a server takes many times as long."""
 SOON_MS = 10_000
@@ -38,6 +40,8 @@ PLUGINS = (
     "txnframework_example",
     "txnframework_zookeeper",
 )
+LEGACY = "txnframework_legacy"
+LOG_FAMILY = {"coordinator": "log", "buffer": "marker", "pending_ack": "log"}
 BACKENDS = {"memory": "txnframework_memory", "sqlite": "txnframework_sql", "notebook": "txnframework_example"}
 SERVERS = ("postgresql", "zookeeper")
 # Not a skip: where the plugin is not installed there is nothing to say about it.
@@ -61,20 +65,26 @@ class Stores:
     """Where one test's data is; every ``open`` is another client of it, and opening after a close a restart."""
 
     def __init__(
-        self, url: str, registry: PluginRegistry, environment: Environment | None = None, ledger_url: str = ""
+        self,
+        url: str,
+        registry: PluginRegistry,
+        environment: Environment | None = None,
+        ledger_url: str = "",
     ) -> None:
         self.url = url
         self.ledger_url = ledger_url
         self.registry = registry
         self.environment = environment
         self.options: dict[str, object] = {}
+        self.domains: dict[str, object] = {}
         self.session_option = "session_timeout_ms" if url.startswith("zookeeper:") else "session_ttl_ms"
 
     def config(self, **sections: dict[str, object]) -> dict[str, object]:
         subscriptions = {"redelivery_delay_ms": 0} | sections.pop("subscriptions", {})
         metadata = {"url": self.url, "options": self.options}
         ledger = {"url": self.ledger_url or self.url}
-        return {"metadata": metadata, "ledger": ledger, "subscriptions": subscriptions, **sections}
+        domains = {"domains": self.domains} if self.domains else {}
+        return {"metadata": metadata, "ledger": ledger, "subscriptions": subscriptions, **domains, **sections}
 
     def open(
         self, *, metrics: Metrics | None = None, **sections: dict[str, object]
@@ -109,8 +119,11 @@ class Stores:
 
 @pytest.fixture(scope="session")
 def registry() -> PluginRegistry:
-    found = [name for name in PLUGINS if importlib.util.find_spec(name)]
-    return load_plugins([importlib.import_module(f"{name}.plugin") for name in found])
+    return _registry_of(name for name in PLUGINS if importlib.util.find_spec(name))
+
+
+def _registry_of(names: Iterable[str]) -> PluginRegistry:
+    return load_plugins([importlib.import_module(f"{name}.plugin") for name in names])
 
 
 def _wanted() -> list[str]:
@@ -125,6 +138,13 @@ def _wanted() -> list[str]:
     return named or [name for name, package in BACKENDS.items() if importlib.util.find_spec(package)]
 
 
+def _wanted_families() -> list[str]:
+    named = os.environ.get("TXN_FAMILIES", "metadata").split()
+    if unknown := {*named} - {"metadata", "log"}:
+        raise pytest.UsageError(f"TXN_FAMILIES names {sorted(unknown)}; there are metadata and log")
+    return named
+
+
 def _wanted_shared() -> list[str]:
     return [name for name in _wanted() if name in ("sqlite", *SERVERS)]
 
@@ -133,9 +153,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave tests of other stores to the runs that want those; not a skip: there they are run."""
     others = {"memory", "sqlite", *SERVERS} - {*_wanted()} | ({"shared"} if not _wanted_shared() else set())
     here = Path(__file__).parent
-    left = [item for item in items if here in item.path.parents and _is_of(item, others)]
+    own = [item for item in items if here in item.path.parents]
+    left = [item for item in own if _is_of(item, others) or not _is_of_wanted_family(item)]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
+
+
+def _is_of_wanted_family(item: pytest.Item) -> bool:
+    """Return whether it runs with topics of a family that is wanted; without a choice, that is the metadata family."""
+    has_choice = "stores" in getattr(item, "fixturenames", ())
+    family = item.callspec.params["stores"][1] if has_choice else "metadata"  # type: ignore[attr-defined]
+    return family in _wanted_families()
 
 
 def _is_of(item: pytest.Item, others: set[str]) -> bool:
@@ -145,10 +173,38 @@ def _is_of(item: pytest.Item, others: set[str]) -> bool:
     return bool(others & names)
 
 
-@pytest.fixture(params=_wanted())
-def stores(request: pytest.FixtureRequest, registry: PluginRegistry, tmp_path: Path) -> Iterator[Stores]:
-    """The stores that are wanted, one after the other."""
-    yield from _stores(request.param, registry, tmp_path)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """
+    Run what uses ``stores`` over those that are wanted; a test marked ``families`` with topics of each family, one
+    marked ``log_family`` with the plugins of both.
+
+    TXN_FAMILIES names the families, ``metadata``, ``log`` or both.
+    """
+    if "stores" not in metafunc.fixturenames:
+        return
+    marks = {mark.name for mark in metafunc.definition.iter_markers()}
+    families = ["metadata"]
+    if "log_family" in marks:
+        families = ["log"]
+    elif "families" in marks and "metadata_family" not in marks:
+        families = _wanted_families()
+    params = [(backend, family) for backend in _wanted() for family in families]
+    ids = [backend if family == "metadata" else f"{backend}-{family}" for backend, family in params]
+    metafunc.parametrize("stores", params, ids=ids, indirect=True)
+
+
+@pytest.fixture
+def stores(
+    request: pytest.FixtureRequest, registry: PluginRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Stores]:
+    """The stores that are wanted, one after the other; for the log family short names are those of its topics."""
+    backend, family = request.param
+    for found in _stores(backend, registry, tmp_path):
+        if family == "log":
+            found.registry = _registry_of(name for name in (*PLUGINS, LEGACY) if importlib.util.find_spec(name))
+            found.domains = {"persistent": LOG_FAMILY, "segment": LOG_FAMILY}
+            monkeypatch.setattr("txnframework.model.names.DEFAULT_DOMAIN", "persistent")
+        yield found
 
 
 @pytest.fixture(params=_wanted_shared())
@@ -230,6 +286,7 @@ def cli(shared: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     ledger = f'[ledger]\nurl = "{shared.ledger_url}"\n' if shared.ledger_url else ""
     (tmp_path / "txnframework.toml").write_text(f'[metadata]\nurl = "{shared.url}"\n{ledger}')
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("txnframework.plugin._load.entry_points", without_log_family)
 
     def run(*arguments: str, stdin: bytes = b"") -> SimpleNamespace:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))

@@ -21,6 +21,8 @@ from txnframework.testing.clock import VirtualEnvironment
 if TYPE_CHECKING:
     from conftest import Stores
 
+pytestmark = pytest.mark.families
+
 KINDS = ("exclusive", "failover", "shared", "key_shared")
 ORDERED = ("exclusive", "failover")
 

@@ -21,6 +21,8 @@ from txnframework.errors import (
 if TYPE_CHECKING:
     from conftest import Stores
 
+pytestmark = pytest.mark.families
+
 
 def test_acked_in_a_transaction(stores: Stores) -> None:
     """While it is open: not delivered to anyone; after commit: never again."""
@@ -218,6 +220,7 @@ def test_shared_consumers_divide_the_messages(stores: Stores) -> None:
     stores.run(work())
 
 
+@pytest.mark.metadata_family("its topics have several segments")
 def test_exclusive_takes_one_consumer(stores: Stores) -> None:
     """Another one here is refused by name, another one elsewhere is told who dispatches; both may come afterwards."""
 

@@ -11,7 +11,10 @@ from txnframework.errors import InvalidInput, SubscriptionNotFound, TopicNotFoun
 if TYPE_CHECKING:
     from conftest import Stores
 
+pytestmark = pytest.mark.families
 
+
+@pytest.mark.metadata_family("it looks at exact figures")
 def test_lag_follows_acknowledgments(stores: Stores) -> None:
     """Outside transactions and in committed ones; whole batches, parts of them and ranges behind the first one left."""
 
@@ -43,6 +46,7 @@ def test_lag_follows_acknowledgments(stores: Stores) -> None:
     stores.run(work())
 
 
+@pytest.mark.metadata_family("it looks at exact figures")
 def test_what_is_undecided_or_aborted(stores: Stores) -> None:
     """Open transactions hold back what stands behind them; what was aborted is never shown, and the figure says so."""
 
@@ -79,6 +83,7 @@ def test_what_is_undecided_or_aborted(stores: Stores) -> None:
     stores.run(work())
 
 
+@pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
 def test_by_segment(stores: Stores) -> None:
     """Parents before children, and what was trimmed is not counted."""
 

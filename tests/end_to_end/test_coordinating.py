@@ -21,9 +21,12 @@ from txnframework.testing.clock import VirtualEnvironment
 if TYPE_CHECKING:
     from conftest import Stores
 
+pytestmark = pytest.mark.families
+
 SOON_MS = 10_000
 
 
+@pytest.mark.metadata_family("it looks at what the family keeps")
 def test_ending_twice(stores: Stores) -> None:
     """With the same action it succeeds, with the other one the actual outcome is named; unknown ids are not found."""
 
@@ -182,6 +185,7 @@ def test_a_timeout_gives_acked_messages_back(memory: Stores) -> None:
     memory.run(work())
 
 
+@pytest.mark.metadata_family("its topics have several segments")
 def test_what_is_readable_survives_restarts(stores: Stores) -> None:
     """Behaviour 43: plain, committed and aborted messages, some rounds; the same before and after each restart."""
 

@@ -20,6 +20,8 @@ from txnframework.testing.clock import run_ready
 if TYPE_CHECKING:
     from conftest import Stores
 
+pytestmark = pytest.mark.families
+
 LETTERS = "orders-billing-DLQ"
 T = TypeVar("T")
 
@@ -69,7 +71,7 @@ def test_aborted_acks_past_the_maximum(stores: Stores, kind: str) -> None:
             assert (letter.value, letter.key) == (b"bad", b"key of bad")
             assert dict(letter.headers) == {
                 "colour": b"red",
-                "dead-letter-topic": b"topic://public/default/orders",
+                "dead-letter-topic": last.topic.encode(),
                 "dead-letter-segment": last.id.segment.encode(),
                 "dead-letter-position": str(last.id.position).encode(),
                 "dead-letter-subscription": b"billing",
@@ -114,6 +116,7 @@ def test_a_consumer_that_fails_again_and_again(stores: Stores, kind: str) -> Non
     stores.run(work())
 
 
+@pytest.mark.metadata_family("its topics have several segments")
 def test_nacked_messages_and_a_topic_of_a_name(stores: Stores) -> None:
     """Negative acknowledgments count like aborts; the topic may be one that is there and is used by others."""
 
@@ -181,7 +184,7 @@ def test_a_crash_while_a_letter_is_moved(
             first = await doomed.consumer("orders", "billing", start="earliest", dead_letter=rule)
             second = await client.consumer("orders", "billing", stand_by=True, dead_letter=rule)
             if not transactional:
-                monkeypatch.setattr(Host, "shares_transactions", lambda *_: False)
+                monkeypatch.setattr(Host, "shared_domain", lambda *_: None)
             crashed = asyncio.Event()
 
             async def crash(*_: Any, **__: Any) -> None:

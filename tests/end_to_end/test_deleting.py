@@ -26,6 +26,8 @@ from txnframework.testing.clock import VirtualEnvironment
 if TYPE_CHECKING:
     from conftest import Stores
 
+pytestmark = pytest.mark.families
+
 NAME = TopicName.parse("orders")
 
 
@@ -48,6 +50,7 @@ async def aborted(client: Client, topic: str, value: bytes) -> None:
     await (await client.host.coordinator()).settle(txn.id)
 
 
+@pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
 def test_nothing_is_left_but_a_tombstone(stores: Stores) -> None:
     """Ledgers, cursors and abort records go; another topic stays as it is; the name can be used again at once."""
 
@@ -88,6 +91,7 @@ def test_nothing_is_left_but_a_tombstone(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.metadata_family("its topics have several segments")
 def test_open_transactions_of_the_former_life_do_nothing_to_the_next_one(stores: Stores, commit: bool) -> None:
     """They end, count elsewhere if they commit, and leave no operation behind that is never settled."""
 
@@ -171,6 +175,7 @@ async def _drained(reader: Any) -> None:
         pass
 
 
+@pytest.mark.metadata_family("it tells topics by their domains")
 def test_a_namespace(stores: Stores) -> None:
     """All of its topics, or none if one is in use; another namespace stays."""
 

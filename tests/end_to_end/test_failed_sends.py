@@ -26,6 +26,8 @@ from txnframework_memory import MemoryLedgerStore, MemoryManagedLedger, MemoryMe
 if TYPE_CHECKING:
     from conftest import Stores
 
+pytestmark = pytest.mark.families
+
 HASTY = {"message_bytes_max": 1_000, "retries_max": 1, "retry_delay_ms": 1, "retry_delay_ms_max": 1}
 WRITES = {
     MemoryMetadataStore: ("put", "put_sequential", "delete", "apply"),
@@ -116,6 +118,7 @@ def test_a_failed_send_makes_commit_abort(memory: Stores, fail: Failing) -> None
 
 
 @pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
 def test_all_topics_or_none_whatever_changes_meanwhile(stores: Stores, commits: bool) -> None:
     """A transaction over topics of several namespaces, of which one is split, one merged and one sealed in between."""
 

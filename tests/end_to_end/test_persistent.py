@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from installed import without_log_family
 
 from txnframework import Client, Message, TopicName, TxnID
 from txnframework.broker._topics.layouts import StoredLayouts
@@ -47,12 +47,8 @@ WITH_TRANSACTIONS: dict[str, Any] = {"domains": {"persistent": METADATA}}
 @pytest.fixture(scope="module")
 def registry() -> Iterator[PluginRegistry]:
     """All that is installed but the family that is configured for these topics: most of this is about its absence."""
-
-    def without_legacy(group: str) -> list[EntryPoint]:
-        return [one for one in entry_points(group=group) if one.name != "legacy"]
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("txnframework.plugin._load.entry_points", without_legacy)
+        patch.setattr("txnframework.plugin._load.entry_points", without_log_family)
         yield load_plugins()
 
 

@@ -18,6 +18,8 @@ from txnframework_memory import MemoryManagedLedger, MemoryMetadataStore
 if TYPE_CHECKING:
     from conftest import Stores
 
+pytestmark = pytest.mark.families
+
 SEGMENT = "segment://public/default/orders/0000-ffff-0"
 SOON_S = 5
 MINUTE_MS = 60_000
@@ -259,6 +261,7 @@ def test_a_damaged_entry_ends_the_dispatch_with_its_cause(memory: Stores, monkey
 
 
 @pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
 def test_a_child_that_holds_nothing_but_an_open_transaction(stores: Stores, commits: bool) -> None:
     """Opened anew before anything ended, it shows nothing that is undecided; then it follows the outcome."""
 

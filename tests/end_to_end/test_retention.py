@@ -18,6 +18,8 @@ from txnframework_memory import MemoryMetadataStore
 if TYPE_CHECKING:
     from conftest import Stores
 
+pytestmark = pytest.mark.families
+
 AT_ONCE = {"time_ms": 0}
 
 
@@ -318,6 +320,7 @@ def test_a_segment_that_cannot_be_trimmed_keeps_no_other_from_it(memory: Stores)
     memory.run(work())
 
 
+@pytest.mark.metadata_family("it looks at what the family keeps")
 def test_programs_that_live_for_a_moment(stores: Stores) -> None:
     """They trim when they are told to, over all topics at once, and the next ones collect the abort records."""
 

@@ -13,6 +13,8 @@ from txnframework.errors import InvalidInput
 if TYPE_CHECKING:
     from conftest import Stores
 
+pytestmark = pytest.mark.families
+
 
 def test_an_acknowledgment_under_way_during_a_seek(memory: Stores) -> None:
     """It acknowledges nothing of what is delivered after the seek, in the cursor or in this process's memory."""
@@ -73,6 +75,7 @@ def test_seeking_into_a_batch(stores: Stores, kind: str) -> None:
     stores.run(work())
 
 
+@pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
 def test_seeking_the_ends(stores: Stores) -> None:
     """Earliest: everything that is there again, over splits; latest: nothing but what comes after."""
 

@@ -16,6 +16,8 @@ from txnframework.testing.clock import run_ready
 if TYPE_CHECKING:
     from conftest import Stores
 
+pytestmark = pytest.mark.families
+
 KEYS = tuple(b"key %d" % number for number in range(8))
 
 
@@ -122,6 +124,7 @@ def test_failover_and_an_open_transaction(stores: Stores) -> None:
     stores.run(work())
 
 
+@pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
 def test_failover_over_a_split(stores: Stores) -> None:
     """A child is nobody's but the active one's as long as that one has something of the parent."""
 
@@ -144,6 +147,7 @@ def test_failover_over_a_split(stores: Stores) -> None:
     stores.run(work())
 
 
+@pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
 def test_key_shared_keeps_each_key_in_order(stores: Stores) -> None:
     """While consumers come and go, and the topic is split and merged; every message is acknowledged once."""
 

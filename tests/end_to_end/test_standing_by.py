@@ -21,6 +21,8 @@ from txnframework.testing.clock import VirtualEnvironment, run_ready
 if TYPE_CHECKING:
     from conftest import Stores
 
+pytestmark = pytest.mark.families
+
 HOUR_MS = 3_600_000
 
 
@@ -59,6 +61,7 @@ def test_waiting_for_the_one_consumer_here(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
+@pytest.mark.metadata_family("its topics have several segments")
 def test_waiting_for_another_process(stores: Stores, kind: str) -> None:
     """Whatever the type: its consumer waits until the other process has left all segments, and takes them over."""
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework import Isolation, State, TxnID
+from txnframework import Isolation, State, TopicName, TxnID
 from txnframework.errors import InvalidInput, TransactionConflict
 from txnframework.testing.clock import run_ready
 
 if TYPE_CHECKING:
     from conftest import Stores
+
+pytestmark = pytest.mark.families
 
 
 def test_a_plain_message_is_delivered_at_once(stores: Stores) -> None:
@@ -26,7 +28,8 @@ def test_a_plain_message_is_delivered_at_once(stores: Stores) -> None:
             await producer.send(b"one", key=b"k", headers={"a": b"1"})
             message = await consumer.receive(timeout_ms=10_000)
             assert (message.value, message.key, dict(message.headers)) == (b"one", b"k", {"a": b"1"})
-            assert (message.topic, message.txn_id, message.committed) == ("topic://public/default/orders", None, True)
+            orders = str(TopicName.parse("orders"))
+            assert (message.topic, message.txn_id, message.committed) == (orders, None, True)
             assert message.redelivery_count == 0
             await consumer.close()
 

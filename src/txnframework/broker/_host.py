@@ -38,7 +38,7 @@ from txnframework.interfaces import (
 )
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import from_record
-from txnframework.model.names import TopicName
+from txnframework.model.names import TRANSACTION_DOMAINS, TopicName
 from txnframework.model.records import TopicRecord
 from txnframework.model.transactions import Transaction
 from txnframework.plugin import (
@@ -136,11 +136,14 @@ class Host:
             raise TransactionDomainMismatch(txn_id, txn_id.family, "any topic here", reason)
         return await self._coordinator(name)
 
-    def shares_transactions(self, *names: str) -> bool:
-        """Return whether one transaction of this host can take part in all of these topics or segments."""
-        own = self.config.domains.segment.coordinator
-        served = map(self._opening.plugins_of, names)
-        return all(isinstance(one, DomainPlugins) and one.coordinator.name == own for one in served)
+    def shared_domain(self, *names: str) -> str | None:
+        """Return the domain whose transactions can take part in all of these topics or segments; None: no one's can."""
+        served = list(map(self._opening.plugins_of, names))
+        for domain in TRANSACTION_DOMAINS:
+            own = getattr(self.config.domains, domain).coordinator
+            if all(isinstance(one, DomainPlugins) and one.coordinator.name == own for one in served):
+                return domain
+        return None
 
     async def segment(self, name: str) -> OpenSegment:
         """

@@ -74,9 +74,9 @@ class DeadLetters:
     same time, having taken over, conflicts with it. What waits here is bounded by what a consumer may have
     unacknowledged.
 
-    Where one of the two topics has no part in such transactions, as ``persistent://`` ones may not, the message is sent
-    first, under a producer's name made of its own position, so that sending it again, from whatever process, stores it
-    once; then it is acknowledged.
+    Where no transaction can take part in both topics, because they are of two families or one of them is served
+    without, the message is sent first, under a producer's name made of its own position, so that sending it again, from
+    whatever process, stores it once; then it is acknowledged.
     """
 
     def __init__(self, client: Client, rule: DeadLetter, consumer: Consumer) -> None:
@@ -142,11 +142,12 @@ class DeadLetters:
         source = TopicName.parse(message.topic)
         target = self._rule.topic_for(source, self._consumer.subscription)
         headers = self._headers(message)
-        if not self._client.host.shares_transactions(str(source), str(target)):
+        domain = self._client.host.shared_domain(str(source), str(target))
+        if domain is None:
             await self._send_then_ack(message, target, headers)
             return
         producer = await self._producer(target)
-        async with self._client.transaction() as txn:
+        async with self._client.transaction(domain=domain) as txn:
             await producer.send(message.value, key=message.key, headers=headers, txn=txn)
             await self._consumer.ack(message, txn=txn)
 

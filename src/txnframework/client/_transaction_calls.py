@@ -9,10 +9,8 @@ from txnframework.client._calls import Calls
 from txnframework.client._transaction import JoinedTransaction, Transaction
 from txnframework.errors import InvalidInput
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
-from txnframework.model.names import PERSISTENT, SEGMENT
+from txnframework.model.names import TRANSACTION_DOMAINS
 from txnframework.model.transactions import Action, Begin, End, State
-
-TRANSACTION_DOMAINS = (SEGMENT, PERSISTENT)
 
 
 class TransactionCalls(Calls):

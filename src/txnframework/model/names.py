@@ -12,6 +12,9 @@ PERSISTENT = "persistent"
 TOPIC = "topic"
 SEGMENT = "segment"
 TOPIC_DOMAINS = (PERSISTENT, TOPIC)
+TRANSACTION_DOMAINS = (SEGMENT, PERSISTENT)
+"""By which plugins are configured: topics of the domain ``topic`` consist of segments."""
+DEFAULT_DOMAIN = TOPIC
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
 
@@ -88,7 +91,7 @@ class TopicName:
         """
         domain, separator, rest = text.partition("://")
         if not separator:
-            domain, rest = TOPIC, text
+            domain, rest = DEFAULT_DOMAIN, text
         elif domain == SEGMENT:
             raise InvalidName(text, f"it names a segment, not a topic; {_TOPIC_FORM}")
         parts = rest.split("/")

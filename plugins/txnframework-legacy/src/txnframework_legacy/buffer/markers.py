@@ -39,12 +39,12 @@ class Marker:
 
 
 def marker_of(ended: Transaction, now_ms: int) -> Append:
-    """Return the entry that says how a transaction ended."""
+    """Return the entry that says how a transaction ended; it counts for no message, in lag and admission."""
     branches = sorted(ended.branches or ()) if ended.state is State.COMMITTED else None
     value = msgspec.json.encode(_Document(state=ended.state.value, branches=branches))
     message = EntryMessage(None, value, (), 0, now_ms)
     data = encode_entry([message], _PRODUCER, Branch(ended.txn_id, MARKER_BRANCH))
-    return Append(data, 1, Branch(ended.txn_id))
+    return Append(data, 0, Branch(ended.txn_id))
 
 
 def read_entry(entry: LedgerEntry, segment: str) -> Branch | Marker | None:

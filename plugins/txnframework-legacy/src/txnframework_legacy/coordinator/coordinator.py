@@ -117,7 +117,7 @@ class LogCoordinator:
             logged = after
         if logged.state is not State.OPEN and participants:
             # Also where it was recorded before: whoever asks is about to write.
-            raise TransactionConflict(txn_id, f"it has ended ({logged.as_told().state.value})")
+            raise TransactionConflict(txn_id, f"it has ended ({logged.as_told().state.value}); begin another one")
 
     async def end(self, request: End) -> Transaction:
         """

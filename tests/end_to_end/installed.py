@@ -1,0 +1,12 @@
+"""Which of the plugins that are installed a test sees: what is told of an absence must not depend on who installed."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+
+LOG_FAMILY = ("legacy", "sidecar")
+
+
+def without_log_family(group: str) -> list[EntryPoint]:
+    """Return what is installed but the plugins of the log-driven family."""
+    return [one for one in entry_points(group=group) if one.name not in LOG_FAMILY]
