@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+import crash_log_family
 from crash_scenario import Scenario, drain, read
 from crash_story import Story, values_of
 from crash_world import Machine, World
@@ -94,6 +95,7 @@ class Invariants:
     def check_collected(self, machines: Iterable[Machine]) -> None:
         """Nothing is left of what ended, and nothing that may be read or received changed by that."""
         left = [record.key.path for record in self.world.records("/txn/", "/txn-op/")]
+        left += crash_log_family.left_in_logs(self.world.space)
         assert not left, f"left after collection: {left}"
         for machine in machines:
             self._check_topics(machine)
@@ -108,8 +110,8 @@ class Invariants:
     def _outcomes(self, machine: Machine) -> dict[TxnID, State]:
         async def ask(client: Client) -> dict[TxnID, State]:
             found = {}
-            for record in self.world.records("/txn/"):
-                txn_id = paths.txn_id_of(record.key.path)
+            known = {paths.txn_id_of(record.key.path) for record in self.world.records("/txn/")}
+            for txn_id in sorted(known | {*self.story.decided} if self.world.family == "log" else known):
                 try:
                     found[txn_id] = await client.outcome(txn_id)
                 except TransactionNotFound:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
+import crash_log_family
+
 from txnframework import Consumer, Message, Producer, State, Transaction, TransactionPart, TxnID
 from txnframework.model import Batch, Record
 from txnframework.model.paths import txn_id_of
@@ -63,6 +65,7 @@ class Story:
         self.writes = 0
         self.told = 0
         self._note_decisions(space)
+        crash_log_family.note_decisions(space, self._note_decided)
 
     # -- what users do --------------------------------------------------------------------------------
 
@@ -213,6 +216,9 @@ class Story:
             return written
 
         space.records.apply = noting  # type: ignore[method-assign]
+
+    def _note_decided(self, txn_id: TxnID, state: State, branches: frozenset[int]) -> None:
+        self.decided[txn_id] = (state, branches)
 
     def _note(self, record: Record) -> None:
         header, txn_id = decode(TransactionHeader, record), txn_id_of(record.key.path)

@@ -68,9 +68,9 @@ class CrashPointFailed(AssertionError):
     """The state that a crash or a fault left behind, or what became of it, breaks an invariant."""
 
 
-def run(scenario_class: type[Scenario], point: Point, atomic: bool = True) -> Walked:
+def run(scenario_class: type[Scenario], point: Point, atomic: bool = True, family: str = "metadata") -> Walked:
     """Run a scenario with what goes wrong at ``point``; raise CrashPointFailed if an invariant does not hold after."""
-    world = World(point.seed, atomic)
+    world = World(point.seed, atomic, family)
     walk = _Walk(scenario_class, point, world)
     gc.disable()  # when it comes is not decided by a seed
     try:

@@ -7,7 +7,10 @@ import importlib
 from functools import cache
 from typing import Any
 
+import crash_log_family
+
 from txnframework.config import Config, RetentionSection, TransactionsSection
+from txnframework.config._sections import DomainsSection
 from txnframework.model import KeyRange, Record
 from txnframework.plugin import PluginRegistry, load_plugins
 from txnframework.testing import VirtualEnvironment
@@ -36,17 +39,21 @@ class World(SimulatedWorld):
 
     space: MemorySpace
 
-    def __init__(self, seed: int, atomic: bool) -> None:
+    def __init__(self, seed: int, atomic: bool, family: str = "metadata") -> None:
+        self.family = family
         loop = SimulatedLoop(VirtualEnvironment(seed), seed)
         # Under seed 0 every call takes one round, so that a walk has few steps; else calls overtake each other.
         pause = loop.pause if seed else _one_round
-        super().__init__(loop, MemorySpace(loop.environment), registry(), pause, atomic=atomic)
+        super().__init__(loop, MemorySpace(loop.environment), registry(family), pause, atomic=atomic)
 
     def start(self, name: str, transactions: dict[str, Any] = NOTHING, retention: dict[str, Any] = NOTHING) -> Machine:
         """Start a process and open its client, with settings of these tables."""
         machine = self.machine(name)
         base = Config(
-            transactions=TransactionsSection(**(TRANSACTIONS | transactions)), retention=RetentionSection(**retention)
+            transactions=TransactionsSection(**(TRANSACTIONS | transactions)),
+            retention=RetentionSection(**retention),
+            domains=crash_log_family.DOMAINS if self.family == "log" else DomainsSection(),
+            pending_acks=crash_log_family.PENDING_ACKS if self.family == "log" else {},
         )
         machine.open(self.config(name, base))
         return machine
@@ -61,9 +68,9 @@ class World(SimulatedWorld):
 
 
 @cache
-def registry() -> PluginRegistry:
+def registry(family: str) -> PluginRegistry:
     """Return the plugins under test, with the stores of the simulation."""
-    names = ("txnframework_metadata", "txnframework_dispatchers")
+    names = ("txnframework_legacy" if family == "log" else "txnframework_metadata", "txnframework_dispatchers")
     return load_plugins([*(importlib.import_module(f"{name}.plugin") for name in names), SimulatedStores()])
 
 
