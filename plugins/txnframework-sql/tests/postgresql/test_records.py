@@ -159,6 +159,77 @@ def test_batches_that_take_records_in_any_order(stores: Stores) -> None:
     stores.run(test)
 
 
+def test_records_made_in_opposite_orders(stores: Stores) -> None:
+    """
+    Records that are not there are locked in the order of their keys as well: two batches never wait for each other.
+
+    Both are held up in the middle by somebody who makes a third record and then does not; without the order each has
+    made what the other wants next by then.
+    """
+
+    def puts(*paths: str) -> Batch:
+        return Batch((), tuple(Put(Key(path, "p"), path.encode(), Expect.ANY) for path in paths))
+
+    async def test() -> None:
+        async with stores.metadata(retries_max=0) as one, stores.metadata(retries_max=0) as other:
+            assert IAtomicBatchStore.providedBy(one)
+            assert IAtomicBatchStore.providedBy(other)
+            async with connected(stores) as raw:
+                held = raw.transaction()
+                await held.start()
+                await raw.execute("INSERT INTO records (path, partition, version, value) VALUES ('/m', 'p', 1, '')")
+                both = [
+                    asyncio.ensure_future(one.apply(puts("/a", "/m", "/b"))),
+                    asyncio.ensure_future(other.apply(puts("/b", "/m", "/a"))),
+                ]
+                while await raw.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") < 2:
+                    pass
+                await held.rollback()
+                await asyncio.gather(*both)
+            page = await one.scan(KeyRange("/", "0"), 10)
+            assert [(record.key.path, record.value) for record in page.records] == [
+                ("/a", b"/a"),
+                ("/b", b"/b"),
+                ("/m", b"/m"),
+            ]
+
+    stores.run(test)
+
+
+def test_what_was_only_locked_is_not_there(stores: Stores) -> None:
+    """A record that was made to be locked is gone after a refusal, and counts as not there within the batch."""
+
+    async def test() -> None:
+        async with stores.metadata() as store:
+            assert IAtomicBatchStore.providedBy(store)
+            a, b, c = (Key(path, "p") for path in ("/a", "/b", "/c"))
+            with pytest.raises(VersionMismatch) as refused:
+                await store.apply(Batch((Check(a, Expect.ABSENT),), (Put(b, b"", Expect.ABSENT), Put(c, b"", 7))))
+            assert refused.value.actual is None
+            assert await store.get(a) is await store.get(b) is None
+            await store.put(Put(c, b"", Expect.ABSENT))
+            batches = [
+                Batch((Check(a, Expect.ABSENT),), (Put(b, b"1", Expect.ABSENT),)),
+                Batch((), (Put(b, b"2", Expect.ABSENT), Put(a, b"2", Expect.ABSENT))),
+                Batch((), (Put(a, b"3", 7),)),
+                Batch((), (Put(a, b"4", Expect.ABSENT), Put(c, b"4", Expect.ANY))),
+            ]
+            answers = await asyncio.gather(*map(store.apply, batches), return_exceptions=True)
+            mismatches = [isinstance(answer, VersionMismatch) for answer in answers]
+            assert mismatches.count(False) == 2
+            assert not mismatches[0]
+            assert mismatches[2]
+            page = await store.scan(KeyRange("/", "0"), 10)
+            assert [(record.key.path, record.value) for record in page.records] == [
+                ("/a", b"4"),
+                ("/b", b"1"),
+                ("/c", b"4"),
+            ]
+            assert all(record.version > 0 for record in page.records)
+
+    stores.run(test)
+
+
 def test_refused_batch_leaves_nothing(stores: Stores) -> None:
     """A batch whose last step is refused has made no record and changed none."""
 

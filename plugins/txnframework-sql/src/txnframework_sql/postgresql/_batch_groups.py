@@ -88,19 +88,21 @@ class BatchGroup:
         ]
         return answers, changes
 
-    def _locks(self) -> tuple[list[str], list[str], list[bool]]:
-        """Return which records are locked before all else, in order, and which of them may be written."""
-        wanted: dict[tuple[str, str], bool] = {}
+    def _locks(self) -> tuple[list[str], list[str], list[bool], list[bool]]:
+        """Return which records are locked before all else, in order, which may be written, and which may be made."""
+        wanted: dict[tuple[str, str], tuple[bool, bool]] = {}
         if not self._is_simple:
             for _, step in self._steps:
                 if not isinstance(step, PutSequential):
                     place = _place(step)
-                    wanted[place] = wanted.get(place, False) or not isinstance(step, Check)
+                    writes, makes = wanted.get(place, (False, False))
+                    wanted[place] = writes or not isinstance(step, Check), makes or _may_make(step)
         ordered = sorted(wanted)
         return (
             [path for path, _ in ordered],
             [partition for _, partition in ordered],
-            [wanted[place] for place in ordered],
+            [wanted[place][0] for place in ordered],
+            [wanted[place][1] for place in ordered],
         )
 
 
@@ -121,6 +123,11 @@ def _kind_and_key(step: Step) -> tuple[int, Key]:
         # Its records stand in the partition of the prefix.
         return _PUT_SEQUENTIAL, step.prefix
     return (_CHECK if isinstance(step, Check) else _DELETE), step.key
+
+
+def _may_make(step: Check | Put | Delete) -> bool:
+    """Whether a record that is not there has to be locked: it is made, or nobody else may make it."""
+    return step.expected is Expect.ABSENT or (isinstance(step, Put) and step.expected is Expect.ANY)
 
 
 def _place(step: Step) -> tuple[str, str]:

@@ -7,14 +7,16 @@
 -- Arrays have one value for each batch (ends: its last step), for each step (kinds: 0 check, 1 put, 2 put under the next
 -- number, 3 delete; expecteds: a version, -1 absent, -2 any; lists: the index entries that the record keeps of itself),
 -- or for each record that is locked before all else, in the order of their keys, so that two calls never wait for each
--- other. A record that is only checked is locked against changes, and not against other checks.
+-- other. A record that is only checked is locked against changes, and not against other checks. One that is not there
+-- and may come to be made (lock_makes) is made to have its place in that order, with a version that no record has, and
+-- counts as not there; what is left of those goes at the end.
 --
 -- Answers: for each step that wrote, its version and what index entries the record had before; for each batch that was
 -- refused, the first step that was not met, with the version that there is.
 CREATE FUNCTION {name}(
     ends bigint[],
     kinds bigint[], paths text[], partitions text[], expecteds bigint[], lists text[], contents bytea[],
-    lock_paths text[], lock_partitions text[], lock_writes boolean[],
+    lock_paths text[], lock_partitions text[], lock_writes boolean[], lock_makes boolean[],
     channel text, payload_bytes_max bigint, payloads_max bigint
 ) RETURNS TABLE (step bigint, is_met boolean, version bigint, list_before text) LANGUAGE plpgsql AS $function$
 #variable_conflict use_column
@@ -24,6 +26,8 @@ DECLARE
     batch_start bigint := 1;
     refused bigint;
     is_there boolean;
+    is_held boolean;
+    are_held boolean := false;
     actual bigint;
     before text;
     befores text[];
@@ -38,13 +42,20 @@ DECLARE
     payloads text[] := '{}';
 BEGIN
     FOR place IN 1 .. cardinality(lock_paths) LOOP
-        IF lock_writes[place] THEN
-            PERFORM FROM records r
-                WHERE r.path = lock_paths[place] AND r.partition = lock_partitions[place] FOR UPDATE;
-        ELSE
-            PERFORM FROM records r
-                WHERE r.path = lock_paths[place] AND r.partition = lock_partitions[place] FOR SHARE;
-        END IF;
+        LOOP
+            IF lock_writes[place] THEN
+                PERFORM FROM records r
+                    WHERE r.path = lock_paths[place] AND r.partition = lock_partitions[place] FOR UPDATE;
+            ELSE
+                PERFORM FROM records r
+                    WHERE r.path = lock_paths[place] AND r.partition = lock_partitions[place] FOR SHARE;
+            END IF;
+            EXIT WHEN FOUND OR NOT lock_makes[place];
+            INSERT INTO records (path, partition, version, value)
+                VALUES (lock_paths[place], lock_partitions[place], -1, '') ON CONFLICT DO NOTHING;
+            are_held := are_held OR FOUND;
+            EXIT WHEN FOUND;
+        END LOOP;
     END LOOP;
 
     FOREACH batch_end IN ARRAY ends LOOP
@@ -64,6 +75,7 @@ BEGIN
                     WHERE r.path = paths[batch_end] AND r.partition = partitions[batch_end] AND r.version = actual
                     RETURNING r.version INTO actual;
             ELSE
+                actual := nullif(actual, -1);
                 refused := batch_end;
                 EXIT;
             END IF;
@@ -86,7 +98,8 @@ BEGIN
                         WHERE r.path = paths[place] AND r.partition = partitions[place] FOR UPDATE;
                     is_there := FOUND;
                 END IF;
-                IF is_there THEN
+                is_held := is_there AND actual = -1;
+                IF is_there AND NOT is_held THEN
                     IF expecteds[place] NOT IN (actual, -2) THEN
                         refused := place;
                     END IF;
@@ -100,6 +113,15 @@ BEGIN
                     EXIT;
                 END IF;
                 EXIT WHEN kinds[place] = 3 OR (kinds[place] = 0 AND expecteds[place] = -2);
+                IF is_held THEN
+                    UPDATE records r SET version = nextval('txnframework_numbers'), indexes = lists[place],
+                            value = coalesce(contents[place], '')
+                        WHERE r.path = paths[place] AND r.partition = partitions[place]
+                        RETURNING r.version INTO STRICT actual;
+                    mades[place] := actual;
+                    befores[place] := NULL;
+                    EXIT;
+                END IF;
                 -- What is not there cannot be locked; but once it is made here, nobody else makes it before the end of
                 -- this transaction. What is only checked is removed again.
                 INSERT INTO records (path, partition, version, indexes, value)
@@ -178,6 +200,12 @@ BEGIN
         END LOOP;
         batch_start := batch_end + 1;
     END LOOP;
+    IF are_held THEN
+        FOR place IN 1 .. cardinality(lock_paths) LOOP
+            DELETE FROM records r
+                WHERE r.path = lock_paths[place] AND r.partition = lock_partitions[place] AND r.version = -1;
+        END LOOP;
+    END IF;
 
     IF payload <> '' THEN
         payloads := payloads || ('[' || payload || ']');
