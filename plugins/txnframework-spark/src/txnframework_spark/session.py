@@ -62,8 +62,12 @@ def spark_session(settings: Mapping[str, str], log: Path | None) -> Iterator[Spa
             session = builder.getOrCreate()
         try:
             yield session
-        finally:
-            session.stop()
+        except BaseException:
+            # A JVM that has died, which may be what went wrong, cannot be stopped.
+            with contextlib.suppress(Exception):
+                session.stop()
+            raise
+        session.stop()
 
 
 @contextlib.contextmanager
