@@ -52,6 +52,9 @@ class Position(msgspec.Struct, frozen=True, order=True, gc=False):
 EARLIEST = Position(0, -1)
 """Before every entry: ledger ids are never negative."""
 
+ASIDE: Final = 1 << 62
+"""From here on a ledger id is of no segment: what a buffer tells of a message that gets its place with the commit."""
+
 
 @dataclass(frozen=True, slots=True)
 class EntryRange:

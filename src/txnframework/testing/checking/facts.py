@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from txnframework.model.positions import ASIDE
 from txnframework.testing.checking.sightings import Sightings, trimmed_before
 from txnframework.testing.checking.subscriptions import Subscription, subscriptions
 from txnframework.testing.checking.transactions import COMMITTED, NEVER, Fate, fates
@@ -17,7 +18,8 @@ class Facts:
     What a history says.
 
     ``sends``: by topic and value, in the order in which they began. ``writes``: by transaction. ``trimmed``: the first
-    place that is left of each segment that was trimmed.
+    place that is left of each segment that was trimmed. ``aside``: where the sends began that were told no place of the
+    segment, because a transaction's messages get theirs with its commit; they have the one at which they were seen.
     """
 
     calls: list[Call]
@@ -28,11 +30,12 @@ class Facts:
     subscriptions: dict[tuple[str, str], Subscription]
     trimmed: dict[str, Place]
     topics: frozenset[str] = field(default_factory=frozenset)
+    aside: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, history: History) -> Facts:
         """Gather them."""
-        calls = history.calls()
+        calls, aside = with_places(history.calls())
         found = fates(calls)
         sends: defaultdict[tuple[str, str], list[Call]] = defaultdict(list)
         writes: defaultdict[str, list[Call]] = defaultdict(list)
@@ -52,6 +55,7 @@ class Facts:
             subscriptions(calls, found),
             trimmed_before(calls),
             frozenset(topic for topic, _ in sends),
+            aside,
         )
 
     def committed_at(self, call: Call) -> int:
@@ -69,7 +73,30 @@ class Facts:
     def is_trimmed(self, place: Place) -> bool:
         """Whether nothing that stood there can be read any more."""
         first = self.trimmed.get(place.segment)
-        return first is not None and place < first
+        return first is not None and (place < first or is_aside(place))
+
+
+def is_aside(place: Place) -> bool:
+    """Whether this is no place of the segment, but one that a message has before its transaction is committed."""
+    return place.ledger_id >= ASIDE
+
+
+def with_places(calls: list[Call]) -> tuple[list[Call], frozenset[int]]:
+    """Let sends that were told a place aside have been told the one at which they were seen; return which they are."""
+    aside = frozenset(call.began for call in calls if (place := place_of(call)) is not None and is_aside(place))
+    if not aside:
+        return calls, aside
+    seen: dict[tuple[str, str, str | None], Place] = {}
+    for one in Sightings.of(calls).committed:
+        seen.setdefault((one.seen.place.topic, one.seen.value, one.seen.txn), one.seen.place)
+    placed: list[Call] = []
+    for call in calls:
+        if call.began in aside:
+            send = send_of(call)
+            found = seen.get((send.topic, send.value, send.txn))
+            call = call if found is None else replace(call, reply=Sent(found))
+        placed.append(call)
+    return placed, aside
 
 
 def place_of(call: Call) -> Place | None:

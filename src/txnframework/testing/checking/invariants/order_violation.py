@@ -43,7 +43,8 @@ def _sent(facts: Facts) -> list[Violation]:
     chains: dict[Hashable, list[_Stored]] = {}
     for (topic, _), sends in facts.sends.items():
         confirmed = [(call, place) for call in sends if (place := place_of(call)) is not None]
-        if not confirmed:
+        # A message that gets its place with the commit may be overtaken by what was sent later.
+        if not confirmed or any(call.began in facts.aside for call, _ in confirmed):
             continue
         call, place = min(confirmed, key=lambda one: one[0].ended)
         # Sent again in another transaction it may stand somewhere else; then it is not known which copy is meant.
