@@ -15,6 +15,7 @@ from txnframework.model import Append, Branch, Position, TxnID
 from txnframework.testing import VirtualEnvironment
 from txnframework_legacy.buffer.markers import Marker
 from txnframework_legacy.buffer.segments import AbortedSegments, segments_name
+from txnframework_legacy.buffer.snapshot_format import SegmentReference
 from txnframework_legacy.buffer.snapshots import SnapshotForm, Snapshots, snapshots_name
 from txnframework_legacy.buffer.states import Dropped, TopicState
 from txnframework_legacy.log.format import encode_plain
@@ -158,6 +159,27 @@ def test_a_segment_is_written_once() -> None:
         assert await entries_of(ledgers, segments_name(TOPIC, 1)) == 3
         assert await Snapshots(ledgers, TOPIC, 1, WHOLE).last() == state
 
+    over_ledgers(work)
+
+
+def test_what_is_read_while_segments_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found aborted while a segment is being written is in the snapshot, which tells of it as read."""
+    history = History(4)
+    add = AbortedSegments.add
+
+    async def read_on(self: AbortedSegments, aborted: list[tuple[Branch, Dropped]]) -> SegmentReference:
+        if len(history.state.aborted) < 100:
+            history.grow(50)
+        return await add(self, aborted)
+
+    async def work(ledgers: ILedgerStore) -> None:
+        history.grow(100)
+        before = len(history.state.aborted)
+        await Snapshots(ledgers, TOPIC, 1, IN_SEGMENTS).write(history.state, 1)
+        assert len(history.state.aborted) > before
+        assert await Snapshots(ledgers, TOPIC, 1, WHOLE).last() == history.state
+
+    monkeypatch.setattr(AbortedSegments, "add", read_on)
     over_ledgers(work)
 
 

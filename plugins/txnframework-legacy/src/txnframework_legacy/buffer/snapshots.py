@@ -97,7 +97,9 @@ class Snapshots:
             while len(aborted) >= self._form.segment_branches:
                 full = _whole_markers(aborted, self._form.segment_branches)
                 segments.append(await self._segments.add(aborted[:full]))
-                aborted = aborted[full:]
+                # Looked at again, as what is written down is: somebody may have read on meanwhile.
+                sealed_upto = Position.parse(segments[-1].upto)
+                aborted = state.aborted_since(sealed_upto, first_ledger_id)
         await self._append(snapshot_of(state, segments, aborted))
         if first_ledger_id != self._trimmed_to:
             await self._segments.trim(first_ledger_id)
