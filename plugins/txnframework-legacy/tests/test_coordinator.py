@@ -195,6 +195,27 @@ async def test_closing_while_participants_are_tried(world: World) -> None:
 
 
 @in_world
+async def test_who_was_paused_over_the_end_does_not_claim_to_know_it(world: World) -> None:
+    """
+    Paused behind its own decision until others have finished and forgotten the transaction: the outcome is unknown.
+
+    That the transaction is not found would say that it was not committed, and it was.
+    """
+    process, survivor = await world.process(), await world.process()
+    txn = await process.begin(participants=BOTH)
+    held = process.line.hold(3)  # the decision stands there, and is about to be read
+    ending = asyncio.ensure_future(process.end(txn))
+    await run_ready()
+    assert held.reached.is_set()
+    assert (await survivor.coordinator.describe(txn)).state is State.COMMITTED
+    await survivor.coordinator.expire(world.environment.now_ms())
+    await survivor.coordinator.collect(world.later_ms())
+    process.line.restore()
+    with pytest.raises(OutcomeUnknown, match="may have ended"):
+        await ending
+
+
+@in_world
 async def test_what_was_left_half_ended_is_finished_by_another_process(world: World) -> None:
     """Killed after any step of ending, in either direction: a sweep of another process tells everybody."""
     for action, outcome in ((Action.COMMIT, State.COMMITTED), (Action.ABORT, State.ABORTED)):

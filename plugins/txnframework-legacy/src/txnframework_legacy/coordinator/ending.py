@@ -69,7 +69,10 @@ class Ending:
                 require_owner(logged.transaction, request)
                 if logged.state is State.OPEN:
                     after = (await log.append(_decision(request, self._environment.now_ms()))).get(txn_id.number)
-                    logged = after or logged
+                    if after is None:
+                        # This very record may have decided, so long ago that somebody has forgotten the transaction.
+                        raise OutcomeUnknown(f"transaction {txn_id} may have ended; it was forgotten since")
+                    logged = after
             except OutcomeUnknown as error:
                 unknown = error
                 continue
