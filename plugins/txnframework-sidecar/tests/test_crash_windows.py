@@ -134,6 +134,27 @@ async def stored(world: World, name: str) -> int:
     return sum(one.entries for one in await ledger.ledgers(-1, 1_000))
 
 
+def test_trimmed_while_it_is_read(run: Runner) -> None:
+    """What was fetched before the topic was trimmed is read as it would have been: of two markers the first."""
+
+    async def test(harness: WorldHarness) -> None:
+        async with harness.open() as world:
+            txn = await begin(world)
+            await send(world, 1, txn)
+            await world.coordinator.end(End(txn, Action.COMMIT))
+            (marker,) = await world.ledger.read(EntryRange(EARLIEST, await world.buffer.max_read_position()), Limit(9))
+            await world.ledger.append((Append(marker.data, 1, Branch(txn)),), marker.position.ledger_id)
+            await world.buffer.max_read_position()
+            reading = asyncio.ensure_future(world.buffer.read(ReadRequest(EARLIEST, Limit(9))))
+            hold = world.line.hold(2)  # the topic's entries were fetched, and those of the sidecar are about to be
+            await hold.reached.wait()
+            await world.buffer.trim((await world.ledger.roll()).open_ledger_id)
+            world.line.restore()
+            assert [one.position for one in (await reading).entries] == [marker.position]
+
+    run(SidecarInMemory, test)
+
+
 # -- sending ------------------------------------------------------------------------------------------
 
 

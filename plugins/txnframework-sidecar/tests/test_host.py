@@ -15,7 +15,7 @@ import pytest
 
 import txnframework
 from txnframework import Client
-from txnframework.errors import ReceiveTimeout
+from txnframework.errors import ConfigurationError, ReceiveTimeout
 from txnframework.model import State
 from txnframework.plugin import load_plugins
 from txnframework_legacy.beside import what_of
@@ -282,5 +282,26 @@ def test_a_namespace_has_its_own_buffer(stores: Stores) -> None:
                     await producer.send(b"plain")
             assert await read(client, ORDERS) == [b"plain", b"inside"]
             assert await read(client, MARKED) == [b"inside", b"plain"]
+
+    stores.run(work())
+
+
+def test_a_topic_stays_with_its_sidecar(stores: Stores) -> None:
+    """Configured for markers in place later, a topic is refused, also when its own log shows nothing of the sidecar."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic(ORDERS)
+            producer = await client.producer(ORDERS)
+            await producer.send(b"plain")
+            given_up = client.transaction(domain="persistent")
+            await given_up.begin()
+            await producer.send(b"inside", txn=given_up)
+            await given_up.abort()
+        async with stores.open(namespaces={}) as client:
+            with pytest.raises(ConfigurationError, match="sidecar"):
+                await read(client, ORDERS)
+        async with stores.open() as client:
+            assert await read(client, ORDERS) == [b"plain"]
 
     stores.run(work())

@@ -100,6 +100,7 @@ class SidecarBuffer:
         shown: list[ReadableEntry] = []
         skipped: list[Position] = []
         size = 0
+        repeated = self._ledgers.stream.repeated  # as it was before the entries are fetched, and may be trimmed
         for entry in await self._ledgers.topic.read(EntryRange(after, upto), request.limit):
             marker = read_topic_entry(entry, self.segment)
             size += len(entry.data) if marker is None else marker.part.bytes
@@ -107,7 +108,7 @@ class SidecarBuffer:
                 return EntryPage(tuple(shown), after, tuple(skipped))
             if marker is None:
                 shown.append(ReadableEntry(entry.position, entry.data, None, Visibility.COMMITTED))
-            elif marker.part.spans and entry.position not in self._ledgers.stream.repeated:
+            elif marker.part.spans and entry.position not in repeated:
                 shown.append(await self._resolving.entry(marker, entry.position))
             else:
                 skipped.append(entry.position)

@@ -8,7 +8,15 @@ from typing import Any, TypeVar
 
 from zope.interface import implementer
 
-from txnframework.errors import Closed, LedgerClosed, LedgerSealed, TransactionNotFound, Unavailable
+from txnframework.errors import (
+    Closed,
+    ConfigurationError,
+    LedgerClosed,
+    LedgerNotFound,
+    LedgerSealed,
+    TransactionNotFound,
+    Unavailable,
+)
 from txnframework.interfaces import IInPlaceBuffer
 from txnframework.model import (
     Append,
@@ -27,6 +35,7 @@ from txnframework.model import (
     Visibility,
 )
 from txnframework.plugin import AbortRetention, Appending, SegmentContext, options_as
+from txnframework_legacy.beside import SIDECAR, beside
 from txnframework_legacy.buffer.admission import EnlistedBranches
 from txnframework_legacy.buffer.markers import Marker, marker_of, read_entry
 from txnframework_legacy.buffer.snapshots import SnapshotForm, Snapshots
@@ -45,6 +54,8 @@ class MarkerBuffer:
         self.segment: str = context.segment
         self._participant = Participant(context.segment)
         self._ledger = context.ledger
+        self._ledgers = context.ledgers
+        self._sidecar_name = beside(SIDECAR, context.segment, context.life)
         self._coordinator = context.coordinator
         self._environment = context.environment
         self._options = options
@@ -60,10 +71,15 @@ class MarkerBuffer:
         self._closed = asyncio.Event()
 
     async def recover(self) -> Position:
-        """Read the topic to its end, beginning with the last snapshot; later calls find it done."""
+        """
+        Read the topic to its end, beginning with the last snapshot; later calls find it done.
+
+        :raises ConfigurationError: the topic was written through the buffer ``sidecar``.
+        """
         self._require_open()
         async with self._recovering:
             if not self._is_recovered:
+                await self._unless_closed(self._require_without_sidecar())
                 await self._unless_closed(self._topic.catch_up())
                 self._is_recovered = True
         self._require_open()
@@ -164,6 +180,8 @@ class MarkerBuffer:
         await self._topic.catch_up()
         if self._participant not in ended.participants or ended.txn_id in self._topic.state.marked:
             return
+        if ended.txn_id not in self._topic.state.writing:
+            await self._require_without_sidecar()
         for _ in range(self._options.attempts_max):
             tail = await self._ledger.tail()
             try:
@@ -194,6 +212,22 @@ class MarkerBuffer:
         """Stop; whoever waits gets Closed."""
         self._closed.set()
         await self._snapshots.close()
+
+    async def _require_without_sidecar(self) -> None:
+        """
+        Refuse a topic that was written through the other buffer of this family.
+
+        A marker in place would end its transactions without what they sent, which stands elsewhere.
+        """
+        try:
+            sidecar = await self._ledgers.open(self._sidecar_name)
+        except LedgerNotFound:
+            return
+        await sidecar.close()
+        raise ConfigurationError(
+            "domains.persistent.buffer",
+            f"{self.segment} has a sidecar, and messages of transactions in it; configure the buffer sidecar for it",
+        )
 
     async def _visibility_of_copy(self, branch: Branch, position: Position) -> Visibility:
         """Return what is known of an earlier copy of an entry."""
