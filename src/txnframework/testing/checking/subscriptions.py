@@ -70,6 +70,11 @@ class Subscription:
             others = (call for other, call in enumerate(possible) if other != number and call.began < seek.ended)
             if not seek.ok or any(call.ended > seek.began for call in others):
                 return None
+            later = [call for call in self.given_up if call.possible and call.ended > seek.began]
+            if later:
+                # Given up after it: what it moved is gone, if that is certain.
+                gone = any(call.ok and call.began > seek.ended for call in later)
+                return self._made() if gone else None
             found = _sought(seek, place)
             if found is not None:
                 return found

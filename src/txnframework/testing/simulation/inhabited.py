@@ -15,7 +15,7 @@ from txnframework.testing.simulation.machines import Machine
 from txnframework.testing.simulation.misfortunes import Kind
 
 if TYPE_CHECKING:
-    from txnframework.testing.simulation.running import _Run
+    from txnframework.testing.simulation.running import Run
 
 STEPS_MAX = 40
 """How many steps a machine may still do after the call at which its death was drawn."""
@@ -29,11 +29,11 @@ LIVES_MAX = 50
 class Host:
     """One place in which machines live, one after the other."""
 
-    def __init__(self, run: _Run, number: int, share: int) -> None:
+    def __init__(self, run: Run, number: int, share: int) -> None:
         self.number = number
         self._machine: Machine | None = None
         self.befalling: list[asyncio.Task[None]] = []
-        self.recorder = Recorder(run._now_ns, self._keep)
+        self.recorder = Recorder(run.now_ns, self._keep)
         self._run = run
         self._left = share
         self._lives = 0
@@ -139,4 +139,4 @@ class Host:
 
     def _keep(self, event: Event) -> None:
         self._left -= event.kind is EventKind.INVOKE
-        self._run._keep(event)
+        self._run.keep(event)

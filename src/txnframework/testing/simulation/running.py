@@ -40,26 +40,29 @@ def run(scenario: Scenario, seed: int, limits: Limits = NO_LIMITS) -> Outcome:
     collecting = gc.isenabled()
     gc.disable()  # when it comes is not decided by a seed
     try:
-        return _Run(scenario, seed, limits).run()
+        return Run(scenario, seed, limits).run()
     finally:
         if collecting:
             gc.enable()
 
 
-class _Run:
+class Run:
+    """One run; hosts ask it for what they share."""
+
     def __init__(self, scenario: Scenario, seed: int, limits: Limits) -> None:
         self.scenario = scenario
         self.seed = seed
         self.limits = limits
         self.history = History(about={"scenario": scenario.name, "seed": str(seed)})
         self.operations = 0
+        self._over = False
         self.violations: list[Violation] = []
         name = f"{scenario.name} {seed}"
         self.chance = random.Random(f"{name} run")  # noqa: S311 - repeatable on purpose
         self.loop = SimulatedLoop(VirtualEnvironment(seed), seed)
         self.environment = self.loop.environment
         self.began_ms = self.environment.now_ms()
-        self.recorder = Recorder(self._now_ns, self._keep)
+        self.recorder = Recorder(self.now_ns, self.keep)
         self.misfortunes = Misfortunes(scenario.faults, f"{name} misfortunes", self.environment.now_ms, limits.only)
         atomic = self.chance.random() >= scenario.without_batches
         space = scenario.make_space(self.environment)
@@ -68,6 +71,7 @@ class _Run:
         self._numbers = count()
 
     def run(self) -> Outcome:
+        """Go through all phases and look at what came of it."""
         try:
             self._all_phases()
         except Stuck as error:
@@ -75,9 +79,11 @@ class _Run:
         except (Exception, OutsideWorld) as error:
             self._violated("nothing fails in a way that no interface names", _told(error))
         else:
+            self._over = True
             self.violations += check(self.history)
             self.violations += self.workload.violations(self.history)
         finally:
+            self._over = True
             self.world.end()
         return self._outcome()
 
@@ -151,10 +157,14 @@ class _Run:
     def _outside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self.loop.spawn(self.loop.outside, work)
 
-    def _now_ns(self) -> int:
+    def now_ns(self) -> int:
+        """Return the time since the beginning, a little later each time."""
         return (self.environment.now_ms() - self.began_ms) * 1_000_000 + next(self._numbers)
 
-    def _keep(self, event: Event) -> None:
+    def keep(self, event: Event) -> None:
+        """Record an event, unless it is the loop that takes apart what was left."""
+        if self._over:
+            return
         self.history.events.append(event)
         self.operations += event.kind is Kind.INVOKE
 

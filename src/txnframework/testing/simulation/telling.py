@@ -10,6 +10,7 @@ from txnframework.testing.simulation.outcome import Outcome
 
 EVENTS_SHOWN = 60
 VIOLATIONS_SHOWN = 5
+WIDTH_MAX = 240
 
 
 def tell(outcome: Outcome) -> Iterator[str]:
@@ -48,4 +49,5 @@ def shown(violation: Violation) -> tuple[Event, ...]:
 def line(event: Event) -> str:
     """Return an event on one line."""
     what = event.operation if event.operation is not None else event.reply or event.error
-    return f"{event.at_ns / 1e9:10.3f} s  {event.client:<12} {event.number:>4} {event.kind.value:<7} {what}"
+    text = f"{event.at_ns / 1e9:10.3f} s  {event.client:<12} {event.number:>4} {event.kind.value:<7} {what}"
+    return text if len(text) <= WIDTH_MAX else f"{text[: WIDTH_MAX - 4]} ..."

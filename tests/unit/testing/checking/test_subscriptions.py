@@ -75,6 +75,9 @@ ACCEPTED = {
     "sought, unknown": two().ack("a").seek(answer="unknown").drain("a", "b").left("b"),
     "a transaction from before": held().seek().commit(T).drain("a", "b").left("a", "b", incarnation=2),
     "from the latest": Story().send("a", 0).subscribe("latest").send("b", 1).drain("a", "b").left("b"),
+    "sought, given up and made again at the latest": (
+        two().seek().unsubscribe().subscribe("latest").send("d", 2).drain("a", "b", "d").left("d", incarnation=3)
+    ),
     "given up and made again": (two().ack("a").unsubscribe().subscribe().drain("a", "b").left("a", "b", incarnation=2)),
     "shared, in any order": Story().consume(type="shared").send("a", 0).send("b", 1).receive("b").receive("a"),
     "by key, in the order of keys": (
