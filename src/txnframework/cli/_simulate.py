@@ -81,6 +81,7 @@ class Numbers(click.ParamType[frozenset[int]]):
     "--mutants", is_flag=True, help="Break each rule of the protocol in the code in turn, and see that it is noticed."
 )
 @click.option("--mutant", "only_mutants", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
+@click.option("--twice", is_flag=True, help="Run each seed twice, and stop where the second run is not the first.")
 @click.option("--list", "listing", is_flag=True, help="Show the scenarios that come with the framework, and stop.")
 @click.pass_context
 def simulate(
@@ -94,6 +95,7 @@ def simulate(
     history: Path | None,
     mutants: bool,
     only_mutants: tuple[str, ...],
+    twice: bool,
     listing: bool,
 ) -> None:
     """
@@ -123,8 +125,14 @@ def simulate(
         return
     if operations is not None or only is not None:
         raise InvalidInput("--operations and --only make one run smaller: name its seed with --replay")
-    with closing(campaign.runs(seeds, names, workers)) as running:
+    with closing(campaign.runs(seeds, names, workers, twice)) as running:
         failed = _first_failure(running, len(seeds))
+    if failed is not None and not failed.repeatable:
+        click.echo(
+            f"Seed {failed.seed} of scenario {failed.scenario} was two different runs: something in it depends on the"
+            " order of a set, or on the world outside."
+        )
+        ctx.exit(STATUS_FAILED)
     if failed is not None:
         click.echo(f"Seed {failed.seed} of scenario {failed.scenario} failed; looking for a smaller run.", err=True)
         _tell(_shrunk(failed), history)
@@ -151,7 +159,7 @@ def _first_failure(running: Iterator[Ran], seeds: int) -> Ran | None:
     counts: Counter[str] = Counter()
     for ran in running:
         counts.update(runs=1, operations=ran.operations, faults=ran.misfortunes)
-        if ran.failed:
+        if ran.failed or not ran.repeatable:
             return ran
         if now_ms() - told_ms >= PROGRESS_EVERY_MS:
             told_ms = now_ms()

@@ -31,7 +31,8 @@ class MemoryManagedLedger:
         self.link = Link(f"ledger {row.name}", pause)
         self.link.is_cut = store_link.is_cut
         self._row = row
-        self._watches: set[Watch[None]] = set()
+        # Dicts keep the order of arming and opening, so that a run can be repeated exactly.
+        self._watches: dict[Watch[None], None] = {}
 
     async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         """Append in order to ``ledger_id`` and no other."""
@@ -100,9 +101,9 @@ class MemoryManagedLedger:
 
     def _arm(self) -> Watch[None]:
         self._row.require_present()
-        self._watches = {watch for watch in self._watches if not watch.is_closed}
+        self._watches = {watch: None for watch in self._watches if not watch.is_closed}
         watch = self._row.watches.arm(lambda _: not self.link.is_cut)
-        self._watches.add(watch)
+        self._watches[watch] = None
         return watch
 
 
@@ -116,7 +117,7 @@ class MemoryLedgerStore:
         self.link = Link(f"ledgers of {self.identity}", pause)
         self._rows = rows
         self._pause = pause
-        self._opened: set[MemoryManagedLedger] = set()
+        self._opened: dict[MemoryManagedLedger, None] = {}
 
     async def create(self, name: str) -> IManagedLedger:
         """Make an empty one, or open the one that is there."""
@@ -168,5 +169,5 @@ class MemoryLedgerStore:
 
     def _open(self, row: Row) -> MemoryManagedLedger:
         ledger = MemoryManagedLedger(row, self.link, self._pause)
-        self._opened = {opened for opened in self._opened if not opened.link.is_closed} | {ledger}
+        self._opened = {opened: None for opened in self._opened if not opened.link.is_closed} | {ledger: None}
         return ledger

@@ -85,7 +85,8 @@ class MemoryMetadataStore:
         self.link = Link(f"session {session} of {space.identity}", pause)
         self._space = space
         self._records = space.records
-        self._watches: set[Watch[Change]] = set()
+        # Dicts keep the order of arming, so that a run can be repeated exactly.
+        self._watches: dict[Watch[Change], None] = {}
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
@@ -156,9 +157,9 @@ class MemoryMetadataStore:
             watch.wake()
 
     def _arm(self, target: Key | KeyRange | IndexRange) -> Watch[Change]:
-        self._watches = {watch for watch in self._watches if not watch.is_closed}
+        self._watches = {watch: None for watch in self._watches if not watch.is_closed}
         watch = self._records.watches.arm(lambda change: not self.link.is_cut and concerned_by(target, change))
-        self._watches.add(watch)
+        self._watches[watch] = None
         return watch
 
     def _take(self, name: str, holder: str) -> MemoryLease:

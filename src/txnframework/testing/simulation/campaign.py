@@ -16,13 +16,14 @@ SEEDS_AT_A_TIME = 4
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What is told of a run that somebody else made."""
+    """What is told of a run that somebody else made; ``repeatable`` is False if doing it again was another run."""
 
     scenario: str
     seed: int
     operations: int
     misfortunes: int
     failed: bool
+    repeatable: bool = True
 
 
 def scenario_of(seed: int, scenarios: tuple[str, ...]) -> str:
@@ -30,13 +31,17 @@ def scenario_of(seed: int, scenarios: tuple[str, ...]) -> str:
     return scenarios[seed % len(scenarios)]
 
 
-def runs(seeds: Iterable[int], scenarios: tuple[str, ...], workers: int) -> Generator[Ran, None, None]:
+def runs(
+    seeds: Iterable[int], scenarios: tuple[str, ...], workers: int, twice: bool = False
+) -> Generator[Ran, None, None]:
     """
     Yield what became of each seed, in order; whoever has seen enough closes the generator.
 
+    ``twice``: run each a second time in the same process, where everything lies elsewhere in memory, and compare.
+
     Each worker is a process of its own, started anew: what this one has in its memory does not get there.
     """
-    work = ((scenario_of(seed, scenarios), seed) for seed in seeds)
+    work = ((scenario_of(seed, scenarios), seed, twice) for seed in seeds)
     if workers == 1:
         _begin()
         yield from map(_ran, work)
@@ -54,10 +59,11 @@ def _begin() -> None:
     gc.freeze()
 
 
-def _ran(work: tuple[str, int]) -> Ran:
-    name, seed = work
+def _ran(work: tuple[str, int, bool]) -> Ran:
+    name, seed, twice = work
     outcome = run(_loaded(name), seed)
-    return Ran(name, seed, outcome.operations, len(outcome.misfortunes), bool(outcome.violations))
+    repeatable = not twice or run(_loaded(name), seed).digest == outcome.digest
+    return Ran(name, seed, outcome.operations, len(outcome.misfortunes), bool(outcome.violations), repeatable)
 
 
 def _loaded(name: str) -> Scenario:

@@ -17,6 +17,7 @@ _FORBIDDEN: tuple[tuple[Any, str], ...] = (
     *((time, name) for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")),
     (time, "sleep"),
     (os, "urandom"),
+    (random, "_urandom"),  # what the module secrets is made of
     *((random, name) for name in ("random", "getrandbits", "randrange", "randint", "choice", "shuffle", "uniform")),
     (threading.Thread, "start"),
     (socket.socket, "__init__"),
