@@ -81,8 +81,12 @@ class Subscription:
         return self._made()
 
     def _made(self) -> Start | None:
-        given_up = max((call.ended for call in self.given_up if call.possible), default=-1)
-        if any(call.began < given_up < call.ended for call in self.made):
+        gone = [call for call in self.given_up if call.possible]
+        given_up = max((call.ended for call in gone), default=-1)
+        since = max((call.began for call in gone if call.ok), default=-1)
+        last = [call for call in gone if call.ended > since]
+        # Made while it was given up: nobody knows which came first.
+        if any(call.began < end.ended and end.began < call.ended for call in self.made for end in last):
             return None
         possible = [call for call in self.made if call.possible and call.began > given_up]
         sure = min((call for call in possible if call.ok), key=lambda call: call.ended, default=None)

@@ -116,14 +116,12 @@ class Run:
 
     def _settle(self, hosts: Iterable[Host]) -> None:
         living = [one for host in hosts if (one := host.living) is not None]
-        # Somebody has to be there for what is left behind to come to its end.
-        keeper = None if living else self._quiet_machine("keeper")
-        if keeper is not None:
-            keeper.do(keeper.client.host.coordinators())  # a host sweeps as soon as it serves one
+        # Somebody has to sweep for what is left behind to come to its end: a host does as soon as it serves coordinators.
+        sweeping = living or [self._quiet_machine("keeper")]
+        for machine in sweeping:
+            self._finished(machine.spawn(machine.client.host.coordinators()))
         self.loop.advance(self.scenario.settle_ms)
-        if keeper is not None:
-            self._finished(keeper.ask_to_close())
-        for machine in living:
+        for machine in sweeping:
             recorded = RecordedClient(machine.client, self.recorder, f"{machine.name}.late")
             for topic in self.workload.topics:
                 self._finished(machine.spawn(drain_topic(recorded, topic)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from stories import HIGH, LOW, TOPIC, Story, T, U, place
 
-from txnframework.testing.history import Acked, Acknowledge, Commit, DrainSubscription
+from txnframework.testing.history import Acked, Acknowledge, Commit, DrainSubscription, Unsubscribe
 
 
 def two() -> Story:
@@ -18,7 +18,17 @@ def held() -> Story:
     return two().begin(T).ack("a", txn=T)
 
 
+def made_while_given_up() -> Story:
+    """Somebody joins while somebody else is still giving it up, and acknowledges what the new one brings."""
+    story = Story().send("a", 0).send("b", 1).subscribe()
+    giving_up = story.invoke(Unsubscribe(TOPIC, "s"), "other")
+    story.consume().receive("a", incarnation=2).ack("a", incarnation=2)
+    giving_up.ok()
+    return story.subscribe().drain("a", "b").left("b", incarnation=2)
+
+
 ACCEPTED = {
+    "made while it was given up": made_while_given_up(),
     "nothing acknowledged": two().drain("a", "b").left("a", "b"),
     "delivered again": two()
     .receive("a", "b")
