@@ -116,7 +116,7 @@ class Run:
 
     def _settle(self, hosts: Iterable[Host]) -> None:
         living = [one for host in hosts if (one := host.living) is not None]
-        # Somebody has to sweep for what is left behind to come to its end: a host does as soon as it serves coordinators.
+        # Somebody has to sweep for what is left behind to come to its end: hosts that serve coordinators do.
         sweeping = living or [self._quiet_machine("keeper")]
         for machine in sweeping:
             self._finished(machine.spawn(machine.client.host.coordinators()))
