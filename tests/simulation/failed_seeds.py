@@ -3,5 +3,8 @@
 from __future__ import annotations
 
 FAILED: dict[str, tuple[int, ...]] = {
+    "chain": (339,),  # nobody swept in the end: no host that lived served a coordinator
+    "families": (14,),  # the same
     "retention": (1, 3, 7),  # two sweeps of one process at a time: a pass ended twice
+    "seeks": (23, 36, 74, 76, 49),  # judged by what a subscription was before it was given up
 }
