@@ -11,6 +11,7 @@ from figures.batching import batched_over_plain
 from figures.clients import clients_over_raw_transactions
 from figures.concurrency import sends_together, transactions_together
 from figures.ending import ending_by_participants, ending_over_raw_update
+from figures.log_recovery import recovery_by_history
 from figures.multis import clients_over_raw_multis
 from figures.opening import opening_beside_open, opening_by_history
 from figures.puts import put_over_raw_update
@@ -38,6 +39,7 @@ FIGURES: dict[str, dict[str, Figure]] = {
         **OF_SQL,
         "million": million_messages,
         "batching": batched_over_plain,
+        "log-recovery": recovery_by_history,
     },
     "postgresql": {
         **OF_EVERY_BACKEND,

@@ -156,6 +156,24 @@ def test_who_settles_at_the_same_moment_writes_once(run: Callable[[type[WorldHar
     run(LogFamilyInMemory, test)
 
 
+def test_a_log_that_is_always_in_use_is_shortened(run: Callable[[type[WorldHarness], Test], None]) -> None:
+    """A host that goes on for ever, and always with something held, keeps not much more than that."""
+
+    async def test(harness: WorldHarness) -> None:
+        async with harness.open() as world:
+            still = await begin(world)
+            await add(world, still, 1)
+            for entry in range(2, 30):
+                txn = await begin(world)
+                await add(world, txn, entry)
+                await world.coordinator.end(End(txn, Action.COMMIT))
+            assert sum(await log_entries(world)) <= 8
+            async with harness.open() as fresh:
+                assert set((await fresh.acks.recover()).open) == {still}
+
+    run(LogFamilyInShortLedgers, test)
+
+
 def test_trimming_at_any_step_changes_nothing(run: Callable[[type[WorldHarness], Test], None]) -> None:
     """Whatever others add, settle or trim between two steps of a trimming process, all see the same holders."""
 

@@ -18,7 +18,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         int, Meta(ge=1, description="How often a write whose outcome is not known is tried before it is told.")
     ] = 10
     ledger_entries_max: Annotated[
-        int, Meta(ge=1, description="How many entries a ledger of a log holds before the next one is opened.")
+        int,
+        Meta(
+            ge=1,
+            description="How many records a ledger of a log holds before the next is opened: so many are read again.",
+        ),
     ] = 10_000
 
 
@@ -45,7 +49,7 @@ class PendingAckOptions(Options, frozen=True, kw_only=True):
         int,
         Meta(
             ge=0,
-            description="How many entries a log keeps at most while no transaction holds anything; then it is emptied.",
+            description="How many records a log keeps at most while no transaction holds anything; then it is emptied.",
         ),
     ] = 100
 

@@ -9,7 +9,7 @@ from txnframework.interfaces import IManagedLedger, IWatch
 from txnframework.model import EARLIEST, Position
 from txnframework_legacy.coordinator.records import AnyRecord, decode, encode
 from txnframework_legacy.coordinator.states import Transactions
-from txnframework_legacy.log import BatchedLogWriter, read_records
+from txnframework_legacy.log import BatchedLogWriter, LedgerCount, read_records
 
 
 class TransactionLog:
@@ -25,6 +25,7 @@ class TransactionLog:
         self._ledger = ledger
         self._writer = writer
         self._upto = EARLIEST
+        self._read = LedgerCount()
         self._reading = asyncio.Lock()
 
     async def catch_up(self) -> Transactions:
@@ -50,17 +51,17 @@ class TransactionLog:
         """Return an armed watch on the log."""
         return await self._ledger.watch()
 
-    async def shrink(self, entries_max: int) -> bool:
+    async def shrink(self, records_max: int) -> bool:
         """
         Trim the ledgers in front whose transactions are all forgotten; return whether any was.
 
-        The open ledger is closed when it has ``entries_max`` entries, or when nothing in it is needed: a log without
+        The open ledger is closed when it has ``records_max`` records, or when nothing in it is needed: a log without
         transactions shrinks to nothing.
         """
         tail = await self._ledger.tail()
         await self._read_to(tail.last_confirmed)
-        entries = tail.last_confirmed.entry_id + 1 if tail.last_confirmed.ledger_id == tail.open_ledger_id else 0
-        if entries and (entries >= entries_max or self.transactions.live.first_ledger() is None):
+        records = self._read.of(tail.open_ledger_id)
+        if records and (records >= records_max or self.transactions.live.first_ledger() is None):
             tail = await self._ledger.roll()
         # Somebody may have begun a transaction before the ledger was closed. Nobody can any more: so what stands in the
         # closed ones is read to its end before it is decided which of them go.
@@ -86,6 +87,7 @@ class TransactionLog:
                         decoded = [(decode(record, self._ledger.name), record.place) for record in records]
                         for one, place in decoded:
                             self.transactions.apply(one, place)
+                        self._read.add(records)
                         self._upto = decoded[-1][1].entry
                 except EntryTrimmed:
                     (first, *_) = await self._ledger.ledgers(-1, 1)

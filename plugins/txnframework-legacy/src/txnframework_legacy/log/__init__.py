@@ -10,7 +10,7 @@ from __future__ import annotations
 from txnframework_legacy.log.format import Place
 from txnframework_legacy.log.gathering import Batching, FlushReason
 from txnframework_legacy.log.live import LiveRecords
-from txnframework_legacy.log.reading import LogRecord, read_records
+from txnframework_legacy.log.reading import LedgerCount, LogRecord, read_records
 from txnframework_legacy.log.writer import BatchedLogWriter, Flushed
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Batching",
     "FlushReason",
     "Flushed",
+    "LedgerCount",
     "LiveRecords",
     "LogRecord",
     "Place",

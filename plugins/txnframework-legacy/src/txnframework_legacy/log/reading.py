@@ -20,6 +20,25 @@ class LogRecord:
     data: bytes
 
 
+class LedgerCount:
+    """How many records were read of the ledger that was read of last."""
+
+    def __init__(self) -> None:
+        self._ledger_id = -1
+        self.records = 0
+
+    def add(self, records: tuple[LogRecord, ...]) -> None:
+        """An entry was read."""
+        ledger_id = records[0].place.entry.ledger_id
+        if ledger_id != self._ledger_id:
+            self._ledger_id, self.records = ledger_id, 0
+        self.records += len(records)
+
+    def of(self, ledger_id: int) -> int:
+        """Return how many that were, if it was this ledger."""
+        return self.records if ledger_id == self._ledger_id else 0
+
+
 async def read_records(ledger: IManagedLedger, after: Position, upto: Position) -> AsyncIterator[tuple[LogRecord, ...]]:
     """
     Yield the records of each entry behind ``after`` up to ``upto``, in order; one entry's at a time.

@@ -7,7 +7,7 @@ import asyncio
 from txnframework.errors import Closed, EntryTrimmed, LedgerClosed, OutcomeUnknown, Unavailable
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import Append, Position
-from txnframework_legacy.log import BatchedLogWriter, read_records
+from txnframework_legacy.log import BatchedLogWriter, LedgerCount, read_records
 from txnframework_legacy.log.format import encode_plain
 from txnframework_legacy.pending_acks.held import Held
 from txnframework_legacy.pending_acks.records import AnyRecord, Base, decode, encode
@@ -21,6 +21,7 @@ class PendingAckLog:
         self._ledger = ledger
         self._writer = writer
         self._upto: Position | None = None
+        self._read = LedgerCount()
         self._reading = asyncio.Lock()
 
     async def catch_up(self) -> Position:
@@ -41,17 +42,22 @@ class PendingAckLog:
         except (Unavailable, Closed) as error:
             raise OutcomeUnknown(f"a record stands in {self._ledger.name} that could not be read again") from error
 
-    async def shrink(self, entries_max: int) -> None:
+    @property
+    def records(self) -> int:
+        """How many records of the last ledger are known here: who opens the log reads them beside what is held."""
+        return self._read.records
+
+    async def shrink(self, records_max: int) -> None:
         """
         Drop the closed ledgers, once what is still held is written at the beginning of the open one.
 
-        The open ledger is closed before if it has so many entries, and any.
+        The open ledger is closed before if it has so many records, and any.
         """
         tail = await self._ledger.tail()
         await self._read_to(tail.last_confirmed)
-        entries = tail.last_confirmed.entry_id + 1 if tail.last_confirmed.ledger_id == tail.open_ledger_id else 0
+        records = self._read.of(tail.open_ledger_id)
         (first, *_) = await self._ledger.ledgers(-1, 1)
-        if entries and entries >= entries_max:
+        if records and records >= records_max:
             tail = await self._ledger.roll()
         elif first.ledger_id == tail.open_ledger_id:
             return
@@ -86,10 +92,11 @@ class PendingAckLog:
                         # Asked again: the base of that ledger may have come to stand there since the caller asked.
                         upto = max(upto, (await self._ledger.tail()).last_confirmed)
                         held = Held()
-                        await self._replay(held, first.ledger_id, upto)
+                        self._read = await self._replay(held, first.ledger_id, upto)
                         self.held, self._upto = held, upto
                         return
                     async for records in read_records(self._ledger, self._upto, upto):
+                        self._read.add(records)
                         for record in records:
                             self.held.apply(decode(record, self._ledger.name), record.place.entry)
                         self._upto = records[-1].place.entry
@@ -97,10 +104,12 @@ class PendingAckLog:
                 except EntryTrimmed:
                     self._upto = None  # what stands at the beginning now says all that is left of what went
 
-    async def _replay(self, held: Held, first_ledger_id: int, upto: Position) -> None:
-        """Read all there is up to a place, beginning with the base of the first ledger if it has one."""
+    async def _replay(self, held: Held, first_ledger_id: int, upto: Position) -> LedgerCount:
+        """Read all there is up to a place, beginning with the base of the first ledger if it has one; count it."""
+        count = LedgerCount()
         found: list[tuple[AnyRecord, Position]] = []
         async for records in read_records(self._ledger, Position(first_ledger_id, -1), upto):
+            count.add(records)
             for record in records:
                 decoded = decode(record, self._ledger.name)
                 if isinstance(decoded, Base) and decoded.ledger == first_ledger_id and not held:
@@ -108,3 +117,4 @@ class PendingAckLog:
                 found.append((decoded, record.place.entry))
         for decoded, entry in found:
             held.apply(decoded, entry)
+        return count

@@ -98,7 +98,7 @@ class LogPendingAcks:
                     ended[txn_id] = transaction.state
             else:
                 found[txn_id] = tuple(_pending(log.held.of(txn_id)))
-        await log.shrink(self._options.ledger_entries_max if log.held else self._options.idle_entries_max)
+        await log.shrink(self._records_max(log))
         return PendingAcks(found, ended)
 
     async def add(self, request: AckRequest) -> None:
@@ -129,8 +129,8 @@ class LogPendingAcks:
         log = await self._opened(make=False)
         if log is None:
             return
-        if await self._settling.settle(log, ended.txn_id, ended) and not log.held:
-            await log.shrink(self._options.idle_entries_max)
+        if await self._settling.settle(log, ended.txn_id, ended) and log.records >= self._records_max(log):
+            await log.shrink(self._records_max(log))
 
     async def close(self) -> None:
         """Take nothing more; may be repeated."""
@@ -220,6 +220,10 @@ class LogPendingAcks:
             return await self._coordinator.describe(txn_id)
         except TransactionNotFound:
             return None
+
+    def _records_max(self, log: PendingAckLog) -> int:
+        """Return how many records may be left, so that whoever opens the log reads not much more than what is held."""
+        return self._options.ledger_entries_max if log.held else self._options.idle_entries_max
 
     # -- the log --------------------------------------------------------------------------------------
 
