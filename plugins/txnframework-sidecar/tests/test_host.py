@@ -15,7 +15,7 @@ import pytest
 
 import txnframework
 from txnframework import Client
-from txnframework.errors import ConfigurationError, ReceiveTimeout
+from txnframework.errors import ConfigurationError, InvalidInput, NotFound, ReceiveTimeout
 from txnframework.model import State
 from txnframework.plugin import load_plugins
 from txnframework_legacy.beside import what_of
@@ -303,5 +303,26 @@ def test_a_topic_stays_with_its_sidecar(stores: Stores) -> None:
                 await read(client, ORDERS)
         async with stores.open() as client:
             assert await read(client, ORDERS) == [b"plain"]
+
+    stores.run(work())
+
+
+def test_what_a_send_in_a_transaction_returns_is_no_id(stores: Stores) -> None:
+    """A message has its id with the commit: with what its send returned nothing is acknowledged, and nobody seeks."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic(ORDERS)
+            async with client.transaction(domain="persistent") as txn:
+                sent = await (await client.producer(ORDERS)).send(b"inside", txn=txn)
+            async with await client.consumer(ORDERS, "billing", start="earliest") as consumer:
+                with pytest.raises(NotFound):
+                    await consumer.ack(sent)
+                with pytest.raises(InvalidInput, match="with the commit"):
+                    await consumer.seek(sent)
+                received = await consumer.receive(timeout_ms=SOON_MS)
+                assert received.value == b"inside"
+                await consumer.seek(received.id)
+                assert (await consumer.receive(timeout_ms=SOON_MS)).value == b"inside"
 
     stores.run(work())

@@ -21,6 +21,7 @@ async def sought(host: Host, layouts: Iterable[Layout], wanted: tuple[str, ...],
     :raises InvalidInput: that is nothing that can be sought.
     """
     if isinstance(to, MessageID):
+        await _require_there(host, to)
         return _up_to(layouts, wanted, to)
     if to == "earliest":
         return dict.fromkeys(wanted, EARLIEST)
@@ -39,6 +40,19 @@ async def sought(host: Host, layouts: Iterable[Layout], wanted: tuple[str, ...],
 def entry_before(position: Position) -> Position:
     """Return where the entry before one would stand."""
     return Position(position.ledger_id, position.entry_id - 1)
+
+
+async def _require_there(host: Host, message: MessageID) -> None:
+    """
+    Raise InvalidInput if no message of the segment can have this id: a cursor there would pass everything to come.
+
+    So it is with what a buffer tells of a message that gets its place with the commit.
+    """
+    opened = await host.segment(message.segment)
+    if message.position.ledger_id > (await opened.ledger.tail()).open_ledger_id:
+        raise InvalidInput(
+            f"there is no message at {message}; one that was sent in a transaction may get its id with the commit"
+        )
 
 
 def _up_to(layouts: Iterable[Layout], wanted: tuple[str, ...], message: MessageID) -> dict[str, Position]:

@@ -111,8 +111,8 @@ class ICommitOrderBuffer(ITransactionBuffer):
     They are read in the order of the commits, those of one transaction adjacent: an entry of several messages stands
     where the commit does. Until then they have no place in the segment and hold nothing back, messages outside
     transactions are read at once whatever is open, and what is aborted is never come across. Who reads uncommitted is
-    shown what was committed. What ``append`` tells of a message in a transaction is no place of the segment; reading
-    uncommitted behind the place before it gives this one entry.
+    shown what was committed. What ``append`` tells of a message in a transaction
+    is a place behind every ledger of the segment: nothing is read there, and nothing will stand there.
     """
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from zope.interface import implementer
@@ -17,7 +16,6 @@ from txnframework.model import (
     Branch,
     EntryPage,
     EntryRange,
-    Isolation,
     Participant,
     Position,
     ReadableEntry,
@@ -33,7 +31,7 @@ from txnframework_sidecar.compaction.compacting import Compacting
 from txnframework_sidecar.ledgers import TopicLedgers, names_of
 from txnframework_sidecar.model.markers import read_topic_entry
 from txnframework_sidecar.options import SidecarOptions
-from txnframework_sidecar.resolving import Resolving, inward
+from txnframework_sidecar.resolving import Resolving
 from txnframework_sidecar.retaining import Retaining
 from txnframework_sidecar.sending import Sending
 from txnframework_sidecar.settling import Settling
@@ -81,16 +79,8 @@ class SidecarBuffer:
         return await self._sending.append(entries)
 
     async def read(self, request: ReadRequest) -> EntryPage:
-        """
-        Return what may be read after a position: messages outside transactions, and at each marker those it lists.
-
-        At the place that ``append`` told of a message in a transaction, that message is read by who asks for
-        uncommitted ones, and nobody else.
-        """
+        """Return what may be read after a position: what is outside transactions, and at each marker what it lists."""
         await self.recover()
-        beside = inward(request.after.entry)
-        if beside is not None:
-            return await self._read_beside(beside, request)
         after = request.after.entry
         if after >= self._ledgers.stream.upto:
             await self._ledgers.read_topic()
@@ -176,17 +166,6 @@ class SidecarBuffer:
         self._closed.set()
         await self._ledgers.close()
         await self._compacted.close()
-
-    async def _read_beside(self, after: Position, request: ReadRequest) -> EntryPage:
-        """Return the entry of the sidecar behind a place in it."""
-        if request.isolation is not Isolation.READ_UNCOMMITTED:
-            return EntryPage((), request.after)
-        await self._ledgers.read_sidecar()
-        found = await self._resolving.beside(after)
-        if found is None:
-            return EntryPage((), request.after)
-        assert found.branch is not None
-        return EntryPage((replace(found, visibility=await self.resolve(found.branch)),), found.position)
 
     async def _visibility_of_copy(self, branch: Branch, position: Position) -> Visibility:
         """

@@ -1,34 +1,14 @@
-"""From a marker to its messages, and where messages of transactions that are not committed stand."""
+"""From a marker to its messages."""
 
 from __future__ import annotations
 
 from txnframework.errors import CorruptEntry, EntryTrimmed
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import Branch, EntryRange, LedgerEntry, Limit, Position, ReadableEntry, Visibility
-from txnframework.model.entries import EntryView
-from txnframework_legacy.buffer.markers import MARKER_BRANCH
 from txnframework_sidecar.compaction.compacted import Compacted
 from txnframework_sidecar.ledgers import TopicLedgers
 from txnframework_sidecar.model.markers import Marker
 from txnframework_sidecar.model.parts import Span, as_one_entry
-
-_OUTSIDE = 1 << 62
-"""Added to ledger ids of the sidecar where they leave this plugin: no ledger of a topic has such an id."""
-
-
-def outward(position: Position) -> Position:
-    """Return how a place in the sidecar is told: reading the topic finds no message there."""
-    return replace_ledger(position, position.ledger_id + _OUTSIDE)
-
-
-def inward(position: Position) -> Position | None:
-    """Return the place in the sidecar that is told so; None: it is a place in the topic."""
-    return replace_ledger(position, position.ledger_id - _OUTSIDE) if position.ledger_id >= _OUTSIDE else None
-
-
-def replace_ledger(position: Position, ledger_id: int) -> Position:
-    """Return the same place in another ledger."""
-    return Position(ledger_id, position.entry_id, position.batch_index)
 
 
 class Resolving:
@@ -69,18 +49,6 @@ class Resolving:
         for span in marker.part.spans:
             stored += [entry.data for entry in await _read(sidecar, span)]
         return _readable(as_one_entry(stored, Branch(marker.txn_id, marker.part.branch)), marker, position)
-
-    async def beside(self, after: Position) -> ReadableEntry | None:
-        """Return the entry of the sidecar behind a place in it, where it is told to stand; None: there is none."""
-        sidecar = await self._ledgers.find_sidecar()
-        place = Position(after.ledger_id, after.entry_id + 1)
-        if sidecar is None or (await sidecar.tail()).last_confirmed < place:
-            return None
-        found = await sidecar.read(EntryRange(after, place), Limit(1))
-        branch = EntryView(found[0].data, place, sidecar.name).branch if found else None
-        if branch is None or branch.number == MARKER_BRANCH:
-            return None
-        return ReadableEntry(outward(place), found[0].data, branch, Visibility.OPEN)
 
 
 def _readable(data: bytes, marker: Marker, position: Position) -> ReadableEntry:

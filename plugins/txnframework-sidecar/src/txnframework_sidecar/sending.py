@@ -14,9 +14,11 @@ from txnframework.plugin import AbortRetention, Appending
 from txnframework_legacy.buffer.admission import EnlistedBranches
 from txnframework_sidecar.ledgers import TopicLedgers
 from txnframework_sidecar.options import SidecarOptions
-from txnframework_sidecar.resolving import outward
 
 Judge = Callable[[Branch, Position], Awaitable[Visibility]]
+
+_OUTSIDE = 1 << 62
+"""Added to ledger ids of the sidecar where they leave this plugin: no ledger of a topic has such an id."""
 
 
 class Sending:
@@ -110,6 +112,11 @@ class Sending:
                 )
             if not self._retention.is_over(asked_ms):
                 return found if outcome is Visibility.COMMITTED else None
+
+
+def outward(position: Position) -> Position:
+    """Return how a place in the sidecar is told: reading the topic finds no message there."""
+    return Position(position.ledger_id + _OUTSIDE, position.entry_id)
 
 
 def _ends_of(entry: Append) -> tuple[tuple[str, int], ...]:

@@ -10,12 +10,13 @@ refused.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from txnframework.errors import CorruptEntry, UnknownFormat
-from txnframework.model import Append, Branch, LedgerEntry, Position, TxnID
+from txnframework.model import BRANCH_BITS, Append, Branch, LedgerEntry, Position, TxnID
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework_legacy.buffer.markers import MARKER_BRANCH
 from txnframework_sidecar.model.parts import Part, Run, Span
@@ -25,6 +26,8 @@ _MARKERS = "__sidecar-marker"
 _NOTES = "__sidecar-note"
 
 D = TypeVar("D")
+_Count = Annotated[int, Meta(ge=0)]
+_BranchNumber = Annotated[int, Meta(ge=0, lt=1 << BRANCH_BITS)]
 
 
 class _Format(msgspec.Struct):
@@ -33,19 +36,19 @@ class _Format(msgspec.Struct):
 
 class _MarkerDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     format: int
-    part: int
-    parts: int
+    part: _Count
+    parts: _Count
     upto: str
-    branches: list[int]
-    branch: int
+    branches: list[_BranchNumber]
+    branch: _BranchNumber
     spans: list[str]
-    messages: int
-    bytes: int
+    messages: _Count
+    bytes: _Count
 
 
 class _NoteDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     format: int
-    branches: list[int]
+    branches: list[_BranchNumber]
     upto: str
     marker: str | None
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from txnframework.model import Branch, Position
 from txnframework.model.entries import EntryView, encode_entry
 from txnframework_sidecar.options import SidecarOptions
+
+_SPAN = re.compile(r"([0-9]{1,18}):([0-9]{1,18})-([0-9]{1,18})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +28,10 @@ class Span:
     @classmethod
     def parse(cls, text: str) -> Span:
         """Return the span written as ``ledger:first-last``, or raise ValueError."""
-        ledger, _, entries = text.partition(":")
-        first, _, last = entries.partition("-")
-        return cls(int(ledger), int(first), int(last))
+        found = _SPAN.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is not a span (ledger:first-last)")
+        return cls(*map(int, found.groups()))
 
     @property
     def after(self) -> Position:
