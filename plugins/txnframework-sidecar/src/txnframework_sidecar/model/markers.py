@@ -27,7 +27,7 @@ _NOTES = "__sidecar-note"
 
 D = TypeVar("D")
 _Count = Annotated[int, Meta(ge=0)]
-_BranchNumber = Annotated[int, Meta(ge=0, lt=1 << BRANCH_BITS)]
+_BranchNumber = Annotated[int, Meta(ge=0, le=(1 << BRANCH_BITS) - 1)]
 
 
 class _Format(msgspec.Struct):
