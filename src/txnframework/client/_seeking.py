@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from txnframework.broker import Host, Start
 from txnframework.client._messages import MessageID
-from txnframework.errors import InvalidInput
+from txnframework.errors import InvalidInput, NotFound
 from txnframework.model.layout import Layout
 from txnframework.model.positions import EARLIEST, Position
 
@@ -48,7 +48,10 @@ async def _require_there(host: Host, message: MessageID) -> None:
 
     So it is with what a buffer tells of a message that gets its place with the commit.
     """
-    opened = await host.segment(message.segment)
+    try:
+        opened = await host.segment(message.segment)
+    except NotFound:
+        return  # it is gone: what descends from it begins anew
     if message.position.ledger_id > (await opened.ledger.tail()).open_ledger_id:
         raise InvalidInput(
             f"there is no message at {message}; one that was sent in a transaction may get its id with the commit"
