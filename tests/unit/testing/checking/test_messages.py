@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from stories import HIGH, LOW, OTHER, TOPIC, Story, T, U, place
 
+from txnframework.model.positions import ASIDE
 from txnframework.testing.checking import check
 from txnframework.testing.history import (
     Commit,
     Drained,
     DrainTopic,
+    Place,
     Read,
     Received,
     Seen,
@@ -20,6 +22,12 @@ from txnframework.testing.history import (
 
 def two_written() -> Story:
     return Story().send("a").begin(T).send("b", txn=T)
+
+
+def told_aside() -> Story:
+    """A message in a transaction that gets its place with the commit, and one outside that is sent after it."""
+    aside = Place(place(0).segment, ASIDE, 0, 0)
+    return Story().begin(T).do(Send(TOPIC, "b", None, T, 0, "p", None), Sent(aside)).send("a", 0).show("b", 1, T)
 
 
 ACCEPTED = {
@@ -49,6 +57,8 @@ ACCEPTED = {
     "a branch that counts": two_written().send("d", txn=T, branch=7).commit(T, branches=(7,)).drain("a", "b", "d"),
     "a branch that does not": two_written().send("d", txn=T, branch=7).commit(T).drain("a", "b"),
     "late under a branch that does not count": two_written().commit(T).send("d", txn=T, branch=7).drain("a", "b"),
+    "a place with the commit": told_aside().commit(T).read("a", "b").drain("a", "b"),
+    "a place with the commit, and trimmed": told_aside().commit(T).drain(trimmed=(place(2),)),
     "trimmed": Story().send("a", 0).send("b", 1).drain("b", trimmed=(place(1),)),
     "trimmed and acknowledged": (
         Story().subscribe().send("a", 0).send("b", 1).receive("a").ack("a").drain("b", trimmed=(place(1),)).left("b")
@@ -89,6 +99,7 @@ ACCEPTED = {
 }
 
 REJECTED = {
+    "a place with the commit, and lost": ("lost write", told_aside().commit(T).drain("a")),
     "one place, two messages": ("inconsistent positions", Story().send("a", 0).send("b", 0).drain("a")),
     "seen elsewhere than told": ("inconsistent positions", Story().send("a", 0).show("a", 3).read("a")),
     "in another transaction": ("inconsistent positions", Story().begin(T, U).send("a", 0, T).show("a", 0, U).read("a")),
