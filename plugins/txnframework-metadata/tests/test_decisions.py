@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -84,12 +85,18 @@ def test_individual_acks_conflict_with_what_is_done_and_what_is_pending() -> Non
 
 
 def test_cumulative_acks_conflict_with_less() -> None:
-    """With pending ones at or below, another cumulative one, and what moves nothing; single ones done are passed."""
+    """
+    With pending ones at or below, another cumulative one, what moves nothing, and where the message that they name is
+    done; single ones done are passed, and a pipeline's ranges may end at them.
+    """
     assert judge([upto(5)], around(pending=(Ack(at(5)),))).conflict
     assert judge([upto(5)], around(pending=(Ack(at(6)),))) == Verdict()
     assert judge([upto(5)], around(pending=(upto(9),))).conflict
     assert judge([upto(5)], around(committed=(Ack(at(3)),))) == Verdict()
-    assert judge([upto(5)], around(cursor=unite(START, (Ack(at(5)),)))) == Verdict()
+    named = around(cursor=unite(START, (Ack(at(5)),)))
+    assert judge([upto(5)], named).conflict
+    assert judge([upto(5)], replace(named, ranges=True)) == Verdict()
+    assert judge([upto(6)], named) == Verdict()
     for reached in (upto(5), upto(7)):
         assert judge([upto(5)], around(committed=(reached,))).conflict
         assert judge([upto(5)], around(cursor=unite(START, (reached,)))).conflict

@@ -231,9 +231,10 @@ class Consumer:
         if feed.attached is None or feed.last_seen is None:
             return
         dispatch = feed.attached.dispatch
-        if dispatch.unfinished(feed.last_seen):
-            size = dispatch.batch_size(feed.last_seen) or 1
-            await dispatch.ack_cumulative((feed.last_seen, size), dispatch.incarnation, holder, principal)
+        last = dispatch.last_unfinished(feed.last_seen)
+        if last is not None:
+            size = dispatch.batch_size(last) or 1
+            await dispatch.ack_cumulative((last, size), dispatch.incarnation, holder, principal)
 
     async def _ack_detached(
         self, segment: str, acks: tuple[Ack, ...], incarnation: int, holder: Branch | None, principal: str

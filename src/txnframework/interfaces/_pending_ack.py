@@ -64,7 +64,8 @@ class IPendingAckStore(Interface):
         own conflict.
 
         :raises TransactionConflict: the transaction has ended, or another one's acks overlap, or the cursor has
-            passed, or it has another incarnation; nothing is recorded, and nothing of it takes effect.
+            passed, or it has another incarnation, or a cumulative one names a message that was done one by one (unless
+            it ends what a pipeline consumed); nothing is recorded, and nothing of it takes effect.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing is recorded.
         :raises TransactionDomainMismatch: the transaction is of another family; nothing is recorded.
         :raises OutcomeUnknown: as for a cancelled call, it may be recorded; also when somebody committed the

@@ -40,7 +40,8 @@ class Surroundings:
 
     ``own``: confirmed acknowledgments of the same transaction and branch. ``unsure``: recorded ones of it that may
     never have been confirmed. ``pending``: those of other transactions that are open, admitted or not. ``committed``:
-    those of others that count and have not reached the cursor.
+    those of others that count and have not reached the cursor. ``ranges``: what is acknowledged ends ranges that a
+    pipeline consumed, of which some messages may have been done one by one before.
     """
 
     own: tuple[AckIndex, ...]
@@ -48,6 +49,7 @@ class Surroundings:
     pending: tuple[tuple[TxnID, AckIndex], ...]
     committed: tuple[Ack, ...]
     cursor: Cursor
+    ranges: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def judge(acks: Sequence[Ack], around: Surroundings) -> Verdict:
     unsure = any(overlap(ack, held) for ack in new for index in around.unsure for held in index.near(ack))
     deleted = unite(around.cursor, around.committed)
     for ack in new:
-        if _is_deleted(ack, deleted):
+        if _is_deleted(ack, deleted, around.ranges):
             return Verdict(f"{ack.position} is acknowledged already", unsure=unsure)
         for txn_id, index in around.pending:
             if any(overlap(ack, held) for held in index.near(ack)):
@@ -193,10 +195,15 @@ def _is_repeated(ack: Ack, own: Sequence[AckIndex]) -> bool:
     return not missing
 
 
-def _is_deleted(ack: Ack, cursor: Cursor) -> bool:
-    """Whether the cursor has passed: any message of an individual ack, all that a cumulative one would add."""
+def _is_deleted(ack: Ack, cursor: Cursor, ranges: bool) -> bool:
+    """
+    Whether the cursor has passed: any message of an individual ack, all that a cumulative one would add.
+
+    Nor may a cumulative one name a message that is done: whoever names it has received it, and so had somebody else.
+    """
     if ack.cumulative:
-        return ack.position.entry <= cursor.mark_delete or unite(cursor, (ack,)) == cursor
+        named = not ranges and state_of(cursor, ack.position) is AckState.DELETED
+        return named or ack.position.entry <= cursor.mark_delete or unite(cursor, (ack,)) == cursor
     if state_of(cursor, ack.position.entry) is AckState.DELETED:
         return True
     done, indexes = cursor.partial.get(ack.position.entry, frozenset()), _indexes(ack)

@@ -68,7 +68,8 @@ async def look(
     if cursor.incarnation != incarnation:
         moved = Verdict("the subscription was moved or made again since the messages were received")
         return [moved] * len(requests), []
-    around = Surroundings(tuple(own), tuple(unsure), tuple(pending), tuple(committed), cursor)
+    ranges = requests[0].processed is not None
+    around = Surroundings(tuple(own), tuple(unsure), tuple(pending), tuple(committed), cursor, ranges)
     return judge_in_turn([request.acks for request in requests], around), earlier
 
 

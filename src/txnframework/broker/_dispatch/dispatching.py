@@ -179,9 +179,9 @@ class SegmentDispatch:
         held = self._deliveries.get(position)
         return None if held is None else held.batch_size
 
-    def unfinished(self, upto: Position) -> bool:
-        """Return whether a message up to here was read and nobody has acknowledged it."""
-        return any(not self._deliveries.is_held(position) for position in self._deliveries.upto(upto))
+    def last_unfinished(self, upto: Position) -> Position | None:
+        """Return the last message up to here that was read and that nobody has acknowledged."""
+        return max((one for one in self._deliveries.upto(upto) if not self._deliveries.is_held(one)), default=None)
 
     async def ack(
         self, messages: tuple[Sized, ...], incarnation: int, holder: Branch | None, principal: str = ""

@@ -27,7 +27,7 @@ from txnframework.testing.simulation.outcome import Limits, Outcome
 from txnframework.testing.simulation.outside import OutsideWorld
 from txnframework.testing.simulation.scenario import Scenario
 from txnframework.testing.workloads import Part, RecordedClient, drain
-from txnframework.testing.workloads.draining import drain_topic
+from txnframework.testing.workloads.draining import drain_topic, write_everywhere
 
 NO_LIMITS = Limits()
 WORK_MS_MAX = 1_800_000
@@ -131,6 +131,8 @@ class Run:
         last = self._quiet_machine("last")
         begun = tuple(one.reply.txn for one in self.history.events if isinstance(one.reply, Begun))
         recorded = RecordedClient(last.client, self.recorder, "last")
+        for topic in self.workload.topics:
+            self._finished(last.spawn(write_everywhere(recorded, topic)))
         self._finished(last.spawn(drain(recorded, self.workload, begun)))
         self._finished(last.ask_to_close())
 

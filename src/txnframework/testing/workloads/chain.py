@@ -62,7 +62,7 @@ class Chain(Workload[ChainOptions]):
         waiting = drained_subscription(history, ORDERS, BILLING)
         if orders is None or invoices is None or waiting is None:
             return []
-        billed = Counter(value.partition(ARROW)[0] for value in invoices)
+        billed = Counter(value.partition(ARROW)[0] for value in invoices if ARROW in value)
         sentences = [f"order {one} was billed {times} times" for one, times in billed.items() if times > 1]
         sentences += [f"order {one} was billed and is still delivered" for one in waiting if one in billed]
         left = set(waiting)

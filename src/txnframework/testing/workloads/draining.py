@@ -19,6 +19,7 @@ from txnframework.testing.workloads.recorded import RecordedClient
 from txnframework.testing.workloads.workload import Subscribed, Workload
 
 ROUND_MS = 2_000
+LAST_MESSAGES = 8
 ROUNDS = 3
 """How often nothing may come, before a subscription is taken for drained."""
 
@@ -35,6 +36,13 @@ async def drain(recorded: RecordedClient, workload: Workload[Any], transactions:
         await drain_topic(recorded, topic)
     for one in workload.subscriptions:
         await drain_subscription(recorded, one)
+
+
+async def write_everywhere(recorded: RecordedClient, topic: str) -> None:
+    """Send a few messages to a topic, under keys that come to all of its segments: nothing is in their way any more."""
+    producer = await recorded.producer(topic)
+    for number in range(LAST_MESSAGES):
+        await producer.send(recorded.unique(), key=f"last {number}")
 
 
 async def drain_outcome(recorded: RecordedClient, txn: str) -> None:

@@ -185,7 +185,7 @@ class LogPendingAcks:
             raise OutcomeUnknown(f"{branch.txn_id} was committed while it acknowledged in {self.subscription}")
         if transaction is None or transaction.state is not State.OPEN:
             return "it has ended"
-        return _outdated(request, cursor) or judge(request.acks, Surroundings((), (), (), (), cursor)).conflict
+        return _outdated(request, cursor) or judge(request.acks, _surroundings(request, cursor)).conflict
 
     async def _judge(self, log: PendingAckLog, request: AckRequest) -> Verdict:
         """Return what is to be said of a request before it is appended."""
@@ -202,7 +202,7 @@ class LogPendingAcks:
             return Verdict(outdated)
         pending = tuple((hold.branch.txn_id, hold.index) for hold in others)
         mine = AckIndex(ack for hold in own if hold.incarnation == request.incarnation for ack in hold.acks)
-        return judge(request.acks, Surroundings((mine,), (), pending, (), cursor))
+        return judge(request.acks, _surroundings(request, cursor, (mine,), pending))
 
     # -- settling -------------------------------------------------------------------------------------
 
@@ -243,6 +243,15 @@ class LogPendingAcks:
     def _require_open(self) -> None:
         if self._is_closed:
             raise Closed(f"the pending acknowledgments of {self.subscription} on {self.segment} were closed")
+
+
+def _surroundings(
+    request: AckRequest,
+    cursor: Cursor,
+    own: tuple[AckIndex, ...] = (),
+    pending: tuple[tuple[TxnID, AckIndex], ...] = (),
+) -> Surroundings:
+    return Surroundings(own, (), pending, (), cursor, request.processed is not None)
 
 
 def _outdated(request: AckRequest, cursor: Cursor) -> str:

@@ -153,13 +153,19 @@ class CumulativeRules(PendingAckRules):
             assert await is_free(other, *single(6))
 
     async def test_over_committed_single_ones(self) -> None:
-        """Messages that are done already do not stand in the way of a cumulative acknowledgment over them."""
+        """
+        Messages that are done already do not stand in the way of a cumulative acknowledgment over them; one that names
+        such a message is a conflict: somebody else had received it.
+        """
         async with self.data.open() as world:
             first, second = await begin(world), await begin(world)
-            await add(world, first, *single(2))
+            await add(world, first, *single(0, 2))
             ended = await commit(world, first)
+            assert not await is_free(world, upto(0))
+            assert not await is_free(world, upto(2))
             await add(world, second, upto(4))
             await world.acks.settle(ended)
+            assert not await is_free(world, upto(2))
             await world.acks.settle(await commit(world, second))
             assert (await world.cursor.load()).mark_delete == at(4)
 
