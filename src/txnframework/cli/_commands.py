@@ -14,7 +14,6 @@ from txnframework.cli._served import served
 from txnframework.cli._trimming import trimming
 from txnframework.cli.output import output_option, print_json, print_table
 from txnframework.config import check_config, load_config, redact_url
-from txnframework.errors import ConfigurationError
 
 
 @click.command()
@@ -65,8 +64,6 @@ def check(loaded: Loaded, file: Path) -> None:
     stores and plugins it names, and what [retention] throws away where it is set. Exit status 2 if something is
     wrong; standard error says what, where and what is allowed.
     """
-    if not file.exists():
-        raise ConfigurationError("", "is not there; 'txnframework init' writes one", str(file))
     config = load_config(file)
     if loaded.errors:
         raise loaded.errors[0]  # a program that opens this configuration would stop at it too
@@ -76,6 +73,9 @@ def check(loaded: Loaded, file: Path) -> None:
     click.echo(f"  ledger      {redact_url(config.ledger.url)}")
     for domain in ("segment", "persistent"):
         click.echo(f"  {domain:<11} {served(config.domain('', domain), loaded.registry)}")
+        for namespace in config.namespaces:
+            if (chosen := config.domain(namespace, domain)) != config.domain("", domain):
+                click.echo(f"{'':13} in {namespace}: {served(chosen, loaded.registry)}")
     for rule in trimming(config):
         click.echo(f"  retention   {rule}")
 

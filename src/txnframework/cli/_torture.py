@@ -14,8 +14,9 @@ import click
 from rich.console import Console
 
 from txnframework.cli._loaded import Loaded
-from txnframework.config import store_name
+from txnframework.config import redact_url, store_name
 from txnframework.errors import InvalidInput
+from txnframework.interfaces import ISharedStore
 from txnframework.plugin import PluginRegistry, Role
 
 if TYPE_CHECKING:
@@ -78,10 +79,12 @@ def torture(
     """
     # Where nobody asks for it, nobody pays for it.
     from txnframework.testing.servers.embedded import started
-    from txnframework.testing.torture.run import Settings, judge, run
+    from txnframework.testing.torture.run import HISTORY, Settings, judge, run
 
     console = Console(stderr=True)
     if again is not None:
+        if not (again / HISTORY).exists():
+            raise InvalidInput(f"{again} holds no {HISTORY}: name the directory of a run that came to its end")
         outcome = judge(again)
         outcome.print_to(_console())
         ctx.exit(0 if outcome.ok else 1)
@@ -105,12 +108,26 @@ def _urls(registry: PluginRegistry, metadata: str | None, ledger: str | None, di
 
     own = f"sqlite:///{directory / 'txn.db'}"
     chosen = metadata or own
+    for option, url in (("--metadata", chosen), ("--ledger", ledger)):
+        if url is not None and not _shared(registry, url):
+            raise InvalidInput(
+                f"{option} {redact_url(url)}: torture runs several processes, and this store is seen by one only;"
+                " name one that they can share, such as sqlite:///txn.db"
+            )
     return Urls(chosen, ledger or (own if _keeps_no_messages(registry, chosen) else chosen))
 
 
 def _keeps_no_messages(registry: PluginRegistry, url: str) -> bool:
     scheme = store_name(url)
     return scheme in registry.names(Role.METADATA_STORE) and scheme not in registry.names(Role.LEDGER_STORE)
+
+
+def _shared(registry: PluginRegistry, url: str) -> bool:
+    """Say whether other processes see what is written there: a store of messages goes by the metadata of its name."""
+    scheme = store_name(url)
+    if scheme not in registry.names(Role.METADATA_STORE):
+        return True  # who opens it says that it is not installed, or is as good as its word
+    return bool(ISharedStore.implementedBy(registry.metadata_store(scheme).implementation))
 
 
 def _console() -> Console:

@@ -32,7 +32,7 @@ def load_config(source: Path | str | Mapping[str, object] | None = None) -> Conf
         table: Mapping[str, object] = source
     else:
         place = Place(file=str(source))
-        table = parse_toml(Path(source))
+        table = parse_toml(Path(source), "is not there; 'txnframework init' writes one")
     config = decode(table, Config, place)
     for name in config.namespaces:
         if not re.fullmatch(r"[^/\s]+/[^/\s]+", name):
@@ -48,10 +48,12 @@ def _resolved(config: Config) -> Config:
     return msgspec.structs.replace(config, ledger=ledger)
 
 
-def parse_toml(path: Path) -> dict[str, object]:
+def parse_toml(path: Path, if_missing: str = "is not there") -> dict[str, object]:
     """Return the tables of a TOML file; ConfigurationError names the file, and the line where it is not TOML."""
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as exc:
+        raise ConfigurationError("", if_missing, str(path)) from exc
     except OSError as exc:
         raise ConfigurationError("", f"cannot be read: {exc.strerror or exc}", str(path)) from exc
     except UnicodeDecodeError as exc:

@@ -56,7 +56,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         try:
             made: Space = getattr(import_module(module), name)(environment)
         except (ImportError, AttributeError, ValueError) as error:
-            raise InvalidInput(f"the stores {self.space!r} of the scenario cannot be made: {error}") from error
+            brought = "; they come with: pip install txnframework-memory" if self.space == DEFAULT_SPACE else ""
+            raise InvalidInput(f"the stores {self.space!r} of the scenario cannot be made: {error}{brought}") from error
         return made
 
     def config(self) -> Config:
