@@ -10,15 +10,13 @@ from dataclasses import replace
 from txnframework.errors import LedgerSealed, TransactionConflict
 from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
 from txnframework.model import Append, Appended, Branch, Position, Visibility
+from txnframework.model.positions import ASIDE
 from txnframework.plugin import AbortRetention, Appending
 from txnframework_legacy.buffer.admission import EnlistedBranches
 from txnframework_sidecar.ledgers import TopicLedgers
 from txnframework_sidecar.options import SidecarOptions
 
 Judge = Callable[[Branch, Position], Awaitable[Visibility]]
-
-_OUTSIDE = 1 << 62
-"""Added to ledger ids of the sidecar where they leave this plugin: no ledger of a topic has such an id."""
 
 
 class Sending:
@@ -116,7 +114,7 @@ class Sending:
 
 def outward(position: Position) -> Position:
     """Return how a place in the sidecar is told: reading the topic finds no message there."""
-    return Position(position.ledger_id + _OUTSIDE, position.entry_id)
+    return Position(position.ledger_id + ASIDE, position.entry_id)
 
 
 def _ends_of(entry: Append) -> tuple[tuple[str, int], ...]:
