@@ -94,7 +94,7 @@ class Transforming:
                     async with self.perhaps_expiring("end"):
                         await txn.commit()
             except (Conflict, NotFound, Unavailable, OutcomeUnknown, Closed):
-                # Closed is what dispatched these messages, when its lease was lost; the consumer stands by for the next.
+                # Closed: what dispatched these messages ended with its lease, and the consumer stands by for the next.
                 # What was done after all does not come again.
                 await until_answered(consumer.redeliver_unacknowledged)
             else:
