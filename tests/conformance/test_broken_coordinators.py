@@ -554,6 +554,21 @@ class ForgetsOpenOnes(MetadataCoordinator):
         return await super().collect(now_ms)
 
 
+class RefusesASecondSweep(MetadataCoordinator):
+    """Fails a sweep that meets another one of its process."""
+
+    sweeping = False
+
+    async def collect(self, now_ms: int) -> Swept:
+        if self.sweeping:
+            raise Unavailable("a sweep is under way")
+        self.sweeping = True
+        try:
+            return await super().collect(now_ms)
+        finally:
+            self.sweeping = False
+
+
 class StopsAtTheFirst(MetadataCoordinator):
     """Goes no further while the oldest one cannot be finished."""
 
@@ -811,6 +826,7 @@ CASES: list[tuple[type[MetadataCoordinator], str]] = [
     (ForgetsWithoutSettling, "test_out_of_reach_is_kept"),
     (ForgetsHeadersFirst, "test_out_of_reach_is_kept"),
     (StopsAtTheFirst, "test_one_out_of_reach_hides_no_other"),
+    (RefusesASecondSweep, "test_sweeps_that_meet"),
     (ForgetsHeadersFirst, "test_killed_while_collecting"),
     (SettlesNothing, "test_settle"),
     (SettlesOpenOnes, "test_open_ones_are_not_settled"),
