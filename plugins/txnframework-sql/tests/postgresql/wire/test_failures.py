@@ -194,7 +194,7 @@ def test_statement_timeout(wire: Any, act: Callable[[Connection, str], Awaitable
     """The server's own timeout undoes the statement and says so: a plain error, and the connection stays."""
 
     async def test() -> None:
-        async with wire.connected(statement_timeout_ms=20) as connections, connections.lend() as connection:
+        async with wire.connected(statement_timeout_ms=1_000) as connections, connections.lend() as connection:
             with pytest.raises(Unavailable, match="statement_timeout_ms"):
                 await act(connection, "SELECT pg_sleep(60)")
             assert await connection.read("SELECT 1") == [(1,)]
