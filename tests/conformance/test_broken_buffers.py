@@ -30,11 +30,11 @@ from txnframework.model.paths import abort_records_range
 from txnframework.plugin import Provider, SegmentContext
 from txnframework.testing import BufferSuite, WorldHarness
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
-from txnframework_metadata._buffer import MetadataBuffer
-from txnframework_metadata._operations import scan_operations
-from txnframework_metadata._outcomes import all_aborted_branches
-from txnframework_metadata._views import operation_indexes
+from txnframework_metadata.buffer.buffer import MetadataBuffer
+from txnframework_metadata.buffer.outcomes import all_aborted_branches
 from txnframework_metadata.plugin import txnframework_coordinators
+from txnframework_metadata.records.operations import scan_operations
+from txnframework_metadata.records.views import operation_indexes
 
 
 class ShowsEverything(MetadataBuffer):

@@ -21,14 +21,14 @@ from txnframework.model.records import AckOperation
 from txnframework.plugin import Provider, SubscriptionContext
 from txnframework.testing import PendingAckSuite, WorldHarness
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
-from txnframework_metadata._ack_groups import AckGroups, Answers
-from txnframework_metadata._ack_records import AckRecords
-from txnframework_metadata._ack_writing import Change, Draft
-from txnframework_metadata._confirmed_acks import ConfirmedAcks
-from txnframework_metadata._operations import forget, read_header
-from txnframework_metadata._pending_ack import MetadataPendingAcks
-from txnframework_metadata._views import Header, StoredOperation, acks_of
+from txnframework_metadata.pending_acks.confirmed import ConfirmedAcks
+from txnframework_metadata.pending_acks.groups import AckGroups, Answers
+from txnframework_metadata.pending_acks.records import AckRecords
+from txnframework_metadata.pending_acks.store import MetadataPendingAcks
+from txnframework_metadata.pending_acks.writing import Change, Draft
 from txnframework_metadata.plugin import txnframework_buffers, txnframework_coordinators
+from txnframework_metadata.records.operations import forget, read_header
+from txnframework_metadata.records.views import Header, StoredOperation, acks_of
 
 Verdicts = tuple[list[Verdict], list[StoredOperation]]
 

@@ -16,10 +16,11 @@ from txnframework.client import Consumer, _lane
 from txnframework.model import Expect, Put
 from txnframework.model.paths import header_key
 from txnframework.plugin import Appending
-from txnframework_metadata import _buffer, _ending
-from txnframework_metadata._applications import Applications
-from txnframework_metadata._pending_ack import MetadataPendingAcks
-from txnframework_metadata._sweeps import Sweeps
+from txnframework_metadata.buffer import buffer
+from txnframework_metadata.coordinator import ending
+from txnframework_metadata.coordinator.applications import Applications
+from txnframework_metadata.coordinator.sweeps import Sweeps
+from txnframework_metadata.pending_acks.store import MetadataPendingAcks
 
 
 def failures(
@@ -89,14 +90,14 @@ class AppliedLast:
 
 def test_abort_record_after_the_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     """An operation that goes before its abort record stands lets an aborted message appear."""
-    settle = _buffer.settle_writes
+    settle = buffer.settle_writes
 
     async def swapped(store: Any, *rest: Any) -> None:
         last = PutsLast(store)
         await settle(last, *rest)  # type: ignore[arg-type]
         await last.flush()
 
-    monkeypatch.setattr(_buffer, "settle_writes", swapped)
+    monkeypatch.setattr(buffer, "settle_writes", swapped)
     assert any("must not be there" in failed for failed in failures(transactions.SettleAborted))
 
 
@@ -164,7 +165,7 @@ def test_an_end_that_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
     def overwriting(key: Any, value: Any, _: Any, indexes: Any) -> Put:
         return Put(key, value, Expect.ANY, indexes)
 
-    monkeypatch.setattr(_ending, "Put", overwriting)
+    monkeypatch.setattr(ending, "Put", overwriting)
     assert any("was told to be" in failed for failed in failures(races.CommitWhileAborted, many_seeds))
 
 

@@ -53,10 +53,10 @@ from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.plugin import CoordinatorContext, SegmentContext, SubscriptionContext
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 from txnframework_memory.space import MemorySpace
-from txnframework_metadata._buffer import MetadataBuffer
-from txnframework_metadata._coordinator import MetadataCoordinator
-from txnframework_metadata._options import BufferOptions, CoordinatorOptions, PendingAckOptions
-from txnframework_metadata._pending_ack import MetadataPendingAcks
+from txnframework_metadata.buffer.buffer import MetadataBuffer
+from txnframework_metadata.coordinator.coordinator import MetadataCoordinator
+from txnframework_metadata.options import BufferOptions, CoordinatorOptions, PendingAckOptions
+from txnframework_metadata.pending_acks.store import MetadataPendingAcks
 
 SEGMENT = "segment://public/default/orders/0000-ffff-0"
 OTHER_SEGMENT = "segment://public/default/audit/0000-ffff-0"

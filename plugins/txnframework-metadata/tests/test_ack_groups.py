@@ -10,7 +10,7 @@ import pytest
 from txnframework.errors import Closed, OutcomeUnknown, Unavailable
 from txnframework.model import Ack, AckRequest, Branch, Position, ProcessedRange, TxnID
 from txnframework.testing.clock import run_ready
-from txnframework_metadata._ack_groups import AckGroups, Answers
+from txnframework_metadata.pending_acks.groups import AckGroups, Answers
 
 PROCESSED = ProcessedRange("query", 1, Position(1, 0), Position(1, 1), 1)
 

@@ -11,8 +11,8 @@ from txnframework.config import TransactionsSection
 from txnframework.errors import Fenced, OutcomeUnknown, TransactionConflict
 from txnframework.model import BatchID, CommittedBatch, Position, SourceRange, State, TxnID
 from txnframework.model.records import ApplicationRecord, CommittedBatchDocument
-from txnframework_metadata import _application_record as pure
-from txnframework_metadata._options import CoordinatorOptions
+from txnframework_metadata.coordinator import application_record as pure
+from txnframework_metadata.options import CoordinatorOptions
 
 APP = "billing-pipeline"
 RECORD = step("put", "/txn-app/")

@@ -43,8 +43,8 @@ from txnframework.model.indexes import abort_indexes
 from txnframework.model.paths import abort_record_key
 from txnframework.model.records import AbortRecord, WriteOperation, encode
 from txnframework.plugin import verify_provider
-from txnframework_metadata._operations import put_operations, require_open
-from txnframework_metadata._options import BufferOptions
+from txnframework_metadata.options import BufferOptions
+from txnframework_metadata.records.operations import put_operations, require_open
 
 BOTH = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "recheck"])
 

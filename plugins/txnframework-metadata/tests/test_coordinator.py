@@ -38,7 +38,7 @@ from txnframework.model import (
     TxnID,
 )
 from txnframework.plugin import verify_provider
-from txnframework_metadata._options import CoordinatorOptions
+from txnframework_metadata.options import CoordinatorOptions
 
 HEADER_PUT = step("put", "/txn/")
 HEADER_GET = step("get", "/txn/")

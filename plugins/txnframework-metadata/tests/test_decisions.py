@@ -13,9 +13,9 @@ from txnframework.model.ack_overlap import AckIndex, Surroundings, Verdict, judg
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import Cursor, state_of, unite
 from txnframework.model.records import TransactionHeader, encode
-from txnframework_metadata._aborted import KnownOutcomes
-from txnframework_metadata._views import header_of
-from txnframework_metadata._visibility import Intent, seen, undecided
+from txnframework_metadata.buffer.aborted import KnownOutcomes
+from txnframework_metadata.buffer.visibility import Intent, seen, undecided
+from txnframework_metadata.records.views import header_of
 
 T1, T2, T3 = TxnID(0, 1), TxnID(0, 2), TxnID(0, 3)
 START = Cursor(1, Position(1, -1))

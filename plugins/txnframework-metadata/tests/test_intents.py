@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework.model import Branch, TxnID
-from txnframework_metadata._intents import _Noted
+from txnframework_metadata.buffer.intents import _Noted
 
 FIRST, SECOND, THIRD = (TxnID(0, number) for number in range(1, 4))
 

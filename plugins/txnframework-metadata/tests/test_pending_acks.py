@@ -42,7 +42,7 @@ from txnframework.model import (
     TxnID,
 )
 from txnframework.plugin import verify_provider
-from txnframework_metadata._options import PendingAckOptions
+from txnframework_metadata.options import PendingAckOptions
 
 BOTH = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "recheck"])
 LOOK = step("scan_index", "acks-by-segment-subscription")

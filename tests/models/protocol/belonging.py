@@ -1,6 +1,6 @@
 """
 Opening refuses a ledger of which an older state was restored, and never a healthy one that is busy
-(``txnframework_metadata._segment_view`` follows this).
+(``txnframework_metadata.buffer.segment_view`` follows this).
 
 Who takes part: *writers*, who append entries and put intents that name the ledger's end; a *settler*, who writes an
 abort record that speaks of the end; and one *opener*, who reads where the ledger ends, the intents, the abort records

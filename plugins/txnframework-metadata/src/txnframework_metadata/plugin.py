@@ -10,11 +10,11 @@ from txnframework.plugin import (
     SubscriptionContext,
     hookimpl,
 )
-from txnframework_metadata._buffer import MetadataBuffer
-from txnframework_metadata._coordinator import MetadataCoordinator
-from txnframework_metadata._options import BufferOptions, CoordinatorOptions, PendingAckOptions
-from txnframework_metadata._pending_ack import MetadataPendingAcks
-from txnframework_metadata._views import FAMILY
+from txnframework_metadata.buffer.buffer import MetadataBuffer
+from txnframework_metadata.coordinator.coordinator import MetadataCoordinator
+from txnframework_metadata.options import BufferOptions, CoordinatorOptions, PendingAckOptions
+from txnframework_metadata.pending_acks.store import MetadataPendingAcks
+from txnframework_metadata.records.views import FAMILY
 
 _FAMILIES = frozenset({FAMILY})
 

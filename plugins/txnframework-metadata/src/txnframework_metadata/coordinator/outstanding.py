@@ -13,8 +13,8 @@ from txnframework.model.metadata import IndexRange, KeyRange, Record
 from txnframework.model.paths import all_operations_range, operations_range, txn_id_of
 from txnframework.model.positions import Limit
 from txnframework.model.transactions import Outstanding, State
-from txnframework_metadata._operations import read_header, scan_all
-from txnframework_metadata._views import StoredOperation, operation_of, participants_of
+from txnframework_metadata.records.operations import read_header, scan_all
+from txnframework_metadata.records.views import StoredOperation, operation_of, participants_of
 
 
 async def find_outstanding(

@@ -10,9 +10,9 @@ from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.ids import Branch
 from txnframework.model.positions import EntryRange, Limit, Position
 from txnframework.plugin import AbortRetention
-from txnframework_metadata._aborted import KnownOutcomes
-from txnframework_metadata._ahead import Ahead, BranchedEntry, HeldEntries, branched
-from txnframework_metadata._outcomes import aborted_branches, all_aborted_branches
+from txnframework_metadata.buffer.aborted import KnownOutcomes
+from txnframework_metadata.buffer.ahead import Ahead, BranchedEntry, HeldEntries, branched
+from txnframework_metadata.buffer.outcomes import aborted_branches, all_aborted_branches
 
 
 @dataclass(frozen=True, slots=True)

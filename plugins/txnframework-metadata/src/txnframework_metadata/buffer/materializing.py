@@ -10,8 +10,8 @@ from txnframework.model.paths import abort_record_key
 from txnframework.model.positions import Position
 from txnframework.model.records import AbortRecord, WriteOperation, encode
 from txnframework.model.transactions import State, Transaction
-from txnframework_metadata._operations import forget, scan_index_all
-from txnframework_metadata._views import operation_of
+from txnframework_metadata.records.operations import forget, scan_index_all
+from txnframework_metadata.records.views import operation_of
 
 
 async def settle_writes(

@@ -39,14 +39,14 @@ from txnframework.model.transactions import (
     Transaction,
 )
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
-from txnframework_metadata._applications import Applications
-from txnframework_metadata._begun import Remembered
-from txnframework_metadata._ending import end_transaction
-from txnframework_metadata._operations import read_header, scan_operations
-from txnframework_metadata._options import CoordinatorOptions
-from txnframework_metadata._outstanding import find_outstanding
-from txnframework_metadata._sweeps import Sweeps
-from txnframework_metadata._views import (
+from txnframework_metadata.coordinator.applications import Applications
+from txnframework_metadata.coordinator.begun import Remembered
+from txnframework_metadata.coordinator.ending import end_transaction
+from txnframework_metadata.coordinator.outstanding import find_outstanding
+from txnframework_metadata.coordinator.sweeps import Sweeps
+from txnframework_metadata.options import CoordinatorOptions
+from txnframework_metadata.records.operations import read_header, scan_operations
+from txnframework_metadata.records.views import (
     FAMILY,
     Header,
     header_indexes,
@@ -55,7 +55,7 @@ from txnframework_metadata._views import (
     parts_of,
     transaction_of,
 )
-from txnframework_metadata._watching import close_all, first_of
+from txnframework_metadata.watching import close_all, first_of
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.ids import TxnID
 from txnframework.model.paths import header_key
 from txnframework.model.positions import Position
-from txnframework_metadata._segment_view import SegmentView
-from txnframework_metadata._views import ended_as_told
-from txnframework_metadata._watching import Listening
+from txnframework_metadata.buffer.segment_view import SegmentView
+from txnframework_metadata.records.views import ended_as_told
+from txnframework_metadata.watching import Listening
 
 
 @dataclass(frozen=True, slots=True, eq=False)

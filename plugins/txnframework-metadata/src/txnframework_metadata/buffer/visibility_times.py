@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from txnframework.environment import Environment
 from txnframework.model.ids import TxnID
 from txnframework.model.transactions import State
-from txnframework_metadata._segment_view import SegmentView
+from txnframework_metadata.buffer.segment_view import SegmentView
 
 if TYPE_CHECKING:
     from txnframework.metrics import Metrics

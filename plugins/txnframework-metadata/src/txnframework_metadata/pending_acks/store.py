@@ -22,12 +22,13 @@ from txnframework.model.ids import Branch, TxnID
 from txnframework.model.records import AckOperation
 from txnframework.model.transactions import State, Transaction
 from txnframework.plugin import SubscriptionContext, options_as
-from txnframework_metadata._ack_groups import AckGroups, Answers
-from txnframework_metadata._ack_look import Places, look, replaced
-from txnframework_metadata._ack_records import AckRecords
-from txnframework_metadata._ack_writing import Change, Draft, admit, drafts, put_drafts, take_back
-from txnframework_metadata._confirmed_acks import ConfirmedAcks
-from txnframework_metadata._operations import (
+from txnframework_metadata.options import PendingAckOptions
+from txnframework_metadata.pending_acks.confirmed import ConfirmedAcks
+from txnframework_metadata.pending_acks.groups import AckGroups, Answers
+from txnframework_metadata.pending_acks.look import Places, look, replaced
+from txnframework_metadata.pending_acks.records import AckRecords
+from txnframework_metadata.pending_acks.writing import Change, Draft, admit, drafts, put_drafts, take_back
+from txnframework_metadata.records.operations import (
     forget,
     read_header,
     require_family,
@@ -35,8 +36,7 @@ from txnframework_metadata._operations import (
     require_owner,
     scan_operations,
 )
-from txnframework_metadata._options import PendingAckOptions
-from txnframework_metadata._views import Header, StoredOperation, processed_document, processed_of
+from txnframework_metadata.records.views import Header, StoredOperation, processed_document, processed_of
 
 
 @implementer(IPendingAckStore)
@@ -46,7 +46,7 @@ class MetadataPendingAcks:
 
     Of two processes that acknowledge one message at the same time each sees the other's record, because both put before
     they look. Within one process one group of requests of one branch goes after the other, so that exactly one of two
-    transactions wins. What a branch acknowledges later goes into the record that it has (see ``_ack_writing``).
+    transactions wins. What a branch acknowledges later goes into the record that it has (see ``writing``).
     """
 
     def __init__(self, context: SubscriptionContext) -> None:

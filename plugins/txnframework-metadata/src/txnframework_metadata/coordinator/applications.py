@@ -18,9 +18,10 @@ from txnframework.model.records import (
     encode,
 )
 from txnframework.model.transactions import Application, BatchID, Begin, SourceRange, State, Transaction
-from txnframework_metadata import _application_record as pure
-from txnframework_metadata._ending import abort_open
-from txnframework_metadata._operations import (
+from txnframework_metadata.coordinator import application_record as pure
+from txnframework_metadata.coordinator.ending import abort_open
+from txnframework_metadata.options import CoordinatorOptions
+from txnframework_metadata.records.operations import (
     forget,
     put_operations,
     read_header,
@@ -28,8 +29,7 @@ from txnframework_metadata._operations import (
     scan_operations,
     withdraw,
 )
-from txnframework_metadata._options import CoordinatorOptions
-from txnframework_metadata._views import StoredOperation
+from txnframework_metadata.records.views import StoredOperation
 
 
 class Applications:

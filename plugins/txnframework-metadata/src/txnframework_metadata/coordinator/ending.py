@@ -16,8 +16,8 @@ from txnframework.model.metadata import Put
 from txnframework.model.paths import header_key
 from txnframework.model.records import TransactionHeader, encode
 from txnframework.model.transactions import Action, End, State, Transaction, require_same_end
-from txnframework_metadata._operations import read_header, require_owner
-from txnframework_metadata._views import Header, header_indexes, transaction_of
+from txnframework_metadata.records.operations import read_header, require_owner
+from txnframework_metadata.records.views import Header, header_indexes, transaction_of
 
 
 def ended_header(header: Header, request: End, now_ms: int) -> TransactionHeader:

@@ -14,8 +14,8 @@ from txnframework.model.paths import abort_record_key, abort_record_of, abort_re
 from txnframework.model.positions import Position
 from txnframework.model.reading import Visibility
 from txnframework.model.records import AbortRecord, decode
-from txnframework_metadata._operations import read_header, scan_all, scan_index_all
-from txnframework_metadata._visibility import outcome_of
+from txnframework_metadata.buffer.visibility import outcome_of
+from txnframework_metadata.records.operations import read_header, scan_all, scan_index_all
 
 _GETS_TOGETHER_MAX = 4
 """So many abort records are looked for one by one; more of them by scanning what lies between."""

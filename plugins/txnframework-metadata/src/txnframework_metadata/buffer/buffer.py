@@ -21,17 +21,17 @@ from txnframework.model.reading import (
 )
 from txnframework.model.transactions import Swept, Transaction
 from txnframework.plugin import AbortRetention, Appending, SegmentContext, options_as
-from txnframework_metadata._ahead import Ahead
-from txnframework_metadata._announcements import Announcements
-from txnframework_metadata._fetching import Fetching
-from txnframework_metadata._intents import Intents
-from txnframework_metadata._materializing import settle_writes
-from txnframework_metadata._options import BufferOptions
-from txnframework_metadata._outcomes import branch_outcome
-from txnframework_metadata._segment_view import SegmentView
-from txnframework_metadata._trimming import Trimming
-from txnframework_metadata._visibility_times import VisibilityTimes
-from txnframework_metadata._watching import first_of
+from txnframework_metadata.buffer.ahead import Ahead
+from txnframework_metadata.buffer.announcements import Announcements
+from txnframework_metadata.buffer.fetching import Fetching
+from txnframework_metadata.buffer.intents import Intents
+from txnframework_metadata.buffer.materializing import settle_writes
+from txnframework_metadata.buffer.outcomes import branch_outcome
+from txnframework_metadata.buffer.segment_view import SegmentView
+from txnframework_metadata.buffer.trimming import Trimming
+from txnframework_metadata.buffer.visibility_times import VisibilityTimes
+from txnframework_metadata.options import BufferOptions
+from txnframework_metadata.watching import first_of
 
 
 @implementer(IPlannableBuffer)

@@ -10,8 +10,8 @@ from txnframework.model.ids import TxnID
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
 from txnframework.model.metadata import Record
 from txnframework.model.records import AckOperation
-from txnframework_metadata._operations import scan_index_all
-from txnframework_metadata._views import StoredOperation, operation_of
+from txnframework_metadata.records.operations import scan_index_all
+from txnframework_metadata.records.views import StoredOperation, operation_of
 
 
 class AckRecords:

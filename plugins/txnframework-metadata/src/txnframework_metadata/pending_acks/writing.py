@@ -43,14 +43,14 @@ from txnframework.model.metadata import Batch, Check, Delete, Put
 from txnframework.model.paths import header_key
 from txnframework.model.records import AckDocument, AckOperation, encode
 from txnframework.model.transactions import State
-from txnframework_metadata._operations import (
+from txnframework_metadata.records.operations import (
     STEPS_TOGETHER_MAX,
     put_operations,
     read_header,
     require_open,
     withdraw,
 )
-from txnframework_metadata._views import Header, StoredOperation, ack_document, operation_indexes, operation_of
+from txnframework_metadata.records.views import Header, StoredOperation, ack_document, operation_indexes, operation_of
 
 Part = tuple[int, Ack]
 """An acknowledgment, and the number of the request in its group that it belongs to."""

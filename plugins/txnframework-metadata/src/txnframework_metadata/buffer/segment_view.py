@@ -15,13 +15,13 @@ from txnframework.model.ledger import Tail
 from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.records import WriteOperation
 from txnframework.model.transactions import State, Transaction
-from txnframework_metadata._aborted import KnownOutcomes
-from txnframework_metadata._ahead import Ahead
-from txnframework_metadata._operations import read_header, scan_index_all
-from txnframework_metadata._options import BufferOptions
-from txnframework_metadata._outcomes import highest_abort_bound
-from txnframework_metadata._views import operation_of
-from txnframework_metadata._visibility import Intent, Seen, seen, undecided
+from txnframework_metadata.buffer.aborted import KnownOutcomes
+from txnframework_metadata.buffer.ahead import Ahead
+from txnframework_metadata.buffer.outcomes import highest_abort_bound
+from txnframework_metadata.buffer.visibility import Intent, Seen, seen, undecided
+from txnframework_metadata.options import BufferOptions
+from txnframework_metadata.records.operations import read_header, scan_index_all
+from txnframework_metadata.records.views import operation_of
 
 Follow = Callable[[TxnID], Awaitable[None]]
 """Watches the header of a transaction from when it returns on."""

@@ -11,10 +11,10 @@ from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.ids import TxnID
 from txnframework.model.records import AckOperation
 from txnframework.model.transactions import State
-from txnframework_metadata._ack_records import AckRecords
-from txnframework_metadata._confirmed_acks import ConfirmedAcks
-from txnframework_metadata._operations import read_header
-from txnframework_metadata._views import StoredOperation
+from txnframework_metadata.pending_acks.confirmed import ConfirmedAcks
+from txnframework_metadata.pending_acks.records import AckRecords
+from txnframework_metadata.records.operations import read_header
+from txnframework_metadata.records.views import StoredOperation
 
 
 @dataclass(frozen=True, slots=True)

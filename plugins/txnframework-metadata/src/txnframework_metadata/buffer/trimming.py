@@ -13,7 +13,7 @@ from txnframework.model.metadata import Expect, Expected, Put
 from txnframework.model.paths import abort_records_range, trimmed_key
 from txnframework.model.records import TrimmedRecord, decode, encode
 from txnframework.model.transactions import Swept
-from txnframework_metadata._options import BufferOptions
+from txnframework_metadata.options import BufferOptions
 
 
 class Trimming:

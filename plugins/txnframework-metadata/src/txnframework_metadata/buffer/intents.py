@@ -8,8 +8,8 @@ from txnframework.errors import LedgerSealed
 from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.records import WriteOperation
-from txnframework_metadata._operations import put_operations, require_family, require_open
-from txnframework_metadata._options import BufferOptions
+from txnframework_metadata.options import BufferOptions
+from txnframework_metadata.records.operations import put_operations, require_family, require_open
 
 
 class Intents:

@@ -17,7 +17,7 @@ from txnframework.model.records import (
     SourceRangeDocument,
 )
 from txnframework.model.transactions import Application, BatchID, CommittedBatch, SourceRange, Transaction
-from txnframework_metadata._views import StoredOperation
+from txnframework_metadata.records.views import StoredOperation
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from txnframework.model.ack_overlap import AckIndex
 from txnframework.model.ids import Branch
 from txnframework.model.records import AckOperation
-from txnframework_metadata._views import StoredOperation
+from txnframework_metadata.records.views import StoredOperation
 
 _Growing = tuple[Branch, int, bool]
 """Branch, incarnation, and whether the acknowledgments in it are cumulative."""

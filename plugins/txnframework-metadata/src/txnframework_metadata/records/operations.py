@@ -31,7 +31,7 @@ from txnframework.model.metadata import (
 from txnframework.model.paths import header_key, operations_prefix, operations_range
 from txnframework.model.records import AckOperation, AnyOperation, WriteOperation, encode
 from txnframework.model.transactions import State
-from txnframework_metadata._views import (
+from txnframework_metadata.records.views import (
     FAMILY,
     Header,
     StoredOperation,
