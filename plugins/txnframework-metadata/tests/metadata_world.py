@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import pytest
 from zope.interface import implementer
 
 from txnframework.config import TransactionsSection
@@ -62,6 +63,10 @@ SEGMENT = "segment://public/default/orders/0000-ffff-0"
 OTHER_SEGMENT = "segment://public/default/audit/0000-ffff-0"
 SUBSCRIPTION = "billing"
 TOPIC = "topic://public/default/orders"
+FIRST, SECOND, THIRD = Position(1, 0), Position(1, 1), Position(1, 2)
+
+BOTH = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "recheck"])
+"""On a store with atomic batches, and on one without."""
 
 T = TypeVar("T")
 Match = Callable[[str, Any], bool]
@@ -198,6 +203,7 @@ def step(names: str, prefix: str) -> Match:
 
 
 PUT_OPERATION = step("apply put_sequential", "/txn-op/")
+LOOK = step("scan_index", "acks-by-segment-subscription")
 
 
 # -- cursors ------------------------------------------------------------------------------------------
@@ -379,6 +385,10 @@ class World:
     def operations(self) -> int:
         """Return how many operation records there are."""
         return len(self.paths("/txn-op/"))
+
+
+def applied(world: World) -> list[Position]:
+    return [ack.position for ack in world.cursor().applied]
 
 
 def entry(value: str, branch: Branch | None = None, *sequences: int) -> Append:

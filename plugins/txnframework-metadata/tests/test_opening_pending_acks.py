@@ -1,0 +1,143 @@
+"""Opening a pending-ack store: what is held, and what has ended meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from metadata_world import (
+    BOTH,
+    FIRST,
+    SECOND,
+    SEGMENT,
+    SUBSCRIPTION,
+    Process,
+    World,
+    applied,
+    branch_of,
+    step,
+    waiting,
+)
+
+from txnframework.errors import Closed, TransactionConflict, TxnFrameworkError
+from txnframework.model import Ack, AckRequest, Position, State, Transaction, TxnID
+
+ADMIT = step("put", "/txn-op/")
+
+
+async def opened(process: Process) -> tuple[set[TxnID], dict[TxnID, State]]:
+    found = await process.pending_acks().recover()
+    return set(found.open), found.ended
+
+
+@BOTH
+def test_opening_returns_what_is_held_and_settles_what_has_ended(atomic: bool) -> None:
+    """The process that committed died before it settled anything."""
+
+    async def main() -> None:
+        world = World(atomic=atomic)
+        dead, process = await world.process(), await world.process()
+        held, committed, aborted = [await dead.begin() for _ in range(3)]
+        ack = Ack(Position(1, 3), 4, frozenset({0, 2}))
+        await dead.acknowledge(held, ack, branch=7)
+        await dead.acknowledge(committed, Ack(FIRST), Ack(Position(1, 4), 4, frozenset({1})))
+        await dead.acknowledge(aborted, Ack(SECOND))
+        await dead.commit(committed)
+        await dead.abort(aborted)
+        found = await process.pending_acks().recover()
+        assert found.ended == {committed.txn_id: State.COMMITTED, aborted.txn_id: State.ABORTED}
+        (pending,) = found.open[held.txn_id]
+        assert (pending.branch, pending.ack, pending.state, pending.incarnation) == (
+            branch_of(held, 7),
+            ack,
+            State.OPEN,
+            1,
+        )
+        assert applied(world) == [FIRST, Position(1, 4)]
+        assert world.operations() == 1
+        assert await opened(process) == ({held.txn_id}, {})
+        with pytest.raises(TransactionConflict):
+            await process.acknowledge(await process.begin(), Ack(Position(1, 3), 4, frozenset({2, 3})))
+        await process.acknowledge(await process.begin(), Ack(Position(1, 3), 4, frozenset({1, 3})))
+
+    asyncio.run(main())
+
+
+def test_opening_believes_the_cursor_when_a_header_is_gone() -> None:
+    """Settled and collected by another process in the middle of it."""
+
+    async def main() -> None:
+        world = World()
+        process, other = await world.process(), await world.process()
+        txn = await other.begin()
+        await other.acknowledge(txn, Ack(FIRST))
+        await other.commit(txn)
+        stop = process.wire.stop(step("get", "/txn/"))
+        opening = await waiting(process.pending_acks().recover())
+        assert stop.reached.is_set()
+        await other.coordinator.collect(world.environment.now_ms() + 10**9)
+        assert world.paths("/txn/") == []
+        stop.go.set()
+        found = await opening
+        assert (found.open, found.ended) == ({}, {})
+        assert applied(world) == [FIRST]
+
+    asyncio.run(main())
+
+
+def test_opening_waits_for_an_ack_that_is_admitted_at_the_same_time() -> None:
+    """It must not hand out a message whose ack counts and is not on the cursor yet."""
+
+    async def main() -> None:
+        world = World(atomic=False)
+        process, opener = await world.process(), await world.process()
+        txn = await process.begin()
+        stop = process.wire.stop(ADMIT)
+        adding = await waiting(process.acknowledge(txn, Ack(FIRST)))
+        await process.commit(txn)
+        delete = opener.wire.stop(step("delete", "/txn-op/"))
+        opening = await waiting(opener.pending_acks().recover())
+        assert delete.reached.is_set()
+        stop.go.set()
+        await adding
+        delete.go.set()
+        await opening
+        assert applied(world) == [FIRST]
+
+    asyncio.run(main())
+
+
+def test_subscriptions_and_segments_do_not_see_each_other() -> None:
+    """A name that begins with another one, and the same subscription of another segment."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        one, two = await process.begin(), await process.begin()
+        await process.acknowledge(one, Ack(FIRST))
+        for segment, subscription in ((SEGMENT, f"{SUBSCRIPTION}-2"), (f"{SEGMENT}/x", SUBSCRIPTION)):
+            await process.pending_acks(segment, subscription).add(AckRequest(branch_of(two), (Ack(FIRST),), 1))
+        await process.commit(one)
+        await process.coordinator.settle(one.txn_id)
+        assert world.operations() == 2
+
+    asyncio.run(main())
+
+
+def test_a_closed_store_says_so() -> None:
+    """Every call raises Closed; closing may be repeated; nothing to acknowledge is nothing to do."""
+
+    async def main() -> None:
+        process = await World().process()
+        txn: Transaction = await process.begin()
+        await process.acknowledge(txn)
+        acks = process.pending_acks()
+        ended = await process.abort(txn)
+        await acks.close()
+        await acks.close()
+        for call in (acks.recover(), process.acknowledge(txn, Ack(FIRST)), acks.settle(ended)):
+            with pytest.raises(Closed):
+                await call
+        assert issubclass(Closed, TxnFrameworkError)
+
+    asyncio.run(main())
