@@ -99,8 +99,9 @@ def simulate(
     listing: bool,
 ) -> None:
     """
-    Run the real code in a simulation: several hosts over one memory, in virtual time, with faults.
+    Run the real code in a simulation with faults, and check what clients saw.
 
+    Several hosts share one memory, in virtual time.
     One seed is one run, the same in every step whenever it is repeated. What clients saw is checked afterwards. Stops
     at the first violation, makes the run smaller that shows it, and tells how to repeat it. Exit status 1 if there
     was one.

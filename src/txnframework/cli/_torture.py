@@ -69,7 +69,7 @@ def torture(
     again: Path | None,
 ) -> None:
     """
-    Kill, pause and cut off real processes while they send, consume and commit, then check what they saw.
+    Kill, pause and cut off real processes, and check what their clients saw.
 
     Starts several processes over shared stores. Each runs several clients that send, consume, acknowledge, commit and
     abort, while segments split and merge. Meanwhile processes are killed and started again, stand still for seconds,
