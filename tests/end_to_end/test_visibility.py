@@ -186,7 +186,12 @@ def test_what_takes_effect_at_the_same_time_is_bounded(memory: Stores) -> None:
     """So many as the configuration says, so many wait, and what is beyond is left for a sweep."""
 
     async def work() -> None:
-        bounds: dict[str, object] = {"settling_max": 2, "settling_waiting_max": 1, "sweep": False}
+        bounds: dict[str, object] = {
+            "settling_delay_ms": 0,
+            "settling_max": 2,
+            "settling_waiting_max": 1,
+            "sweep": False,
+        }
         async with memory.open(transactions=bounds) as client:
             coordinator: Any = await client.host.coordinator()
             settled: list[TxnID] = []

@@ -9,6 +9,7 @@ from metadata_world import PUT_OPERATION, Process, World, branch_of, waiting
 
 from txnframework.errors import EntryTrimmed, StoreMismatch, Unavailable
 from txnframework.model import EARLIEST, Position
+from txnframework_metadata.options import BufferOptions
 
 
 def test_a_plan_covers_a_range_with_the_aborted_branches_of_its_ledgers() -> None:
@@ -41,7 +42,8 @@ async def late_writer(world: World) -> tuple[Process, object, Process]:
     stop = process.wire.stop(PUT_OPERATION)
     late = await waiting(process.send("late", branch_of(txn)))
     await reader.send("a")
-    assert await (await reader.buffer()).max_read_position() == Position(1, 0)
+    await reader.send("b")
+    assert await (await reader.buffer()).max_read_position() == Position(1, 1)
     stop.go.set()
     await late
     return process, txn, await world.process()
@@ -52,14 +54,28 @@ def test_a_range_that_was_planned_once_is_never_shortened() -> None:
 
     async def main() -> None:
         world = World()
+        world.buffer_options = BufferOptions(ahead_entries_max=1)
         process, txn, newcomer = await late_writer(world)
         buffer = await newcomer.buffer()
-        planning = await waiting(buffer.plan(EARLIEST, Position(1, 0)))
+        planning = await waiting(buffer.plan(EARLIEST, Position(1, 1)))
         assert not planning.done()
         await process.abort(txn)  # type: ignore[arg-type]
         plan = await planning
-        assert plan.entries.upto == Position(1, 0)
+        assert plan.entries.upto == Position(1, 1)
         assert plan.aborted == {branch_of(txn)}  # type: ignore[arg-type]
+
+    asyncio.run(main())
+
+
+def test_a_range_whose_writers_are_known_waits_for_nobody_else() -> None:
+    """Its entries tell who wrote them, if they can be held: a late intent before them is none of theirs."""
+
+    async def main() -> None:
+        world = World()
+        _, _, newcomer = await late_writer(world)
+        plan = await (await newcomer.buffer()).plan(EARLIEST, Position(1, 1))
+        assert plan.entries.upto == Position(1, 1)
+        assert plan.aborted == frozenset()
 
     asyncio.run(main())
 
@@ -69,14 +85,15 @@ def test_waiting_for_a_range_is_bounded() -> None:
 
     async def main() -> None:
         world = World()
+        world.buffer_options = BufferOptions(ahead_entries_max=1)
         process, txn, newcomer = await late_writer(world)
         buffer = await newcomer.buffer()
-        planning = await waiting(buffer.plan(EARLIEST, Position(1, 0)))
+        planning = await waiting(buffer.plan(EARLIEST, Position(1, 1)))
         await world.environment.advance(30_000)
         with pytest.raises(Unavailable):
             await planning
         await process.commit(txn)  # type: ignore[arg-type]
-        assert (await buffer.plan(EARLIEST, Position(1, 0))).aborted == frozenset()
+        assert (await buffer.plan(EARLIEST, Position(1, 1))).aborted == frozenset()
 
     asyncio.run(main())
 

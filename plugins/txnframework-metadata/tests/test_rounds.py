@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from metadata_world import Process, World, branch_of, value_of, waiting
+from metadata_world import Process, World, branch_of, step, value_of, waiting
 from zope.interface import implementer
 
 from txnframework.interfaces import ITellingWatch, IWatch
@@ -75,7 +75,7 @@ async def _who_waits(world: World) -> tuple[Process, asyncio.Future[str], Rounds
 
 
 def test_what_was_committed_at_once_takes_two_rounds() -> None:
-    """The end and the entries behind it; then the intents and the headers of who wrote those."""
+    """The end and the entries behind it; then the headers of who wrote those, and nobody's intents."""
 
     async def main() -> None:
         world = World()
@@ -84,8 +84,10 @@ def test_what_was_committed_at_once_takes_two_rounds() -> None:
         txn = await process.begin()
         await process.send("a", branch_of(txn))
         await process.commit(txn)
+        reader.wire.steps.clear()
         assert await rounds.until(waits) == 2
         assert await waits == "a"
+        assert not [name for name, _ in reader.wire.steps if name.startswith("scan")]
         await (await reader.buffer()).close()
 
     asyncio.run(main())
@@ -127,6 +129,61 @@ def test_what_was_read_ahead_is_judged_when_it_is_handed_out() -> None:
         await process.send("b")
         assert await waits == "b"
         assert await reader.values() == ["b"]
+        await buffer.close()
+
+    asyncio.run(main())
+
+
+def test_more_than_is_held_is_decided_by_the_intents() -> None:
+    """Who wrote what is not held nobody knows without them; an open one behind the bound is in the way all the same."""
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        buffer = await reader.buffer()
+        waits = await waiting(buffer.advanced(Position(1, -1)))
+        stop = reader.wire.stop(step("get", "/txn/"))
+        txn, later = await process.begin(), await process.begin()
+        await process.send("0", branch_of(txn))
+        await stop.reached.wait()
+        for at in range(1, 150):
+            await process.send(f"{at}")
+        await process.send("later", branch_of(later))
+        await process.send("last")
+        await process.commit(txn)
+        stop.go.set()
+        while await waits < Position(1, 149):
+            waits = await waiting(buffer.advanced(waits.result()))
+        waits = await waiting(buffer.advanced(Position(1, 149)))
+        assert not waits.done()
+        assert await reader.values() == [f"{at}" for at in range(150)]
+        await process.commit(later)
+        assert await waits == Position(1, 151)
+        await buffer.close()
+
+    asyncio.run(main())
+
+
+def test_what_was_found_aborted_stays_so_while_only_what_is_new_is_read() -> None:
+    """Its operation stands unsettled, without an abort record: a reading of others must not make it count."""
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        buffer = await reader.buffer()
+        await buffer.recover()
+        waits = await waiting(buffer.advanced(Position(1, -1)))
+        for value in ("a", "b", "c"):
+            txn = await process.begin()
+            await process.send(value, branch_of(txn))
+            await run_ready(500)
+            await process.abort(txn)
+            last = await waits
+            waits = await waiting(buffer.advanced(last))
+        await process.send("d")
+        assert await waits == Position(1, 3)
+        plan = await buffer.plan(EARLIEST, Position(1, 3))
+        assert len(plan.aborted) == 3
         await buffer.close()
 
     asyncio.run(main())

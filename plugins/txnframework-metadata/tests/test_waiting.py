@@ -193,11 +193,13 @@ def test_a_failed_reading_is_told_to_who_waits_and_the_next_one_starts_afresh() 
         process = await World().process()
         buffer = await process.buffer()
         await buffer.recover()
-        process.wire.refuse(step("scan_index", "writes-by-segment"))
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        process.wire.refuse(step("get", "/txn/"))
         with pytest.raises(Unavailable):
             await buffer.advanced(Position(1, -1))
         waits = await waiting(buffer.advanced(Position(1, -1)))
-        await process.send("a")
+        await process.commit(txn)
         assert await waits == Position(1, 0)
         await buffer.close()
 
@@ -311,7 +313,9 @@ def test_who_comes_while_a_failed_follower_stops_is_told() -> None:
         ledger.watch = watch  # type: ignore[method-assign, assignment]
         buffer = await process.buffer()
         await buffer.recover()
-        process.wire.refuse(step("scan_index", "writes-by-segment"))
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        process.wire.refuse(step("get", "/txn/"))
 
         async def patient() -> Position:
             while True:
@@ -322,7 +326,7 @@ def test_who_comes_while_a_failed_follower_stops_is_told() -> None:
 
         waits = await waiting(patient())
         joins = await waiting(patient())
-        await process.send("a")
+        await process.commit(txn)
         assert await asyncio.wait_for(asyncio.gather(waits, joins), 10) == [Position(1, 0)] * 2
         await buffer.close()
 

@@ -107,7 +107,10 @@ class Host:
         self.standing = Standing(self.coordinators, self.topics, self.backlog, environment)
         self._trimming = Trimming(metadata, self._kept.visit, environment)
         self._deadlines = Deadlines(environment, config.transactions.timers_max, self._abort_overdue)
-        self._background = Background(config.transactions.settling_max, config.transactions.settling_waiting_max)
+        bounds = config.transactions
+        self._background = Background(
+            environment, bounds.settling_delay_ms, bounds.settling_max, bounds.settling_waiting_max
+        )
         self._closing: asyncio.Task[None] | None = None
         self._closed = False
 

@@ -174,6 +174,15 @@ class TransactionsSection(Section, frozen=True, kw_only=True):
             description="For how many open transactions a process keeps timers; what is beyond waits for a sweep.",
         ),
     ] = 100_000
+    settling_delay_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How long after its end a process leaves a transaction alone before it makes it take effect:"
+            " others see it at once, and that what is done then does not hold them up is worth more than that it is"
+            " done sooner.",
+        ),
+    ] = 2
     settling_max: Annotated[
         int,
         Meta(ge=1, description="How many ended transactions of a process take effect at the same time."),

@@ -78,7 +78,7 @@ def test_background_work_is_bounded() -> None:
     """What is too much is dropped, what fails as it may is forgotten, what is started is waited for."""
 
     async def run() -> None:
-        background = Background(at_once_max=1, waiting_max=1)
+        background = Background(VirtualEnvironment(), delay_ms=0, at_once_max=1, waiting_max=1)
         gate, done = asyncio.Event(), []
 
         async def work() -> None:
@@ -90,6 +90,31 @@ def test_background_work_is_bounded() -> None:
         gate.set()
         await background.finish()
         assert done == [1, 1]
+
+    asyncio.run(run())
+
+
+def test_background_work_is_held_back() -> None:
+    """It begins so long after it was asked for, what waits counts, and whoever finishes waits for no time to pass."""
+
+    async def run() -> None:
+        environment, done = VirtualEnvironment(), []
+        background = Background(environment, delay_ms=2, at_once_max=2, waiting_max=1)
+
+        async def work() -> None:
+            done.append(environment.now_ms() - START_MS)
+
+        assert background.start(work)
+        await environment.advance(1)
+        assert background.start(work)
+        assert done == []
+        await environment.advance(1)
+        assert done == [2]
+        await environment.advance(1)
+        assert done == [2, 3]
+        assert [background.start(work) for _ in range(4)] == [True, True, True, False]
+        await background.finish()
+        assert done == [2, 3, 3, 3, 3]
 
     asyncio.run(run())
 

@@ -13,8 +13,8 @@ class KnownOutcomes:
     Which branches are known to be aborted, or known to count.
 
     How a branch ended never changes, so what was found once holds for ever; a bounded number is kept, and what is
-    forgotten is looked up again. What the last reading of the segment found aborted is kept whole: those operations may
-    have no abort record yet, so looking would tell nothing.
+    forgotten is looked up again. What the last whole reading of the segment found aborted, and the others since, is
+    kept whole: those operations may have no abort record yet, so looking would tell nothing.
     """
 
     def __init__(self, branches_max: int) -> None:
@@ -22,9 +22,20 @@ class KnownOutcomes:
         self._unsettled: Mapping[int, frozenset[Branch]] = {}
         self._ended: OrderedDict[Branch, bool] = OrderedDict()
 
-    def observe(self, aborted: Mapping[int, frozenset[Branch]], counted: Iterable[Branch]) -> None:
-        """Take in one reading: by ledger, the operations of branches that ended without counting; those that count."""
-        self._unsettled = aborted
+    @property
+    def unsettled(self) -> int:
+        """Of how many operations it is kept that they ended without counting and may have no abort record yet."""
+        return sum(map(len, self._unsettled.values()))
+
+    def observe(
+        self, aborted: Mapping[int, frozenset[Branch]], counted: Iterable[Branch], *, is_whole: bool = True
+    ) -> None:
+        """
+        Take in one reading: by ledger, the operations of branches that ended without counting; those that count.
+
+        ``is_whole``: it looked at everything that is not settled, not only at what came since the last one.
+        """
+        self._unsettled = aborted if is_whole else _united(self._unsettled, aborted)
         for branches in aborted.values():
             self.note(branches, aborted=True)
         self.note(counted, aborted=False)
@@ -49,3 +60,13 @@ class KnownOutcomes:
         """Return the aborted branches of the last reading in the ledgers from ``first`` to ``last``."""
         ledgers = [branches for ledger_id, branches in self._unsettled.items() if first <= ledger_id <= last]
         return frozenset().union(*ledgers)
+
+
+def _united(
+    one: Mapping[int, frozenset[Branch]], other: Mapping[int, frozenset[Branch]]
+) -> Mapping[int, frozenset[Branch]]:
+    """Return the branches of both, by ledger."""
+    united = dict(one)
+    for ledger_id, branches in other.items():
+        united[ledger_id] = united.get(ledger_id, frozenset()) | branches
+    return united

@@ -12,6 +12,7 @@ from txnframework.model.ids import Branch
 from txnframework.model.ledger import LedgerEntry
 from txnframework.model.positions import EntryRange, Limit, Position
 from txnframework.plugin import AbortRetention
+from txnframework_metadata.buffer.visibility import Intent
 
 BranchedEntry = tuple[LedgerEntry, Branch | None]
 
@@ -93,6 +94,25 @@ class Ahead:
         """Return who wrote what is held, each once, in the order of the entries."""
         held = () if self._held is None else self._held.entries
         return list(dict.fromkeys(branch for _, branch in held if branch is not None))
+
+    def written(self, after: Position, upto: Position) -> list[Intent] | None:
+        """
+        Return who wrote what stands behind ``after`` up to ``upto``, as an intent that stands just before the first
+        entry of each; None if not all of those entries are held.
+        """
+        if after >= upto:
+            return []
+        held = self._held
+        if held is None or held.after > after or not held.entries or held.entries[-1][0].position < upto:
+            return None
+        found: dict[tuple[int, Branch], Intent] = {}
+        before = after
+        for position, branch in ((entry.position, branch) for entry, branch in held.entries):
+            if after < position <= upto:
+                if branch is not None:
+                    found.setdefault((position.ledger_id, branch), Intent(branch, position.ledger_id, before))
+                before = position
+        return list(found.values())
 
     def drop(self) -> None:
         """Hold nothing: what is asked for next is read anew."""

@@ -31,7 +31,10 @@ Follow = Callable[[TxnID], Awaitable[None]]
 class Reading:
     """
     One reading of the segment: its end, the intents that stood then, their headers as far as they mattered, and how
-    far may be read by what was open; ``followed``: whose header was watched before it was read.
+    far may be read by what was open.
+
+    ``followed``: whose header was watched before it was read. ``is_whole``: the intents are all of those that stood,
+    and not only the writers of what came since the announced position.
     """
 
     tail: Tail
@@ -39,6 +42,7 @@ class Reading:
     headers: dict[TxnID, Transaction | None]
     seen: Seen
     followed: TxnID | None = None
+    is_whole: bool = True
 
 
 class SegmentView:
@@ -50,10 +54,11 @@ class SegmentView:
     entry up to it; and it goes only after its abort record stands, so whoever reads those last finds one or the other.
     So a reading costs what is open now, however much was aborted before.
 
-    Two things shorten the way of an entry to those who wait for it. Entries are read beside the end, and their headers
-    beside the intents: a state that was final then is final for ever, and one that was open then holds back at most too
-    much, until the header is looked at again. And looking at headers again, of the same end and the same intents, is
-    a reading that took its time before its third step, so a transaction that was in the way costs one look at its end.
+    Two things shorten the way of an entry to those who wait for it. Entries are read beside the end; if those are all
+    that came since the announced position, they tell themselves who wrote them, and nobody else's intent matters: the
+    headers of those writers are read, and no intents. (What one that was not read says holds back nothing here, because
+    an entry of it comes behind this end.) And looking at headers again, of the same end and the same writers, is a
+    reading that took its time before its third step, so a transaction that was in the way costs one look at its end.
 
     ``announced`` never moves back: a late intent may name a place before it, but has no entries there.
     """
@@ -145,7 +150,7 @@ class SegmentView:
             ended = {txn_id: header for txn_id, header in latest.headers.items() if not _is_open(header)}
             if told is not None:
                 ended[told.txn_id] = told
-            self.latest = reading = await self._decided(latest.tail, latest.intents, ended)
+            self.latest = reading = await self._decided(latest.tail, latest.intents, ended, is_whole=latest.is_whole)
         self._tell()
         return reading
 
@@ -155,21 +160,28 @@ class SegmentView:
 
     async def _read(self, follow: Follow | None) -> Reading:
         """Read in the order that is the rule, take in what was found, and announce."""
-        if follow is None or self.announced is None:
+        announced = self.announced
+        if follow is None or announced is None:
             return await self._decided(await self._ledger.tail(), await self._intents(), {})
-        tail, _ = await asyncio.gather(self._ledger.tail(), self._ahead.read_on(self.announced))
-        intents, (headers, followed) = await asyncio.gather(self._intents(), self._headers_ahead(follow))
-        return replace(await self._decided(tail, intents, headers), followed=followed)
+        tail, _ = await asyncio.gather(self._ledger.tail(), self._ahead.read_on(announced))
+        intents = self._ahead.written(announced, tail.last_confirmed)
+        if intents is None or self.outcomes.unsettled >= self._options.outcomes_max:
+            found, (headers, followed) = await asyncio.gather(self._intents(), self._headers_ahead(follow))
+            return replace(await self._decided(tail, found, headers), followed=followed)
+        headers, followed = await self._headers_ahead(follow)
+        return replace(await self._decided(tail, intents, headers, is_whole=False), followed=followed)
 
-    async def _decided(self, tail: Tail, intents: list[Intent], headers: dict[TxnID, Transaction | None]) -> Reading:
+    async def _decided(
+        self, tail: Tail, intents: list[Intent], headers: dict[TxnID, Transaction | None], *, is_whole: bool = True
+    ) -> Reading:
         """Read the headers of intents that are not in ``headers``, as far as they matter, and announce."""
         while wanted := undecided(intents, headers, self.announced, self._options.headers_together_max):
             headers.update(await self._headers(wanted))
         result = seen(tail.last_confirmed, intents, headers)
         # Together with the announcement: whoever sees the one sees the other.
-        self.outcomes.observe(result.aborted, result.counted)
+        self.outcomes.observe(result.aborted, result.counted, is_whole=is_whole)
         self.announced = result.max_read if self.announced is None else max(self.announced, result.max_read)
-        return Reading(tail, intents, headers, result)
+        return Reading(tail, intents, headers, result, is_whole=is_whole)
 
     async def _headers_ahead(self, follow: Follow) -> tuple[dict[TxnID, Transaction | None], TxnID | None]:
         """Return the headers of those who wrote what was read ahead, as far as they are there, and who is followed."""

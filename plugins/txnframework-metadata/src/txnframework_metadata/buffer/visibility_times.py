@@ -15,32 +15,36 @@ if TYPE_CHECKING:
 
 class VisibilityTimes:
     """
-    Looks at each reading of a segment; what it finds committed for the first time was waited for.
+    Looks at each reading of a segment; what it finds committed for the first time was waited for. Of the last
+    ``transactions_max`` it knows that.
 
     What stood before the first reading is left out: nobody waited for it here. The commit's time is that of the clock
     of whichever host committed.
     """
 
-    def __init__(self, view: SegmentView, metrics: Metrics, environment: Environment) -> None:
+    def __init__(self, view: SegmentView, metrics: Metrics, environment: Environment, transactions_max: int) -> None:
         self._view = view
         self._environment = environment
+        self._transactions_max = transactions_max
         self._times = metrics.histogram(
             "txnframework_commit_to_visible_seconds",
             "Time from the commit of a transaction until this process may read its messages in a segment.",
         )
-        self._known: frozenset[TxnID] | None = None
+        # In the order in which they were found.
+        self._known: dict[TxnID, None] | None = None
         view.listen(self._look)
 
     def _look(self) -> None:
         reading = self._view.latest
         if reading is None:
             return
-        committed = {
-            txn_id: header.finalized_ms
-            for txn_id, header in reading.headers.items()
-            if header is not None and header.state is State.COMMITTED and header.finalized_ms is not None
-        }
-        if self._known is not None:
-            for txn_id in committed.keys() - self._known:
-                self._times.observe(max(0, self._environment.now_ms() - committed[txn_id]) / 1000)
-        self._known = frozenset(committed)
+        is_first, self._known = self._known is None, self._known or {}
+        for txn_id, header in reading.headers.items():
+            if header is None or header.state is not State.COMMITTED or header.finalized_ms is None:
+                continue
+            if txn_id not in self._known:
+                self._known[txn_id] = None
+                if not is_first:
+                    self._times.observe(max(0, self._environment.now_ms() - header.finalized_ms) / 1000)
+        while len(self._known) > self._transactions_max:
+            del self._known[next(iter(self._known))]
