@@ -13,9 +13,13 @@ PAGE = ROOT / "docs" / "tutorial" / "exactly-once-pipeline.md"
 EXAMPLE = ROOT / "docs" / "examples" / "pipeline.toml"
 
 
-def test_commands_print_what_the_page_shows(tmp_path: Path, run_page: Callable[..., None]) -> None:
+def test_commands_print_what_the_page_shows(
+    tmp_path: Path, run_page: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the order of the page: a pipeline is checked, run, killed in mid-write, and run again."""
     pytest.importorskip("txnframework_spark")
+    # None of its JVMs lives long enough for code that is compiled well.
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     (tmp_path / EXAMPLE.name).write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
     run_page(PAGE, {}, shows_all=True)
 

@@ -222,6 +222,43 @@ def test_a_reader_of_what_was_compacted_anew_is_told(stores: Stores) -> None:
     stores.run(work())
 
 
+def test_what_was_compacted_once_never_becomes_less(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that may read less than the one that compacted last, as somebody's intent came late, waits for that to
+    be over: else a reader would find the rest twice, compacted and in the topic. Readers find what was there meanwhile.
+    """
+
+    async def work() -> None:
+        async with memory.open() as client, memory.open() as slow, memory.open() as elsewhere:
+            await client.create_topic("prices")
+            segment = str((await client.layout("prices")).name_of(0))
+            ledger = (await slow.host.segment(segment)).ledger
+            empty = await ledger.tail()
+            await send(client, (b"a", b"1"), (b"b", b"1"))
+            await client.compact("prices", Everything)
+
+            async def tail() -> Any:
+                return empty
+
+            # The intent says what its writer read before the others wrote, and is put only now.
+            txn = slow.transaction()
+            await txn.begin()
+            with monkeypatch.context() as patched:
+                patched.setattr(ledger, "tail", tail)
+                await send(slow, (b"c", b"late"), txn=txn)
+            assert await (await elsewhere.host.segment(segment)).buffer.max_read_position() == empty.last_confirmed
+            compacting = asyncio.ensure_future(elsewhere.compact("prices", Everything))
+            for _ in range(200):
+                await asyncio.sleep(0)
+            assert not compacting.done()
+            assert await compacted(client) == [b"1", b"1"]
+            await txn.abort()
+            await compacting
+            for one in (client, elsewhere):
+                assert await compacted(one) == [b"1", b"1"]
+
+    memory.run(work())
+
+
 def test_deleting_takes_it_along(stores: Stores) -> None:
     """Ledger and record go with the topic; of a name that returns, the number of the attempt stays."""
 

@@ -1,7 +1,8 @@
 """What one Python process of Spark keeps: one event loop thread, and one host for each configuration.
 
-Spark forks its workers from a daemon that has not imported this package, and reuses them for many tasks. Everything
-here is made on first use in the process that uses it, so nothing crosses a fork.
+Spark forks its workers from a daemon, and reuses them for many tasks. The daemon may have imported everything (see
+``txnframework_spark_workers``), but what is opened or runs is made on first use in the process that uses it, so nothing
+of that crosses a fork.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 from txnframework.broker import Host, open_host
 from txnframework.client.loop_thread import LoopThread
 from txnframework.config import load_config
+from txnframework.plugin import PluginRegistry, load_plugins
 from txnframework_spark.options.stores import StoreOptions
 
 T = TypeVar("T")
@@ -48,6 +50,12 @@ def host(stores: StoreOptions, sweep: bool = False) -> Host:
     return _host(stores, sweep, os.getpid())
 
 
+@cache
+def installed_plugins() -> PluginRegistry:
+    """Return the plugins that are installed: classes, of which nothing is open."""
+    return load_plugins()
+
+
 def shipped_file(path: str) -> Path | None:
     """Return the file of this name that came with the Spark job (``spark.files``, ``addFile``), if one did.
 
@@ -70,4 +78,4 @@ def _host(stores: StoreOptions, sweep: bool, pid: int) -> Host:  # noqa: ARG001 
     if not sweep:
         quiet = msgspec.structs.replace(config.transactions, sweep=False)
         config = msgspec.structs.replace(config, transactions=quiet)
-    return run(open_host(config))
+    return run(open_host(config, installed_plugins()))

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from txnframework_spark.java import check_java
+from txnframework_spark.scratch import scratch_folder
 from txnframework_spark.spark_home import fast_home
+from txnframework_spark.workers import WORKER_SETTINGS, worker_nursery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,11 +56,15 @@ def spark_session(settings: Mapping[str, str], log: Path | None) -> Iterator[Spa
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    for name, value in settings.items():
+    for name, value in {**WORKER_SETTINGS, **settings}.items():
         builder = builder.config(name, value)
-    with fast_home() if local else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
         # Its JVM keeps what is standard error now, and so does what the JVM starts.
         with standard_error_to(log):
+            if local:
+                folder = stack.enter_context(scratch_folder("txnframework-spark-"))
+                stack.enter_context(fast_home(folder))
+                stack.enter_context(worker_nursery(folder))
             session = builder.getOrCreate()
         try:
             yield session

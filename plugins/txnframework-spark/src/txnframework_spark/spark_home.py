@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -30,17 +29,16 @@ def make_spark_home(directory: Path) -> Path:
 
 
 @contextlib.contextmanager
-def fast_home() -> Iterator[None]:
-    """Let a JVM that is started meanwhile have such a home, for as long as it may look for classes there.
+def fast_home(folder: Path) -> Iterator[None]:
+    """Let a JVM that is started meanwhile have such a home in ``folder``, for as long as it may look for classes there.
 
     Where SPARK_HOME is set, somebody has chosen one, with settings and jars of its own: then that is left as it is.
     """
     if VARIABLE in os.environ:
         yield
         return
-    with tempfile.TemporaryDirectory(prefix="txnframework-spark-") as folder:
-        os.environ[VARIABLE] = str(make_spark_home(Path(folder) / "home"))
-        try:
-            yield
-        finally:
-            del os.environ[VARIABLE]
+    os.environ[VARIABLE] = str(make_spark_home(folder / "home"))
+    try:
+        yield
+    finally:
+        del os.environ[VARIABLE]

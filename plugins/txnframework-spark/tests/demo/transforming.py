@@ -9,9 +9,11 @@ from pathlib import Path
 from txnframework_spark.demo.expected import ALERTS, ENRICHED
 from txnframework_spark.demo.input import read_input
 from txnframework_spark.demo.pipeline import Job, open_session, transform
+from txnframework_spark.session import require_this_interpreter
 
 
 def main(scratch: str, *files: str) -> None:
+    require_this_interpreter()
     session = open_session(Path(scratch))
     offset = "struct<ledger: bigint, entry: bigint, index: int>"
     schema = f"key binary, value binary, segment bigint, offset {offset}"

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.types import StructType
 
 from txnframework.errors import Closed, OutcomeUnknown, Unavailable
+from txnframework.model.entries import EntryMessage, encode_entry
+from txnframework.model.ledger import Append
 from txnframework.model.names import TopicName
+from txnframework_memory._ledger_store import MemoryManagedLedger
 from txnframework_memory._metadata_store import MemoryMetadataStore
+from txnframework_spark import process
 from txnframework_spark.errors import BatchNotCommitted
+from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.sink import committing
 from txnframework_spark.source.following import Followers
+from txnframework_spark.source.streaming import TransactionalReader
 
 Play = Callable[..., None]
 
@@ -155,6 +164,35 @@ def test_a_source_outlasts_any_number_of_outages_one_after_the_other(
         await followers.close()
 
     play(scenario)
+
+
+def test_the_lag_of_a_query_is_told_in_spite_of_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Spark asks for its progress is asked again as well: an outage there would be the end of the query."""
+    config = tmp_path / "txnframework.toml"
+    config.write_text('[metadata]\nurl = "memory://lag"\n\n[client]\nretry_delay_ms = 1\n')
+    options = {"config": str(config), "subscribe": "in", "startingOffsets": "earliest"}
+    host = process.host(SourceOptions.parse(options).stores)
+    topic = TopicName.parse("in")
+    process.run(host.topics.create(topic, 1))
+    buffer = process.run(host.segment(str(process.run(host.topics.layout(topic)).name_of(0)))).buffer
+    for value in (b"a", b"b", b"c"):
+        message = EntryMessage(value, value, (), 0, 0)
+        process.run(buffer.append((Append(encode_entry([message], "test", None)),)))
+    reader = TransactionalReader(options, StructType())
+    reader.latestOffset(reader.initialOffset(), ReadMaxRows(1))
+    real, failures = MemoryManagedLedger.count, [Unavailable("the store is away for a moment")]
+
+    async def count(ledger: Any, *arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await real(ledger, *arguments)
+
+    monkeypatch.setattr(MemoryManagedLedger, "count", count)
+    told = reader.reportLatestOffset()
+    assert failures == []
+    assert told is not None
+    assert told["lag"]["messages"] == 2
+    reader.stop()
 
 
 @pytest.mark.parametrize("what", ["segment", "host"])

@@ -38,6 +38,31 @@ spark.stop()
 """
 
 
+EXPORT = """
+import json, sys
+from pathlib import Path
+
+from rich.console import Console
+
+from txnframework.model.names import TopicName
+from txnframework_spark.jobs.export.folder import ExportFolder
+from txnframework_spark.jobs.export.running import Export
+from txnframework_spark.jobs.progress import JobProgress
+from txnframework_spark.options.stores import StoreOptions
+from txnframework_spark.session import spark_session
+
+conf, url, folders = json.loads(sys.argv[1])
+found = {}
+with spark_session(conf, None) as spark:
+    for name, folder in folders.items():
+        work = Export(StoreOptions(metadata=url), TopicName.parse("in"), ExportFolder(Path(folder)), 5)
+        try:
+            found[name] = f"{work.run(spark, JobProgress(Console(quiet=True))).exported.messages} messages"
+        except Exception as error:
+            found[name] = str(error)
+print(json.dumps(found))
+"""
+
 PIPELINE = """
 [pipeline]
 name = "copying"
@@ -153,6 +178,27 @@ def test_a_pipeline_shares_nothing_with_its_executors_but_the_stores(
         assert Counter(row.value for row in stores.rows("copies")) == expected
         by_transaction = [{row.txn: row.value for row in stores.rows(topic)}.keys() for topic in ("out", "copies")]
         assert by_transaction[0] == by_transaction[1]
+
+
+def test_an_export_to_a_folder_that_is_not_shared_is_refused(
+    cluster: StandaloneCluster, tmp_path: Path, stores_of: Any
+) -> None:
+    """What executors write stands elsewhere than where the driver looks: without the check it would be passed by."""
+    stores = stores_of(tmp_path, f"sqlite:///{tmp_path}/txn.db")
+    stores.create("in")
+    stores.publish([f"value {number}" for number in range(20)])
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    # Every process has a working folder of its own, as every machine has a disk.
+    folders = {"each its own": "/proc/self/cwd/out", "shared": str(tmp_path / "out")}
+    command = [sys.executable, "-c", EXPORT, json.dumps([dict(cluster.conf), stores.url, folders])]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["shared"] == "20 messages"
+    assert "executors wrote 20 messages and 0 of them are in /proc/self/cwd/out" in found["each its own"]
+    assert "it has to be a folder that all machines share" in found["each its own"]
+    assert not list((folder / "out").glob("export=*"))
 
 
 def test_nothing_outlives_it(cluster: StandaloneCluster) -> None:

@@ -22,6 +22,7 @@ from txnframework_spark.demo.expected import ALERT_DIGESTS, ALERT_RATING_MIN
 from txnframework_spark.demo.input import Kind
 from txnframework_spark.failures import reason_in
 from txnframework_spark.session import require_this_interpreter
+from txnframework_spark.workers import WORKER_SETTINGS, worker_nursery
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -137,6 +138,7 @@ def open_session(scratch: Path) -> SparkSession:
     session = (
         SparkSession.builder.master("local[2]")
         .appName("txnframework demo")
+        .config(map=dict(WORKER_SETTINGS))
         .config("spark.driver.memory", "512m")
         .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}")
         .config("spark.driver.host", "127.0.0.1")
@@ -154,7 +156,15 @@ def open_session(scratch: Path) -> SparkSession:
 
 def run(job: Job) -> None:
     """Run the job until everything is read that is there now."""
-    session = open_session(job.checkpoint.parent / "spark")
+    scratch = job.checkpoint.parent / "spark"
+    scratch.mkdir(parents=True, exist_ok=True)
+    with worker_nursery(scratch):
+        session = open_session(scratch)
+        _copy(session, job)
+        session.stop()
+
+
+def _copy(session: SparkSession, job: Job) -> None:
     events = (
         session.readStream.format("txnframework")
         .option("config", str(job.config))
@@ -174,7 +184,6 @@ def run(job: Job) -> None:
         .start()
     )
     query.awaitTermination()
-    session.stop()
 
 
 def leave_with_the_parent() -> None:

@@ -13,6 +13,7 @@ import click
 
 from txnframework_spark.jobs.errors import StoresUnnamed
 from txnframework_spark.options.stores import StoreOptions
+from txnframework_spark.scratch import scratch_folder
 from txnframework_spark.session import is_local, spark_session
 
 if TYPE_CHECKING:
@@ -32,22 +33,20 @@ def session(master: str, name: str, stores: StoreOptions) -> Iterator[SparkSessi
     local = is_local(master)
     if not local and stores.config is None:
         raise StoresUnnamed(master)
-    scratch = Path(tempfile.mkdtemp(prefix="txnframework-job-"))
-    log = scratch / "spark.log"
-    try:
-        with spark_session(_settings(master, name, scratch), log) as opened:
-            opened.sparkContext.setLogLevel("WARN")
-            if not local:
-                opened.sparkContext.addFile(str(stores.config))  # tasks find it by its name
-            yield opened
-    except Exception:
-        kept = Path(tempfile.gettempdir()) / f"{scratch.name}.log"
-        if log.exists() and log.stat().st_size:
-            shutil.copyfile(log, kept)
-            click.echo(f"What Spark said is in {kept}", err=True)
-        raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with scratch_folder("txnframework-job-") as scratch:
+        log = scratch / "spark.log"
+        try:
+            with spark_session(_settings(master, name, scratch), log) as opened:
+                opened.sparkContext.setLogLevel("WARN")
+                if not local:
+                    opened.sparkContext.addFile(str(stores.config))  # tasks find it by its name
+                yield opened
+        except Exception:
+            kept = Path(tempfile.gettempdir()) / f"{scratch.name}.log"
+            if log.exists() and log.stat().st_size:
+                shutil.copyfile(log, kept)
+                click.echo(f"What Spark said is in {kept}", err=True)
+            raise
 
 
 def _settings(master: str, name: str, scratch: Path) -> dict[str, str]:

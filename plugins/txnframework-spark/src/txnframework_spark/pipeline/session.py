@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from txnframework_spark.pipeline.description import Pipeline, spelled
 from txnframework_spark.pipeline.options import config_file
+from txnframework_spark.scratch import scratch_folder
 from txnframework_spark.session import is_local, spark_session
 
 if TYPE_CHECKING:
@@ -51,5 +51,5 @@ def open_session(
 @contextlib.contextmanager
 def _copy_of(config: Path) -> Iterator[Path]:
     """Give a copy that only we can read: the driver hands it to every executor that comes, also after an edit."""
-    with tempfile.TemporaryDirectory(prefix="txnframework-pipeline-") as folder:
-        yield Path(shutil.copyfile(config, Path(folder) / config.name))
+    with scratch_folder("txnframework-config-") as folder:
+        yield Path(shutil.copyfile(config, folder / config.name))

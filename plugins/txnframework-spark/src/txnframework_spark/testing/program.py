@@ -5,6 +5,7 @@ It runs until everything is read that was there when it began, and ends at once 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -16,8 +17,9 @@ import msgspec
 from txnframework_spark.demo.pipeline import FAILURE, leave_with_the_parent
 from txnframework_spark.failures import reason_in
 from txnframework_spark.microbatch.pause import VARIABLE
-from txnframework_spark.session import require_this_interpreter
+from txnframework_spark.session import is_local, require_this_interpreter
 from txnframework_spark.testing.outputs import LEFT, RIGHT
+from txnframework_spark.workers import WORKER_SETTINGS, worker_nursery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,14 +89,21 @@ def start(spark: SparkSession, job: Job, transform: Callable[[DataFrame], DataFr
     )
 
 
+def scratch_of(job: Job) -> Path:
+    """Return where Spark has its temporary files."""
+    scratch = Path(job.checkpoint).parent / "spark"
+    scratch.mkdir(exist_ok=True)
+    return scratch
+
+
 def open_session(job: Job) -> SparkSession:
     """Return a small Spark that leaves nothing outside of the checkpoint's directory, also when it is killed."""
     from pyspark.sql import SparkSession
 
-    scratch = Path(job.checkpoint).parent / "spark"
-    scratch.mkdir(exist_ok=True)
+    scratch = scratch_of(job)
     builder = (
         SparkSession.builder.master(job.master)
+        .config(map=dict(WORKER_SETTINGS))
         .config("spark.driver.memory", "512m")
         .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={scratch}")
         .config("spark.driver.host", "127.0.0.1")
@@ -120,9 +129,10 @@ def main() -> int:
     leave_with_the_parent()
     require_this_interpreter()
     try:
-        session = open_session(job)
-        start(session, job).awaitTermination()
-        session.stop()
+        with worker_nursery(scratch_of(job)) if is_local(job.master) else contextlib.nullcontext():
+            session = open_session(job)
+            start(session, job).awaitTermination()
+            session.stop()
     except Exception as error:  # whatever Spark raises: it is told in full above, and in one line at the end
         import traceback
 

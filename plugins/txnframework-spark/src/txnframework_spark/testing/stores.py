@@ -40,6 +40,21 @@ class Stores:
         """This process's host over the stores."""
         return process.host(StoreOptions(metadata=self.url))
 
+    def copy(self, directory: Path) -> Stores:
+        """Return a copy of everything as a kill of all processes would leave it now: they have to stand still.
+
+        The stores have to be an SQLite file in ``directory``.
+        """
+        directory.mkdir()
+        file = Path(self.url.removeprefix("sqlite:///"))
+        for found in (file, file.with_name(f"{file.name}-wal")):
+            if found.exists():
+                shutil.copyfile(found, directory / found.name)
+        made = Stores(directory, f"sqlite:///{directory / file.name}")
+        if self.checkpoint.exists():
+            shutil.copytree(self.checkpoint, made.checkpoint)
+        return made
+
     # -- the checkpoint -------------------------------------------------------------------------------
 
     @property
@@ -121,13 +136,14 @@ class Stores:
 
     def rows(self, *topics: str) -> tuple[Row, ...]:
         """Return every committed message of the topics."""
-        return tuple(row for topic in topics for row in process.run(self._read(TopicName.parse(topic))))
+        host = self.host
+        return tuple(row for topic in topics for row in process.run(self._read(host, TopicName.parse(topic))))
 
-    async def _read(self, topic: TopicName) -> list[Row]:
+    async def _read(self, host: Host, topic: TopicName) -> list[Row]:
         found: list[Row] = []
-        layout = await self.host.topics.layout(topic)
+        layout = await host.topics.layout(topic)
         for segment in layout.in_order():
-            buffer = (await self.host.segment(str(layout.name_of(segment.id)))).buffer
+            buffer = (await host.segment(str(layout.name_of(segment.id)))).buffer
             await buffer.max_read_position()
             after = EARLIEST
             while True:

@@ -1,0 +1,59 @@
+"""The nursery of a driver's Python workers, where executors are in the driver's JVM."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from txnframework_spark_workers import DAEMON_MODULE, NURSERY
+
+WORKER_SETTINGS: Final[Mapping[str, str]] = {"spark.python.daemon.module": DAEMON_MODULE}
+"""What a session is given, so that its workers have imported everything when they begin."""
+
+_PATH_BYTES_MAX: Final = 100
+"""What every system takes as the path of a Unix socket."""
+
+
+@contextlib.contextmanager
+def worker_nursery(folder: Path) -> Iterator[None]:
+    """
+    Let a JVM that is started meanwhile have its Python workers forked from one process, which is gone after the block.
+
+    It begins at once, so that it has imported everything when the JVM is up. ``folder``: where its socket is.
+    """
+    path = folder / f"workers-{os.getpid()}"
+    if len(os.fsencode(path)) > _PATH_BYTES_MAX:
+        yield  # workers do without
+        return
+    # As Spark sets them for workers.
+    at_start = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OMP_NUM_THREADS": "1"}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(os.fspath(path))
+        listening.listen()
+        nursery = subprocess.Popen(  # noqa: S603 - this interpreter, with arguments of our own
+            [sys.executable, "-m", "txnframework_spark_workers.nursery", str(listening.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, **at_start},
+            pass_fds=(listening.fileno(),),
+            process_group=0,
+        )
+    outer = os.environ.get(NURSERY)
+    os.environ[NURSERY] = str(path)
+    try:
+        yield
+    finally:
+        if outer is None:
+            del os.environ[NURSERY]
+        else:
+            os.environ[NURSERY] = outer
+        if nursery.stdin is not None:
+            nursery.stdin.close()
+        nursery.wait()
+        path.unlink(missing_ok=True)

@@ -1,0 +1,38 @@
+"""A daemon's side of a nursery: it hands over what makes it a process of Spark's, and waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Sequence
+from typing import Final
+
+STANDARD: Final = (0, 1, 2)
+TAKEN: Final = b"+"
+LENGTH_BYTES: Final = 4
+REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+def borrow(path: str, arguments: Sequence[str]) -> bool:
+    """
+    Have the nursery at a socket fork a daemon with this process's streams, environment and arguments.
+
+    Return True when that daemon has ended, and False if there is none: no nursery, or one that refuses.
+    """
+    request = json.dumps({"arguments": list(arguments), "environment": dict(os.environ)}).encode()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as nursery:
+            nursery.connect(path)
+            socket.send_fds(nursery, [len(request).to_bytes(LENGTH_BYTES, "big")], STANDARD)
+            nursery.sendall(request)
+            if nursery.recv(len(TAKEN)) != TAKEN:
+                return False
+            # Spark reads the daemon's output to its end, and its input ends when Spark closes it.
+            os.close(0)
+            os.close(1)
+            # The daemon keeps the other end, and so do its workers, until the last of them has ended.
+            nursery.recv(1)
+            return True
+    except OSError:
+        return False

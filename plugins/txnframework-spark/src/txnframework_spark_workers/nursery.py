@@ -1,0 +1,120 @@
+"""``python -m txnframework_spark_workers.nursery NUMBER``: forks Spark's daemons, until its standard input ends.
+
+NUMBER is the descriptor of a Unix socket that listens already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from txnframework_spark_workers.ahead import import_ahead
+from txnframework_spark_workers.borrowing import LENGTH_BYTES, REQUEST_BYTES_MAX, STANDARD, TAKEN
+
+AT_START: Final = ("PYTHONHASHSEED", "OMP_NUM_THREADS")
+"""What counts only when an interpreter starts, or a library is imported: here it was what it is, for all daemons."""
+
+_REQUEST_WITHIN_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A daemon to be forked: its command line, its environment, and its standard input, output and error."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    streams: tuple[int, ...]
+
+
+def fits(wanted: Mapping[str, str], here: Mapping[str, str]) -> bool:
+    """Whether a daemon with this environment may come from a process with that one."""
+    return all(wanted.get(name, here.get(name)) == here.get(name) for name in AT_START)
+
+
+def serve(descriptor: int) -> None:
+    """Import everything, and fork a daemon for each that asks; return when input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks what became of them
+    with socket.socket(fileno=descriptor) as listening:
+        # Whoever comes meanwhile waits no longer than if they imported it themselves.
+        import_ahead()
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        poll.register(listening, select.POLLIN)
+        while True:
+            ready = {number for number, _ in poll.poll()}
+            if 0 in ready:
+                return
+            asking, _ = listening.accept()
+            with asking, contextlib.suppress(OSError, ValueError):
+                _answer(asking, listening)
+
+
+def _answer(asking: socket.socket, listening: socket.socket) -> None:
+    asking.settimeout(_REQUEST_WITHIN_S)
+    request = _received(asking)
+    try:
+        if not fits(request.environment, os.environ) or os.fork():
+            return
+        try:
+            listening.close()
+            asking.settimeout(None)
+            asking.sendall(TAKEN)
+            _become(request)
+        except SystemExit as ended:
+            os._exit(ended.code if isinstance(ended.code, int) else 1)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+    finally:
+        for stream in request.streams:
+            os.close(stream)
+
+
+def _received(asking: socket.socket) -> Request:
+    head, streams, _, _ = socket.recv_fds(asking, LENGTH_BYTES, len(STANDARD))
+    try:
+        length = int.from_bytes(head, "big")
+        if len(head) != LENGTH_BYTES or len(streams) != len(STANDARD) or length > REQUEST_BYTES_MAX:
+            raise ValueError("this is no request for a daemon")
+        data = bytearray()
+        while len(data) < length:
+            part = asking.recv(length - len(data))
+            if not part:
+                raise ValueError("the request breaks off")
+            data += part
+        told: dict[str, Any] = json.loads(data)
+        return Request(told["arguments"], told["environment"], tuple(streams))
+    except BaseException:
+        for stream in streams:
+            os.close(stream)
+        raise
+
+
+def _become(request: Request) -> None:
+    """Be the daemon from here on; it ends by SystemExit."""
+    for target, stream in zip(STANDARD, request.streams, strict=True):
+        os.dup2(stream, target)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    sys.argv[:] = request.arguments
+    paths = request.environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [path for path in paths if path and path not in sys.path]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from pyspark.daemon import manager
+
+    manager()
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))

@@ -1,0 +1,96 @@
+"""What Spark's Python workers are forked from."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from txnframework_spark.workers import worker_nursery
+from txnframework_spark_workers import DAEMON_MODULE, NURSERY
+
+SECRET, THEIRS = "PYTHON_WORKER_FACTORY_SECRET", b"a word that Spark gives in the environment of a daemon"
+DRAWS = """
+import os
+import numpy.random
+from txnframework_spark_workers.ahead import import_ahead
+
+import_ahead()
+for _ in range(2):
+    if not os.fork():
+        os.write(1, f"{numpy.random.random()}\\n".encode())
+        os._exit(0)
+    os.wait()
+"""
+
+
+@contextmanager
+def daemon(changes: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], psutil.Process]]:
+    """Start a daemon as Spark does, have it fork a worker, and give both; then end it as Spark does."""
+    environment = {**os.environ, SECRET: THEIRS.decode(), **changes}
+    command = [sys.executable, "-m", DAEMON_MODULE, "pyspark.worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        (port,) = struct.unpack("!i", process.stdout.read(4))
+        with socket.create_connection(("127.0.0.1", port)) as worker:
+            (pid,) = struct.unpack("!i", worker.recv(4))
+            worker.sendall(struct.pack("!i", len(THEIRS)) + THEIRS)
+            assert worker.recv(6) == struct.pack("!i", 2) + b"ok"
+            yield process, psutil.Process(pid)
+        process.stdin.close()
+        process.wait(timeout=20)
+
+
+@contextmanager
+def nursery_in(folder: Path) -> Iterator[psutil.Process]:
+    """Give the process of a nursery."""
+    before = {*psutil.Process().children()}
+    with worker_nursery(folder):
+        (nursery,) = {*psutil.Process().children()} - before
+        yield nursery
+
+
+def test_daemons_come_from_the_nursery_where_there_is_one_that_fits(tmp_path: Path) -> None:
+    """Each with its own environment; without one, and under another seed for hashes, they go on by themselves."""
+    before = os.environ.get(NURSERY)
+    with nursery_in(tmp_path) as nursery:
+        with daemon({}) as (_, worker):
+            forked = worker.parent()
+            assert forked is not None
+            assert forked.parent() == nursery
+        with daemon({"PYTHONHASHSEED": "7"}) as (process, worker):
+            assert worker.parent() == psutil.Process(process.pid)
+        nursery.kill()
+        nursery.wait()
+        with daemon({}) as (process, worker):
+            assert worker.parent() == psutil.Process(process.pid)
+    assert os.environ.get(NURSERY) == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_nursery_ends_with_its_driver(tmp_path: Path) -> None:
+    """Its standard input is then at its end."""
+    with nursery_in(tmp_path) as nursery:
+        pass
+    assert not nursery.is_running()
+
+
+def test_a_path_that_no_socket_can_have_does_without(tmp_path: Path) -> None:
+    before = os.environ.get(NURSERY)
+    with worker_nursery(tmp_path / ("x" * 100)):
+        assert os.environ.get(NURSERY) == before
+
+
+def test_workers_draw_different_random_numbers() -> None:
+    """Forked after numpy was imported they would all go on from one state."""
+    done = subprocess.run([sys.executable, "-c", DRAWS], capture_output=True, text=True, check=True)
+    first, second = done.stdout.split()
+    assert first != second
