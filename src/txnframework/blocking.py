@@ -273,12 +273,17 @@ class Client:
         principal: str = "",
         outlives_client: bool = False,
         domain: str = "segment",
+        namespace: str = "",
     ) -> Transaction:
         """Make a transaction; it begins on entering ``with``."""
 
         async def make() -> asynchronous.Transaction:
             return self._client.transaction(
-                timeout_ms=timeout_ms, principal=principal, outlives_client=outlives_client, domain=domain
+                timeout_ms=timeout_ms,
+                principal=principal,
+                outlives_client=outlives_client,
+                domain=domain,
+                namespace=namespace,
             )
 
         return Transaction(self._loop, self._loop.run(make()))

@@ -7,15 +7,20 @@ coordinators.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copy
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from crash_scenario import Scenario
+from crash_teeth import AppliedLast, failures
 from crash_walk import Point, combinations, faults, kills, pauses, run
 from scenarios.acknowledging import Acknowledge, AcknowledgeCumulativelyInTransaction
 from scenarios.publishing import JoinedBranch, Publish
 from scenarios.races import CommitWhileAborted, SendWhileAborted
 from scenarios.transactions import Abort, Begin, CollectAborted, CollectCommitted, Commit, TransformInOnePiece
+
+from txnframework_legacy.coordinator.ending import Ending
+from txnframework_legacy.pending_acks.settling import Settling
 
 if TYPE_CHECKING:
     from conftest import Explored
@@ -44,6 +49,32 @@ def test_killed_and_refused(scenario: type[Scenario], explored: Explored) -> Non
     for point in points:
         run(scenario, point, family="log")
     explored.add(scenario, True, f"{len(points)} points of the log family", len(points))
+
+
+def test_settled_before_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An acknowledgment that is recorded as settled before the cursor moved is lost by a kill in between."""
+    settle = Settling._settle
+
+    async def swapped(self: Any, *rest: Any) -> None:
+        shadow = copy.copy(self)
+        shadow._cursor = AppliedLast(self._cursor)
+        await settle(shadow, *rest)
+        await shadow._cursor.flush()
+
+    monkeypatch.setattr(Settling, "_settle", swapped)
+    assert any("billing receives it" in failed for failed in failures(Commit, family="log"))
+
+
+def test_final_before_everybody_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that is final before its markers stand has none if its process is killed in between."""
+    finish = Ending.finish
+
+    async def swapped(self: Any, log: Any, logged: Any, timeout_ms: int) -> Any:
+        await self._make_final(log, logged)
+        return await finish(self, log, logged, timeout_ms)
+
+    monkeypatch.setattr(Ending, "finish", swapped)
+    assert any(failures(Commit, family="log"))
 
 
 @pytest.mark.slow

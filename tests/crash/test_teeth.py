@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from crash_scenario import Scenario
-from crash_walk import CrashPointFailed, Point, Walked, faults, kills, run
+from crash_teeth import AppliedLast, failures
+from crash_walk import Point, Walked, faults
 from scenarios import applications, dead_letters, layouts, publishing, races, transactions
 
 from txnframework.broker import Topics
@@ -21,28 +22,6 @@ from txnframework_metadata.coordinator import ending
 from txnframework_metadata.coordinator.applications import Applications
 from txnframework_metadata.coordinator.sweeps import Sweeps
 from txnframework_metadata.pending_acks.store import MetadataPendingAcks
-
-
-def failures(
-    scenario: type[Scenario], points: Callable[[Walked], Iterable[Point]] = kills, atomic: bool = True
-) -> Iterator[str]:
-    """Yield what fails at the points of a scenario, beginning with the run in which nothing goes wrong."""
-    walked = Walked()
-    try:
-        walked = run(scenario, Point(), atomic)
-    except CrashPointFailed as failed:
-        yield _broken(failed)
-    for point in points(walked):
-        try:
-            run(scenario, point, atomic)
-        except CrashPointFailed as failed:
-            yield _broken(failed)
-
-
-def _broken(failed: CrashPointFailed) -> str:
-    if not isinstance(failed.__cause__, AssertionError):
-        raise failed  # what was swapped does not fit the code any more
-    return str(failed)
 
 
 def many_seeds(walked: Walked) -> Iterable[Point]:
@@ -67,25 +46,6 @@ class PutsLast:
     async def flush(self) -> None:
         for write in self._puts:
             await self._store.put(write)
-
-
-class AppliedLast:
-    """The way to a cursor to which acknowledgments come after everything else."""
-
-    def __init__(self, cursor: Any) -> None:
-        self._cursor = cursor
-        self._acks: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cursor, name)
-
-    async def apply(self, *acks: Any) -> bool:
-        self._acks.append(acks)
-        return True
-
-    async def flush(self) -> None:
-        for acks in self._acks:
-            await self._cursor.apply(*acks)
 
 
 def test_abort_record_after_the_operations(monkeypatch: pytest.MonkeyPatch) -> None:

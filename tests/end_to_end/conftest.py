@@ -55,6 +55,7 @@ collect_ignore = (
         "test_processes.py",
         "test_restoring.py",
         "test_restoring_by_command.py",
+        "test_restoring_log_family.py",
         "test_transaction_commands.py",
     ]
 )

@@ -9,6 +9,7 @@ import pytest
 from txnframework import Client
 from txnframework.errors import (
     EndTransactionTimeout,
+    InvalidInput,
     ReceiveTimeout,
     TransactionDomainMismatch,
     TransactionHasFailedOperations,
@@ -68,6 +69,33 @@ def test_whichever_family_serves_it(stores: Stores, topic: str, domain: str) -> 
                 await consumer.ack(again)
                 with pytest.raises(ReceiveTimeout):
                     await consumer.receive(timeout_ms=20)
+
+    stores.run(work())
+
+
+def test_a_family_of_one_namespace(stores: Stores) -> None:
+    """A family that no domain has but in one namespace is begun for that namespace; a namespace has two parts."""
+    topic = "persistent://shop/logged/orders"
+    config: dict[str, Any] = {
+        "domains": {"segment": METADATA, "persistent": METADATA},
+        "namespaces": {"shop/logged": {"persistent": LOG}},
+    }
+
+    async def work() -> None:
+        async with stores.open(**config) as client:
+            await client.create_topic(topic)
+            producer = await client.producer(topic)
+            elsewhere = client.transaction(domain="persistent")
+            await elsewhere.begin()
+            with pytest.raises(TransactionDomainMismatch, match="namespace"):
+                await producer.send(b"refused", txn=elsewhere)
+            await elsewhere.abort()
+            async with client.transaction(domain="persistent", namespace="shop/logged") as txn:
+                await producer.send(b"inside", txn=txn)
+            assert txn.id.family == "log"
+            assert await stores.read(client, topic) == [b"inside"]
+            with pytest.raises(InvalidInput, match="tenant/namespace"):
+                client.transaction(namespace="logged")
 
     stores.run(work())
 

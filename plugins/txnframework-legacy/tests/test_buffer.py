@@ -258,7 +258,7 @@ def test_a_damaged_marker_is_not_passed_over(run: Run) -> None:
             ended = Transaction(ONE, State.ABORTED, 0, 0)
             marker = marker_of(ended, 0)
             branch = Branch(ONE, MARKER_BRANCH)
-            bad = encode_entry([EntryMessage(None, b"{", (), 0, 0)], "producer", branch)
+            bad = encode_entry([EntryMessage(None, b"{", (), 0, 0)], EntryView(marker.data).producer, branch)
             tail = await world.ledger.tail()
             for data in (marker.data, bad):
                 await world.ledger.append((Append(data, 1, Branch(ONE)),), tail.open_ledger_id)

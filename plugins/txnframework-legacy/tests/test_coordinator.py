@@ -151,6 +151,29 @@ async def test_a_participant_is_tried_again(world: World) -> None:
     assert sorted(process.participants.told) == [(HERE, State.COMMITTED), (THERE, State.COMMITTED)]
 
 
+async def never(*_: object) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["refuses", "does not answer"])
+def test_ending_times_out_when_its_time_is_up(answers: bool) -> None:
+    """EndTransactionTimeout comes when the configured time is over, not a moment before and none after."""
+
+    async def times_out(world: World) -> None:
+        process = await world.process()
+        process.participants.away = {THERE}
+        if not answers:
+            process.participants.settle = never  # type: ignore[method-assign]
+        txn = await process.begin(participants=BOTH)
+        ending = asyncio.ensure_future(process.end(txn))
+        await world.environment.advance(world.transactions.end_timeout_ms - 1)
+        assert not ending.done()
+        await world.environment.advance(1)
+        assert isinstance(ending.exception(), EndTransactionTimeout)
+
+    in_world(times_out)()
+
+
 @in_world
 async def test_ending_times_out_and_is_decided(world: World) -> None:
     """Not every participant in time: EndTransactionTimeout names the transaction; everybody sees it as ended."""
@@ -246,9 +269,11 @@ async def test_stuck_ones_do_not_keep_others_from_their_turn(world: World) -> No
     stuck = [await process.begin(participants=frozenset({THERE})) for _ in range(7)]
     fine = await process.begin(participants=frozenset({HERE}))
     process.participants.away = {HERE, THERE}
-    for txn in (*stuck, fine):
+    ending = [asyncio.ensure_future(process.end(txn)) for txn in (*stuck, fine)]
+    await world.environment.advance(1)
+    for end in ending:
         with pytest.raises(EndTransactionTimeout):
-            await process.end(txn)
+            await end
     process.participants.away = {THERE}
     for _ in range(10):
         await process.coordinator.expire(world.environment.now_ms())

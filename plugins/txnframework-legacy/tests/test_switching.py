@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -17,7 +19,7 @@ from txnframework.model import Expect, Key, Put
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.clock import run_ready
 from txnframework.testing.line import Line, wired
-from txnframework_legacy.batching.following import RETRY_DELAY_MS
+from txnframework_legacy.batching.following import RETRY_DELAY_MS, FollowedSwitches, SharedSwitches
 from txnframework_legacy.batching.metrics import measured
 from txnframework_legacy.batching.switches import (
     Decision,
@@ -57,10 +59,14 @@ class Host:
         self.environment = environment
         self.ledgers = ledgers
         self.opened: list[SwitchedLogWriter] = []
+        self._shared = {kind: SharedSwitches(kind) for kind in LogKind}
+
+    def switches(self, kind: LogKind) -> FollowedSwitches:
+        return self._shared[kind].of(self.store, self.environment)
 
     async def open(self, scope: Scope, batching: Batching | None = None) -> SwitchedLogWriter:
         kind = LogKind.PENDING_ACKS if scope.inner else LogKind.TRANSACTIONS
-        writers = LogWriters(kind, self.store, self.environment, batching or Batching())
+        writers = LogWriters(self.switches(kind), self.environment, batching or Batching())
         ledger: IManagedLedger = await self.ledgers.create(f"log of {scope}")
         self.opened.append(await writers.open(ledger, scope))
         return self.opened[-1]
@@ -284,10 +290,23 @@ def test_subscriptions_are_not_told_apart() -> None:
 
 
 @among_hosts
+async def test_what_is_followed_goes_with_who_follows(hosts: Hosts) -> None:
+    """All that is open on one store has one watch; of a store that nobody has any more nothing is kept."""
+    shared, host = SharedSwitches(LogKind.PENDING_ACKS), await hosts.host()
+    followed = shared.of(host.store, hosts.environment)
+    assert shared.of(host.store, hosts.environment) is followed
+    assert shared.of((await hosts.host()).store, hosts.environment) is not followed
+    store, gone = weakref.ref(host.store), weakref.ref(followed)
+    del host, followed
+    gc.collect()
+    assert (store(), gone()) == (None, None)
+
+
+@among_hosts
 async def test_nothing_is_exported_while_nothing_is_batched(hosts: Hosts) -> None:
     """Before batching is switched on, and after it was switched off, no figure appears or changes."""
     host, metrics = await hosts.host(), Metrics()
-    writers = LogWriters(LogKind.TRANSACTIONS, host.store, hosts.environment, Batching(), metrics)
+    writers = LogWriters(host.switches(LogKind.TRANSACTIONS), hosts.environment, Batching(), metrics)
     writer = await writers.open(await host.ledgers.create("measured"), ONE)
     counts: list[Any] = []
     for document in (None, ON, OFF):

@@ -186,21 +186,25 @@ BUSY = {
             "marker_messages_max": 2,
         }
     },
-    "retention": {"time_ms": 3_600_000},
 }
 
 
-def test_restarted_and_compacted_while_it_is_read(stores: Stores) -> None:
-    """A consumer that reads on over restarts, snapshots and compaction gets every committed message once, in order."""
+@pytest.mark.parametrize("time_ms", [-1, 3_600_000], ids=["for ever", "for an hour"])
+def test_restarted_and_compacted_while_it_is_read(stores: Stores, time_ms: int) -> None:
+    """
+    A consumer that reads on over restarts, snapshots and compaction gets every committed message once, in order;
+    however long messages are kept, what is beside the topic is compacted.
+    """
+    kept_for: dict[str, Any] = {**BUSY, "retention": {"time_ms": time_ms}}
 
     async def work() -> None:
         expected: list[bytes] = []
         received: list[bytes] = []
-        async with stores.open(**BUSY) as reading:
+        async with stores.open(**kept_for) as reading:
             await reading.create_topic(ORDERS)
             async with await reading.consumer(ORDERS, "billing", start="earliest") as consumer:
                 for turn in range(3):
-                    async with stores.open(**BUSY) as client:
+                    async with stores.open(**kept_for) as client:
                         producer = await client.producer(ORDERS)
                         kept, dropped = (client.transaction(domain="persistent") for _ in range(2))
                         for txn in (kept, dropped):
@@ -221,7 +225,7 @@ def test_restarted_and_compacted_while_it_is_read(stores: Stores) -> None:
                 while len(received) < len(expected):
                     received.append((await consumer.receive(timeout_ms=SOON_MS)).value)
                 assert received == expected
-        async with stores.open(**BUSY) as client:
+        async with stores.open(**kept_for) as client:
             assert await read(client, ORDERS) == expected
 
     stores.run(work())

@@ -30,7 +30,7 @@ from txnframework.broker._tasks.background import Background
 from txnframework.broker._topics.topics import Topics
 from txnframework.broker._upkeep.rounds import Upkeep
 from txnframework.broker._upkeep.trimming import Trimming
-from txnframework.config import Config, DomainSection, redact_url
+from txnframework.config import Config, redact_url
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.errors import Closed, TransactionDomainMismatch
 from txnframework.interfaces import (
@@ -95,7 +95,9 @@ class Host:
         self._opening = Opening(foundation, self._coordinator)
         self._kept = KeptOpen(self._opening, self._keep_up)
         self.topics = Topics(metadata, ledgers, self.segment, self._coordinator_of, self._let_go_of)
-        self.participants = HostParticipants(self.segment, self.subscription, self.topics.deleting.is_deleted)
+        self.participants = HostParticipants(
+            self.segment, self.subscription, self.topics.deleting.is_deleted, self._opening.plugins_of
+        )
         self._coordinators = Coordinators(foundation, self.participants, lambda: self.sweeps.wake())
         self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
         self.sweeps = Sweeps(self._coordinators.values, environment, config.transactions, self.sessions.abort_orphans)
@@ -105,7 +107,7 @@ class Host:
         self.compacting = Compacting(metadata, ledgers, self._kept.visit, self._coordinator_of, environment)
         self.hanging = Hanging(self.coordinators, self.sessions, environment)
         self.standing = Standing(self.coordinators, self.topics, self.backlog, environment)
-        self._trimming = Trimming(metadata, self._kept.visit, environment)
+        self._trimming = Trimming(metadata, self._kept.visit, self._opening.keeps_beside, environment)
         self._deadlines = Deadlines(environment, config.transactions.timers_max, self._abort_overdue)
         bounds = config.transactions
         self._background = Background(
@@ -114,14 +116,13 @@ class Host:
         self._closing: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def coordinator(self, domain: str = "segment") -> ITransactionCoordinator:
+    async def coordinator(self, domain: str = "segment", namespace: str = "") -> ITransactionCoordinator:
         """
-        Return the coordinator of a domain (``segment``, ``topic`` or ``persistent``).
+        Return the coordinator of a domain (``segment``, ``topic`` or ``persistent``), or of a namespace's topics in it.
 
         :raises UnknownPlugin: the domain's plugins are not installed.
         """
-        section: DomainSection = getattr(self.config.domains, "segment" if domain == "topic" else domain)
-        return await self._coordinator(section.coordinator)
+        return await self._coordinator(self.config.domain(namespace, domain).coordinator)
 
     async def coordinators(self) -> tuple[ITransactionCoordinator, ...]:
         """Return one coordinator of each family that is configured and installed, always in the same order."""

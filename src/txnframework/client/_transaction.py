@@ -94,10 +94,12 @@ class Transaction(TransactionPart):
     effect everywhere without this process, once it is decided.
     """
 
-    def __init__(self, host: Host, retrying: Retrying, request: Begin, domain: str, outlives_client: bool) -> None:
+    def __init__(
+        self, host: Host, retrying: Retrying, request: Begin, place: tuple[str, str], outlives_client: bool
+    ) -> None:
         super().__init__(None, request.principal)
         self._request = request
-        self._domain = domain
+        self._place = place
         self._outlives_client = outlives_client
         self._host = host
         self._retrying = retrying
@@ -116,7 +118,7 @@ class Transaction(TransactionPart):
         """
         if self._branch is not None:
             raise InvalidInput(f"transaction {self.id} has begun already; make another one")
-        coordinator = await self._host.coordinator(self._domain)
+        coordinator = await self._host.coordinator(*self._place)
         # Also where it is not named: its end tells the others that this transaction's timer has gone with this process.
         session = await self._retrying.run(self._host.sessions.own)
         request = replace(self._request, session=None if self._outlives_client else session)
@@ -160,7 +162,7 @@ class Transaction(TransactionPart):
         await self._end(End(self.id, Action.ABORT, self.principal))
 
     async def _end(self, end: End) -> None:
-        coordinator = await self._host.coordinator(self._domain)
+        coordinator = await self._host.coordinator(*self._place)
         try:
             ended = await self._retrying.run(lambda: coordinator.end(end))
         except EndTransactionTimeout:

@@ -23,6 +23,7 @@ class TransactionCalls(Calls):
         principal: str = "",
         outlives_client: bool = False,
         domain: str = "segment",
+        namespace: str = "",
     ) -> Transaction:
         """
         Make a transaction; it begins on entering ``async with``.
@@ -30,7 +31,8 @@ class TransactionCalls(Calls):
         :param domain: for which topics: ``segment`` for ``topic://`` and their segments, or ``persistent``. Where the
             two domains are configured with one family it makes no difference; where they are not, a transaction of the
             one raises TransactionDomainMismatch on a topic of the other.
-
+        :param namespace: for the topics of this one, such as ``public/default``, where it has plugins of another family
+            than the domain has elsewhere.
         :param timeout_ms: it is aborted after this, unless it ended before; default ``transactions.timeout_ms``.
         :param principal: who alone may add to it and end it; default: whoever knows its id.
         :param outlives_client: leave it open when this client is closed or its process dies, until its timeout, for
@@ -44,7 +46,10 @@ class TransactionCalls(Calls):
             raise InvalidInput(
                 f"{domain!r} is no domain of transactions; there are {' and '.join(TRANSACTION_DOMAINS)}"
             )
-        return Transaction(self.host, self._retrying, Begin(timeout, principal), domain, outlives_client)
+        if namespace and namespace.count("/") != 1:
+            raise InvalidInput(f"{namespace!r} is no namespace; expected tenant/namespace, such as public/default")
+        place = (domain, namespace)
+        return Transaction(self.host, self._retrying, Begin(timeout, principal), place, outlives_client)
 
     def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:
         """

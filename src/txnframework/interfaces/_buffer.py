@@ -89,7 +89,11 @@ class ITransactionBuffer(Interface):
         """Make an outcome take effect here; idempotent, in any order, from any process; after a failure repeat it."""
 
     async def trim(ledger_id: int) -> Swept:
-        """Trim whole ledgers, never past max_read_position, then the abort records that no entry can need any more."""
+        """
+        Trim whole ledgers, never past max_read_position, then the abort records that no entry can need any more.
+
+        With the first ledger that is left nothing of the segment goes, but what the buffer keeps beside it is tidied.
+        """
 
     async def close() -> None:
         """Stop; waiting ``advanced`` calls, and whoever waits for the recovery, raise Closed; may be repeated."""

@@ -79,14 +79,26 @@ class ITransactionCoordinator(Interface):
         """
 
     async def enlist(txn_id: TxnID, participants: frozenset[Participant]) -> None:
-        """Log family: record them before the first write. Metadata family: nothing, the operations are the record."""
+        """
+        Log family: record them before the first write. Metadata family: nothing, the operations are the record.
+
+        Repeating it changes nothing. One that fails or is cancelled may have recorded some of them: their participation
+        costs one more step at the end, and has no other effect.
+
+        :raises TransactionConflict: the transaction has ended; also for those that were recorded while it was open.
+        :raises TransactionNotFound: it never began, or was forgotten.
+        :raises OutcomeUnknown: they may be recorded; nothing may be written before a repetition has succeeded.
+        """
 
     async def end(request: End) -> Transaction:
         """
         Decide once, by one compare-and-set; return the transaction as it ended.
 
-        The same End again (action and branches) succeeds, also after a reply was lost.
+        The same End again (action and branches) succeeds, also after a reply was lost. A family whose participants have
+        to be told tells them before this returns, for ``transactions.end_timeout_ms`` at most.
 
+        :raises EndTransactionTimeout: it is decided, and not every participant was told in that time; neither sooner
+            nor later than that after the decision. A sweep goes on telling them, and so does the same End again.
         :raises InvalidTransactionState: it ended otherwise; carries the real outcome.
         :raises TransactionNotFound: it never began, or was forgotten.
         :raises NotTransactionOwner: it belongs to another principal, and no operator asks; nothing was changed.

@@ -231,7 +231,7 @@ def passed_over(layout: Layout, next_id: int) -> Layout:
 
 
 def with_family(layout: Layout, family: str) -> Layout:
-    """Return the layout that says that transactions of ``family`` may have acknowledged where others do not look."""
+    """Return the layout that says that only ``family`` can judge what transactions did here."""
     if family in layout.families:
         return layout
     return replace(layout, epoch=layout.epoch + 1, families=tuple(sorted((*layout.families, family))))

@@ -262,8 +262,9 @@ class TopicRecord(Document):
 
     ``life``: how many topics of this name there were, this one included. ``last_ledger``: while a persistent topic is
     removed, the last ledger id of this life; whoever removes goes no further, since its names may return.
-    ``families``: the transaction families that were used on the topic and note acknowledgments where other families do
-    not look. Written before the first of them; a process without the family does not dispatch.
+    ``families``: the transaction families that were used on the topic and write or note acknowledgments where other
+    families do not look, or what those take for committed. Written before the first of them; a process that serves the
+    topic through another family does not open it, and one without any does not dispatch.
     """
 
     epoch: Natural

@@ -50,6 +50,7 @@ from txnframework.plugin._provider import Command, Provider
 from txnframework.plugin._registry import PluginDescription, PluginRegistry, RegisteredCommand
 from txnframework.plugin._roles import Role
 from txnframework.plugin._specs import GROUP, hookimpl
+from txnframework.plugin._strangers import written_elsewhere
 from txnframework.plugin._txn_ids import SharedTransactionIds, TransactionIds
 from txnframework.plugin._verify import verify_provider
 
@@ -76,4 +77,5 @@ __all__ = [
     "load_plugins",
     "options_as",
     "verify_provider",
+    "written_elsewhere",
 ]

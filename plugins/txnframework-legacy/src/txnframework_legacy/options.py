@@ -13,10 +13,19 @@ from txnframework_legacy.log import Batching
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What every part of the family can be told."""
 
-    batching: Batching = Batching()
     attempts_max: Annotated[
-        int, Meta(ge=1, description="How often a write whose outcome is not known is tried before it is told.")
+        int,
+        Meta(
+            ge=1,
+            description="How often a write is tried whose outcome is not known, or whose ledger was closed under it.",
+        ),
     ] = 10
+
+
+class LogOptions(Options, frozen=True, kw_only=True):
+    """What a part can be told that keeps a log."""
+
+    batching: Batching = Batching()
     ledger_entries_max: Annotated[
         int,
         Meta(
@@ -26,7 +35,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = 10_000
 
 
-class CoordinatorOptions(Options, frozen=True, kw_only=True):
+class CoordinatorOptions(LogOptions, frozen=True, kw_only=True):
     """Options of the coordinator."""
 
     id_block_size: Annotated[
@@ -42,7 +51,7 @@ class CoordinatorOptions(Options, frozen=True, kw_only=True):
     retry_delay_ms_max: Annotated[int, Meta(ge=1, description="The longest wait between two of these tries.")] = 1_000
 
 
-class PendingAckOptions(Options, frozen=True, kw_only=True):
+class PendingAckOptions(LogOptions, frozen=True, kw_only=True):
     """Options of the pending-ack store."""
 
     idle_entries_max: Annotated[
@@ -54,13 +63,24 @@ class PendingAckOptions(Options, frozen=True, kw_only=True):
     ] = 100
 
 
-class BufferOptions(Options, frozen=True, kw_only=True):
-    """Options of the transaction buffer."""
+class TopicOptions(Options, frozen=True, kw_only=True):
+    """What every buffer of the family can be told, those of other distributions included."""
 
     snapshot_entries: Annotated[
         int,
         Meta(ge=1, description="After how many entries a process writes down what it found: so many are read again."),
     ] = 10_000
+    snapshot_entry_bytes_max: Annotated[
+        int, Meta(ge=1_024, description="The largest entry of a snapshot or segment; a larger one takes several.")
+    ] = 256 * 1024
+    branches_max: Annotated[
+        int, Meta(ge=1, description="How many writers a process remembers to have admitted; forgetting costs a look.")
+    ] = 10_000
+
+
+class BufferOptions(TopicOptions, frozen=True, kw_only=True):
+    """Options of the transaction buffer ``marker``."""
+
     segmented_snapshots: Annotated[
         bool,
         Meta(
@@ -71,9 +91,3 @@ class BufferOptions(Options, frozen=True, kw_only=True):
     snapshot_segment_branches: Annotated[
         int, Meta(ge=1, le=100_000, description="How many aborted branches make a segment.")
     ] = 1_000
-    snapshot_entry_bytes_max: Annotated[
-        int, Meta(ge=1_024, description="The largest entry of a snapshot or segment; a larger one takes several.")
-    ] = 256 * 1024
-    branches_max: Annotated[
-        int, Meta(ge=1, description="How many writers a process remembers to have admitted; forgetting costs a look.")
-    ] = 10_000

@@ -14,6 +14,8 @@ from txnframework.plugin import (
     SubscriptionContext,
     hookimpl,
 )
+from txnframework_legacy.batching.following import SharedSwitches
+from txnframework_legacy.batching.switches import LogKind
 from txnframework_legacy.buffer.buffer import MarkerBuffer
 from txnframework_legacy.coordinator.coordinator import LogCoordinator
 from txnframework_legacy.options import BufferOptions, CoordinatorOptions, PendingAckOptions
@@ -35,11 +37,6 @@ async def open_buffer(context: SegmentContext) -> ITransactionBuffer:
     return MarkerBuffer(context)
 
 
-async def open_pending_acks(context: SubscriptionContext) -> IPendingAckStore:
-    """Open the pending-ack store of one subscription; its log is made with the first acknowledgment."""
-    return LogPendingAcks(context)
-
-
 @hookimpl
 def txnframework_coordinators() -> list[Provider[CoordinatorContext, ITransactionCoordinator]]:
     """Provide ``log``."""
@@ -54,7 +51,13 @@ def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]
 
 @hookimpl
 def txnframework_pending_ack_stores() -> list[Provider[SubscriptionContext, IPendingAckStore]]:
-    """Provide ``log``."""
+    """Provide ``log``; what is opened by one provider shares what a host follows."""
+    switches = SharedSwitches(LogKind.PENDING_ACKS)
+
+    async def open_pending_acks(context: SubscriptionContext) -> IPendingAckStore:
+        """Open the pending-ack store of one subscription; its log is made with the first acknowledgment."""
+        return LogPendingAcks(context, switches)
+
     return [Provider("log", open_pending_acks, LogPendingAcks, _FAMILIES, PendingAckOptions)]
 
 

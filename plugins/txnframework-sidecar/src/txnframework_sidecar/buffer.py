@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 
 from zope.interface import implementer
 
-from txnframework.errors import Closed, TransactionNotFound
+from txnframework.errors import TransactionNotFound
 from txnframework.interfaces import ICommitOrderBuffer
 from txnframework.model import (
     Append,
@@ -26,6 +24,8 @@ from txnframework.model import (
     Visibility,
 )
 from txnframework.plugin import AbortRetention, SegmentContext, options_as
+from txnframework_legacy.buffer.closing import Closing
+from txnframework_legacy.family import FamilyNote
 from txnframework_sidecar.compaction.compacted import Compacted
 from txnframework_sidecar.compaction.compacting import Compacting
 from txnframework_sidecar.ledgers import TopicLedgers, names_of
@@ -35,8 +35,6 @@ from txnframework_sidecar.resolving import Resolving
 from txnframework_sidecar.retaining import Retaining
 from txnframework_sidecar.sending import Sending
 from txnframework_sidecar.settling import Settling
-
-R = TypeVar("R")
 
 
 @implementer(ICommitOrderBuffer)
@@ -52,8 +50,9 @@ class SidecarBuffer:
         names = names_of(context.segment, context.life)
         self._ledgers = TopicLedgers(context.ledger, context.ledgers, names, retention, options)
         self._settling = Settling(self._ledgers, Participant(context.segment), environment, options)
+        note = FamilyNote(context.store, context.segment, options.attempts_max)
         self._sending = Sending(
-            context.segment, self._ledgers, context.coordinator, self._visibility_of_copy, retention, options
+            context.segment, self._ledgers, context.coordinator, note, self._visibility_of_copy, retention, options
         )
         self._compacted = Compacted(context.ledgers, names.compacted)
         self._resolving = Resolving(self._ledgers, self._compacted)
@@ -61,16 +60,16 @@ class SidecarBuffer:
         self._retaining = Retaining(self._ledgers, self._settling, self._compacted, compacting, options)
         self._recovering = asyncio.Lock()
         self._is_recovered = False
-        self._closed = asyncio.Event()
+        self._closing = Closing(context.segment)
 
     async def recover(self) -> Position:
         """Read the topic to its end; later calls find it done."""
-        self._require_open()
+        self._closing.require_open()
         async with self._recovering:
             if not self._is_recovered:
-                await self._unless_closed(self._ledgers.read_topic())
+                await self._closing.unless_closed(self._ledgers.read_topic())
                 self._is_recovered = True
-        self._require_open()
+        self._closing.require_open()
         return self._ledgers.stream.upto
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
@@ -118,11 +117,11 @@ class SidecarBuffer:
         try:
             while True:
                 tail = await self._ledgers.read_topic()
-                self._require_open()
+                self._closing.require_open()
                 upto = self._ledgers.stream.upto
                 if upto > beyond or (tail.sealed and upto >= tail.last_confirmed):
                     return upto
-                await self._unless_closed(watch.changed())
+                await self._closing.unless_closed(watch.changed())
         finally:
             await watch.close()
 
@@ -163,7 +162,7 @@ class SidecarBuffer:
 
     async def close(self) -> None:
         """Stop; whoever waits gets Closed."""
-        self._closed.set()
+        self._closing.close()
         await self._ledgers.close()
         await self._compacted.close()
 
@@ -189,21 +188,3 @@ class SidecarBuffer:
             return Visibility.OPEN
         await self._settling.settle(transaction)
         return self._ledgers.index.of_copy(branch, position) or Visibility.COMMITTED
-
-    async def _unless_closed(self, work: Coroutine[Any, Any, R]) -> R:
-        """Return what ``work`` returns, or stop it when the buffer is closed."""
-        working = asyncio.ensure_future(work)
-        closing = asyncio.ensure_future(self._closed.wait())
-        try:
-            await asyncio.wait({working, closing}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise Closed(f"the buffer of {self.segment} was closed")
-            return working.result()
-        finally:
-            for one in (working, closing):
-                one.cancel()
-            await asyncio.gather(working, closing, return_exceptions=True)
-
-    def _require_open(self) -> None:
-        if self._closed.is_set():
-            raise Closed(f"the buffer of {self.segment} was closed")

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
+from txnframework_legacy.options import TopicOptions
 
-class SidecarOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of the transaction buffer."""
 
-    attempts_max: Annotated[
-        int, Meta(ge=1, description="How often a write to a ledger that was closed meanwhile is tried in the next one.")
-    ] = 10
-    branches_max: Annotated[
-        int, Meta(ge=1, description="How many writers a process remembers to have admitted; forgetting costs a look.")
-    ] = 10_000
+class SidecarOptions(TopicOptions, frozen=True, kw_only=True):
+    """Options of the transaction buffer ``sidecar``."""
+
     marker_messages_max: Annotated[
         int, Meta(ge=1, description="How many messages one marker lists; a transaction of more has several markers.")
     ] = 1_000
@@ -27,13 +22,6 @@ class SidecarOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     marker_spans_max: Annotated[
         int, Meta(ge=1, description="How many places in the sidecar one marker names, each of entries without a gap.")
     ] = 1_000
-    snapshot_entries: Annotated[
-        int,
-        Meta(ge=1, description="After how many entries a process writes down what it found: so many are read again."),
-    ] = 10_000
-    snapshot_entry_bytes_max: Annotated[
-        int, Meta(ge=1024, description="How many bytes of a snapshot one entry holds; a larger one has several.")
-    ] = 256 * 1024
     compaction_ledgers_kept_max: Annotated[
         int,
         Meta(

@@ -13,6 +13,7 @@ from txnframework.model import Append, Appended, Branch, Position, Visibility
 from txnframework.model.positions import ASIDE
 from txnframework.plugin import AbortRetention, Appending
 from txnframework_legacy.buffer.admission import EnlistedBranches
+from txnframework_legacy.family import FamilyNote
 from txnframework_sidecar.ledgers import TopicLedgers
 from txnframework_sidecar.options import SidecarOptions
 
@@ -33,6 +34,7 @@ class Sending:
         segment: str,
         ledgers: TopicLedgers,
         coordinator: ITransactionCoordinator,
+        note: FamilyNote,
         judge: Judge,
         retention: AbortRetention,
         options: SidecarOptions,
@@ -40,6 +42,7 @@ class Sending:
         self._segment = segment
         self._ledgers = ledgers
         self._coordinator = coordinator
+        self._note = note
         self._judge = judge
         self._retention = retention
         self._options = options
@@ -68,7 +71,7 @@ class Sending:
         if self._inside is None:
             sidecar = await self._ledgers.make_sidecar()
             branches_max = self._options.branches_max
-            enlisted = EnlistedBranches(self._segment, sidecar, self._coordinator, branches_max)
+            enlisted = EnlistedBranches(self._segment, sidecar, self._coordinator, self._note, branches_max)
             admission = _Admission(self._segment, self._ledgers.topic, enlisted, branches_max)
             self._inside = Appending(sidecar, admission, self._judge, self._retention, self._options.attempts_max)
         appended = await self._inside.append(entries)

@@ -8,6 +8,7 @@ from functools import partial
 
 from txnframework.broker._host import Host
 from txnframework.errors import (
+    EndTransactionTimeout,
     InvalidTransactionState,
     LedgerNotFound,
     TransactionNotFound,
@@ -18,7 +19,7 @@ from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
 from txnframework.model import index_keys, layout, paths, records
 from txnframework.model.cursor import Cursor, from_record, to_record
 from txnframework.model.entry_view import EntryView
-from txnframework.model.ids import Branch, TxnID
+from txnframework.model.ids import LOG_FAMILY, LOG_FAMILY_BIT, Branch, TxnID
 from txnframework.model.indexes import (
     ACKS_BY_SEGMENT_SUBSCRIPTION,
     WRITES_BY_SEGMENT,
@@ -86,13 +87,14 @@ class Reconciling:
     async def run(self) -> Counts:
         """Do it all; return how much that was."""
         await self._skip_ids()
-        await self._abort_open()
         named = await self._look_at_topics()
         for prefix in SEGMENTS:
             async for name in self._names(prefix):
                 if name not in named:
                     _note(self._counts.segments_unknown, name)
                 await self._reconcile(name, await self._ledgers.open(name))
+        # Last: one family tells the participants what was decided, and a cursor that is ahead is not opened.
+        await self._abort_open()
         return self._counts
 
     # -- transactions ---------------------------------------------------------------------------------
@@ -100,7 +102,9 @@ class Reconciling:
     async def _skip_ids(self) -> None:
         """Reserve ids, so that the next ones are beyond everything that was given out."""
         # Also those of coordinators of which neither store knows: what was begun there may have left no trace.
-        highest = dict.fromkeys(range(self._host.config.transactions.coordinators), 0)
+        highest: dict[int, int] = {}
+        for first in (0, LOG_FAMILY_BIT):  # also of a family that is not installed here
+            highest |= dict.fromkeys(range(first, first + self._host.config.transactions.coordinators), 0)
         highest |= await self._ledgers.highest_txn_numbers()
         async for record in self._scan(paths.ids_range()):
             highest.setdefault(paths.coordinator_of(record.key.path), 0)
@@ -128,8 +132,8 @@ class Reconciling:
     async def _abort(self, coordinator: ITransactionCoordinator, txn_id: TxnID) -> None:
         try:
             await coordinator.end(End(txn_id, Action.ABORT, operator=True))
-        except (InvalidTransactionState, TransactionNotFound):
-            return
+        except (InvalidTransactionState, TransactionNotFound, EndTransactionTimeout):
+            return  # ended already; or it is decided now, and who could not be told is told by a sweep
 
     # -- topics ---------------------------------------------------------------------------------------
 
@@ -185,9 +189,8 @@ class Reconciling:
                 # Its entries would stand behind the end: there are none.
                 self._counts.intents_dropped += 1
                 await self._drop(record)
-        if not name.startswith(PERSISTENT):
-            await self._decide_returned(name, ledger, tail)
-        if self._undecided is not None and not name.startswith(PERSISTENT):
+        await self._decide_returned(name, ledger, tail)
+        if self._undecided is not None:
             after = await ledger.find_time(self._undecided.after_ms)
             await self._decide(name, ledger, self._undecided, EntryRange(after, tail.last_confirmed))
 
@@ -237,13 +240,19 @@ class Reconciling:
             await self._write(partial(self._store.put, Put(record.key, records.encode(kept), record.version)))
 
     async def _decide(self, name: str, ledger: IManagedLedger, undecided: Undecided, entries: EntryRange) -> None:
-        """Record as aborted the branches of these entries of which nothing says that they are committed."""
+        """
+        Record as aborted the branches of these entries of which nothing says that they are committed.
+
+        Those of the log family are left alone: how one of them ended stands in the ledgers, beside what it wrote.
+        """
         judged: set[tuple[int, Branch]] = set()
         after = entries.after
         while found := await ledger.read(EntryRange(after, entries.upto), PAGE):
             for entry in found:
                 branch = EntryView(entry.data, entry.position).branch
-                if branch is not None and (entry.position.ledger_id, branch) not in judged:
+                if branch is None or branch.txn_id.family == LOG_FAMILY:
+                    continue
+                if (entry.position.ledger_id, branch) not in judged:
                     judged.add((entry.position.ledger_id, branch))
                     if not (undecided.headers_tell and await self._is_committed(branch)):
                         await self._record_aborted(name, branch, entry.position)

@@ -27,6 +27,8 @@ from txnframework.plugin import PluginRegistry, load_plugins
 
 IDENTITY_BITS = 64
 LEASE = "restore"
+TELLING_MS_MAX = 1_000
+"""How long an open transaction's participants are told that it is aborted; a sweep tells those not reached."""
 
 Progress = Callable[[str], None]
 """Is told, in a sentence each, what is being done."""
@@ -75,8 +77,8 @@ async def restore(
     Make one pair of two stores again of which one was restored from a backup. Nobody else may have them open.
 
     Both take a new identity, so that what was left behind is never taken for this pair; transaction ids are skipped
-    beyond everything that either store knows, so that none returns; every open transaction is aborted; and what cannot
-    be decided any more is aborted:
+    beyond everything that either store knows, so that none returns; what cannot be decided any more is aborted; and
+    every open transaction is aborted, at last:
 
     * *The metadata store is the older one.* Its headers are believed: COMMITTED and ABORTED are final. An entry that
       was appended before the backup was taken and has neither header nor abort record is committed: its intent and
@@ -91,7 +93,12 @@ async def restore(
       intents beyond it are dropped, and acknowledgments beyond it have no effect. Segments that are missing are made
       anew, empty. A transaction that was committed keeps what is left of it.
     * *They never belonged together* (``forced``). What the metadata store says of ids is about others, so every
-      transactional entry of the ledgers is undecidable.
+      transactional entry of the metadata family in the ledgers is undecidable.
+
+    What a transaction of the log family wrote, and how it ended, is all in the ledger store, and of one moment. So none
+    of it is undecidable, whichever store is older. What its acknowledgments did to cursors is in the metadata store, as
+    what plain ones did: an older one gives back what was acknowledged since, also where the transaction's messages
+    stay; a newer one keeps it, also where the transaction is open again in the ledgers, and is aborted.
 
     Repeating it is safe, and finishes what was interrupted: the ledger store takes the new identity first and the
     metadata store last, so opening the pair is refused in between. It is repeated as it was begun.
@@ -108,7 +115,9 @@ async def restore(
     environment = environment or SystemEnvironment()
     if request.taken_ms is not None and request.taken_ms > environment.now_ms() + config.transactions.max_clock_skew_ms:
         raise InvalidInput("the backup is said to have been taken at a time that is still to come")
-    quiet = msgspec.structs.replace(config, transactions=msgspec.structs.replace(config.transactions, sweep=False))
+    telling_ms = min(TELLING_MS_MAX, config.transactions.end_timeout_ms)
+    alone = msgspec.structs.replace(config.transactions, sweep=False, end_timeout_ms=telling_ms)
+    quiet = msgspec.structs.replace(config, transactions=alone)
     metadata, ledgers = await open_stores(quiet, registry, environment, as_they_are=True)
     host = Host(Foundation(quiet, registry, environment, metadata, ledgers))
     try:

@@ -16,6 +16,7 @@ from txnframework.config import Config, redact_url, store_name
 from txnframework.environment import Environment
 from txnframework.errors import LedgerNotFound, StoreMismatch
 from txnframework.interfaces import (
+    ICommitOrderBuffer,
     ILedgerStore,
     IManagedLedger,
     IMetadataStore,
@@ -27,7 +28,7 @@ from txnframework.model.layout import FIRST_LIFE
 from txnframework.model.names import topic_of
 from txnframework.model.paths import topic_key
 from txnframework.model.records import TopicRecord, decode
-from txnframework.plugin import PluginRegistry, SegmentContext, StoreContext, SubscriptionContext
+from txnframework.plugin import PluginRegistry, SegmentContext, StoreContext, SubscriptionContext, written_elsewhere
 
 
 class Opening:
@@ -53,11 +54,17 @@ class Opening:
         topic = topic_of(name)
         return plugins_of(self._config.domain(f"{topic.tenant}/{topic.namespace}", topic.domain), self._registry)
 
+    def keeps_beside(self, name: str) -> bool:
+        """Return whether the buffer of a segment keeps messages elsewhere, of which its retention tells nothing."""
+        plugins = self.plugins_of(name)
+        return isinstance(plugins, DomainPlugins) and ICommitOrderBuffer.implementedBy(plugins.buffer.implementation)
+
     async def segment(self, name: str) -> OpenSegment:
         """
         Open a segment and recover it.
 
         :raises LedgerNotFound: it is not there.
+        :raises ConfigurationError: transactions of a family wrote to it that does not serve it now.
         """
         # Looked up before anything is opened: a domain that lacks some plugins says so and leaves nothing behind.
         plugins = self.plugins_of(name)
@@ -65,7 +72,12 @@ class Opening:
         try:
             returns = name == str(topic_of(name))
             # Read behind the ledger: if it is another life's than the ledger's by now, then that ledger is gone.
-            life = await self._life_of(name) if returns else FIRST_LIFE
+            topic = await self._record_of(name)
+            if returns and topic is not None and topic.deleted and not topic.segments:
+                raise LedgerNotFound(name)  # what is there belongs to a topic that is only being made
+            if topic is not None and isinstance(plugins, DomainPlugins):
+                _require_family(name, topic, plugins)
+            life = topic.life if returns and topic is not None else FIRST_LIFE
             buffer = await self._buffer(ledger, plugins, life)
             await buffer.recover()
         except BaseException:
@@ -85,12 +97,9 @@ class Opening:
         pending_acks = await self._pending_acks(cursor, plugins, segment.life)
         return SegmentSubscription(topic, name, segment.name, cursor, pending_acks)
 
-    async def _life_of(self, name: str) -> int:
+    async def _record_of(self, name: str) -> TopicRecord | None:
         record = await self._metadata.get(topic_key(topic_of(name)))
-        topic = None if record is None else decode(TopicRecord, record)
-        if topic is not None and topic.deleted and not topic.segments:
-            raise LedgerNotFound(name)  # what is there belongs to a topic that is only being made
-        return FIRST_LIFE if topic is None else topic.life
+        return None if record is None else decode(TopicRecord, record)
 
     async def _buffer(
         self, ledger: IManagedLedger, plugins: DomainPlugins | NoPlugins, life: int
@@ -133,6 +142,14 @@ class Opening:
             life,
         )
         return measured_pending_acks(await self._registry.open(provider, context), self._metrics)
+
+
+def _require_family(name: str, topic: TopicRecord, plugins: DomainPlugins) -> None:
+    """Refuse a topic that names a family which cannot judge what is written there in its transactions."""
+    for family in topic.families:
+        if family not in plugins.buffer.families:
+            what = f"what transactions of the {family} family wrote or acknowledged"
+            raise written_elsewhere(name, what, "plugins of that family")
 
 
 async def open_stores(

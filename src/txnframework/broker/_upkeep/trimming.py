@@ -33,17 +33,36 @@ class Trimming:
     was given up when its cursor was read. The buffer itself looks again at what is undecided.
     """
 
-    def __init__(self, store: IMetadataStore, visit: Visit, environment: Environment) -> None:
+    def __init__(
+        self, store: IMetadataStore, visit: Visit, keeps_beside: Callable[[str], bool], environment: Environment
+    ) -> None:
         self._store = store
         self._visit = visit
+        self._keeps_beside = keeps_beside
         self._environment = environment
 
     async def trim(self, layout: Layout, rule: RetentionSection) -> None:
-        """Trim every segment of a topic; one whose change is under way has its turn later."""
-        if keeps_everything(rule):
+        """
+        Trim every segment of a topic; one whose change is under way has its turn later.
+
+        Where everything is kept, only what buffers have beside segments that transactions were used on.
+        """
+        keeps_all = keeps_everything(rule)
+        if keeps_all and not layout.families:
             return
         for segment_id in layout.made():
-            await self._trim(layout, segment_id, rule)
+            if not keeps_all:
+                await self._trim(layout, segment_id, rule)
+            elif self._keeps_beside(str(layout.name_of(segment_id))):
+                await self._trim_beside(str(layout.name_of(segment_id)))
+
+    async def _trim_beside(self, name: str) -> None:
+        """Let a buffer tidy what it keeps elsewhere, and let the segment keep all that it has."""
+        async with self._visit(name) as opened:
+            (first,) = await opened.ledger.ledgers(-1, 1)
+            for _ in range(STEPS_MAX):
+                if not (await opened.buffer.trim(first.ledger_id)).left:
+                    return
 
     async def _trim(self, layout: Layout, segment_id: int, rule: RetentionSection) -> None:
         name = str(layout.name_of(segment_id))

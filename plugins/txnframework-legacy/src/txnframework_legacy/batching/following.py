@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
@@ -33,9 +33,9 @@ class FollowedSwitches:
     """
 
     def __init__(self, store: IMetadataStore, environment: Environment, kind: LogKind) -> None:
+        self.kind = kind
         self._store = store
         self._environment = environment
-        self._kind = kind
         self._switches = Switches({})
         self._followers: set[Follower] = set()
         self._watching: asyncio.Task[None] | None = None
@@ -49,9 +49,9 @@ class FollowedSwitches:
         """
         async with self._turn:
             if self._watching is None:
-                watch = await self._store.watch(switches_range(self._kind))
+                watch = await self._store.watch(switches_range(self.kind))
                 try:
-                    self._switches = await load_switches(self._store, self._kind)
+                    self._switches = await load_switches(self._store, self.kind)
                 except BaseException:
                     await watch.close()
                     raise
@@ -85,7 +85,7 @@ class FollowedSwitches:
 
     async def _look(self) -> bool:
         try:
-            self._switches = await load_switches(self._store, self._kind)
+            self._switches = await load_switches(self._store, self.kind)
         except Closed:
             raise
         except TxnFrameworkError:
@@ -95,13 +95,20 @@ class FollowedSwitches:
         return True
 
 
-_FOLLOWED: WeakKeyDictionary[IMetadataStore, dict[LogKind, FollowedSwitches]] = WeakKeyDictionary()
-"""A host has one metadata store, and opens a pending-ack store for each subscription: all of them share a watch."""
+class SharedSwitches:
+    """
+    What is followed of one kind through each opening of a metadata store, as long as somebody has it.
 
+    A host has one, and opens a pending-ack store for each subscription: all of them share a watch.
+    """
 
-def followed_switches(store: IMetadataStore, environment: Environment, kind: LogKind) -> FollowedSwitches:
-    """Return what is followed of a kind through this opening of the metadata store."""
-    kinds = _FOLLOWED.setdefault(store, {})
-    if kind not in kinds:
-        kinds[kind] = FollowedSwitches(store, environment, kind)
-    return kinds[kind]
+    def __init__(self, kind: LogKind) -> None:
+        self._kind = kind
+        self._followed: WeakValueDictionary[IMetadataStore, FollowedSwitches] = WeakValueDictionary()
+
+    def of(self, store: IMetadataStore, environment: Environment) -> FollowedSwitches:
+        """Return what is followed through this opening of the store."""
+        found = self._followed.get(store)
+        if found is None:
+            found = self._followed[store] = FollowedSwitches(store, environment, self._kind)
+        return found

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from txnframework.environment import Environment
-from txnframework.interfaces import IManagedLedger, IMetadataStore
-from txnframework_legacy.batching.following import FollowedSwitches, Follower, followed_switches
+from txnframework.interfaces import IManagedLedger
+from txnframework_legacy.batching.following import FollowedSwitches, Follower
 from txnframework_legacy.batching.metrics import measured
-from txnframework_legacy.batching.switches import LogKind, Scope
+from txnframework_legacy.batching.switches import Scope
 from txnframework_legacy.log import BatchedLogWriter, Batching, Flushed
 
 if TYPE_CHECKING:
@@ -47,21 +47,19 @@ class LogWriters:
 
     def __init__(
         self,
-        kind: LogKind,
-        store: IMetadataStore,
+        switches: FollowedSwitches,
         environment: Environment,
         batching: Batching,
         metrics: Metrics | None = None,
     ) -> None:
-        self._kind = kind
+        self._switches = switches
         self._environment = environment
         self._batching = batching
         self._metrics = metrics
-        self._switches = followed_switches(store, environment, kind)
 
     async def open(self, ledger: IManagedLedger, log: Scope) -> SwitchedLogWriter:
         """Return the writer of a log, switched as its switch is now; where that fails, the ledger is let go."""
-        flushed = measured(self._metrics, self._kind, log.outer)
+        flushed = measured(self._metrics, self._switches.kind, log.outer)
         writer = SwitchedLogWriter(ledger, self._environment, self._batching, flushed, self._switches, log)
         try:
             await writer.follow()

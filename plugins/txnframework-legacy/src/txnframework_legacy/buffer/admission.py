@@ -8,6 +8,7 @@ from txnframework.errors import LedgerSealed, NotTransactionOwner, TransactionDo
 from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
 from txnframework.model import Branch, Participant, State
 from txnframework.model.ids import LOG_FAMILY
+from txnframework_legacy.family import FamilyNote
 
 
 class EnlistedBranches:
@@ -19,9 +20,15 @@ class EnlistedBranches:
     """
 
     def __init__(
-        self, segment: str, ledger: IManagedLedger, coordinator: ITransactionCoordinator, branches_max: int
+        self,
+        segment: str,
+        ledger: IManagedLedger,
+        coordinator: ITransactionCoordinator,
+        note: FamilyNote,
+        branches_max: int,
     ) -> None:
         self._segment = segment
+        self._note = note
         self._ledger = ledger
         self._coordinator = coordinator
         self._branches_max = branches_max
@@ -32,7 +39,10 @@ class EnlistedBranches:
         txn_id = branch.txn_id
         if txn_id.family != LOG_FAMILY:
             raise TransactionDomainMismatch(
-                txn_id, txn_id.family, self._segment, "it is served by the log family: begin one for its domain"
+                txn_id,
+                txn_id.family,
+                self._segment,
+                "it is served by the log family: begin one for its domain and namespace",
             )
         known = self._admitted.get(branch)
         tail = None if known is not None else await self._ledger.tail()
@@ -46,6 +56,7 @@ class EnlistedBranches:
             await self._coordinator.enlist(txn_id, frozenset({participant}))
         if known is not None:
             return known
+        await self._note.put()
         assert tail is not None
         self._admitted[branch] = tail.open_ledger_id
         if len(self._admitted) > self._branches_max:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 
 from zope.interface import implementer
 
 from txnframework.errors import (
-    Closed,
-    ConfigurationError,
     LedgerClosed,
     LedgerNotFound,
     LedgerSealed,
@@ -34,15 +30,15 @@ from txnframework.model import (
     Transaction,
     Visibility,
 )
-from txnframework.plugin import AbortRetention, Appending, SegmentContext, options_as
+from txnframework.plugin import AbortRetention, Appending, SegmentContext, options_as, written_elsewhere
 from txnframework_legacy.beside import SIDECAR, beside
 from txnframework_legacy.buffer.admission import EnlistedBranches
+from txnframework_legacy.buffer.closing import Closing
 from txnframework_legacy.buffer.markers import Marker, marker_of, read_entry
 from txnframework_legacy.buffer.snapshots import SnapshotForm, Snapshots
 from txnframework_legacy.buffer.topic import Topic
+from txnframework_legacy.family import FamilyNote
 from txnframework_legacy.options import BufferOptions
-
-R = TypeVar("R")
 
 
 @implementer(IInPlaceBuffer)
@@ -62,13 +58,14 @@ class MarkerBuffer:
         self._snapshots = Snapshots(context.ledgers, context.segment, context.life, _form_of(options))
         retention = AbortRetention(context.environment, context.transactions.abort_retention_ms)
         self._topic = Topic(context.ledger, self._snapshots, retention, options.snapshot_entries)
-        admission = EnlistedBranches(context.segment, context.ledger, context.coordinator, options.branches_max)
+        note = FamilyNote(context.store, context.segment, options.attempts_max)
+        admission = EnlistedBranches(context.segment, context.ledger, context.coordinator, note, options.branches_max)
         self._appending = Appending(
             context.ledger, admission, self._visibility_of_copy, retention, options.attempts_max
         )
         self._recovering = asyncio.Lock()
         self._is_recovered = False
-        self._closed = asyncio.Event()
+        self._closing = Closing(context.segment)
 
     async def recover(self) -> Position:
         """
@@ -76,13 +73,13 @@ class MarkerBuffer:
 
         :raises ConfigurationError: the topic was written through the buffer ``sidecar``.
         """
-        self._require_open()
+        self._closing.require_open()
         async with self._recovering:
             if not self._is_recovered:
-                await self._unless_closed(self._require_without_sidecar())
-                await self._unless_closed(self._topic.catch_up())
+                await self._closing.unless_closed(self._require_without_sidecar())
+                await self._closing.unless_closed(self._topic.catch_up())
                 self._is_recovered = True
-        self._require_open()
+        self._closing.require_open()
         return self._topic.state.readable()
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
@@ -134,11 +131,11 @@ class MarkerBuffer:
         try:
             while True:
                 tail = await self._topic.catch_up()
-                self._require_open()
+                self._closing.require_open()
                 readable = self._topic.state.readable()
                 if readable > beyond or (tail.sealed and readable >= tail.last_confirmed):
                     return readable
-                await self._unless_closed(watch.changed())
+                await self._closing.unless_closed(watch.changed())
         finally:
             await watch.close()
 
@@ -210,7 +207,7 @@ class MarkerBuffer:
 
     async def close(self) -> None:
         """Stop; whoever waits gets Closed."""
-        self._closed.set()
+        self._closing.close()
         await self._snapshots.close()
 
     async def _require_without_sidecar(self) -> None:
@@ -224,10 +221,7 @@ class MarkerBuffer:
         except LedgerNotFound:
             return
         await sidecar.close()
-        raise ConfigurationError(
-            "domains.persistent.buffer",
-            f"{self.segment} has a sidecar, and messages of transactions in it; configure the buffer sidecar for it",
-        )
+        raise written_elsewhere(self.segment, "messages of transactions in a sidecar", "the buffer sidecar")
 
     async def _visibility_of_copy(self, branch: Branch, position: Position) -> Visibility:
         """Return what is known of an earlier copy of an entry."""
@@ -235,24 +229,6 @@ class MarkerBuffer:
         if position in self._topic.state.late:
             return Visibility.ABORTED
         return await self.resolve(branch)
-
-    async def _unless_closed(self, work: Coroutine[Any, Any, R]) -> R:
-        """Return what ``work`` returns, or stop it when the buffer is closed."""
-        working = asyncio.ensure_future(work)
-        closing = asyncio.ensure_future(self._closed.wait())
-        try:
-            await asyncio.wait({working, closing}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise Closed(f"the buffer of {self.segment} was closed")
-            return working.result()
-        finally:
-            for one in (working, closing):
-                one.cancel()
-            await asyncio.gather(working, closing, return_exceptions=True)
-
-    def _require_open(self) -> None:
-        if self._closed.is_set():
-            raise Closed(f"the buffer of {self.segment} was closed")
 
 
 def _form_of(options: BufferOptions) -> SnapshotForm:

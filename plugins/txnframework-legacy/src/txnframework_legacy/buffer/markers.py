@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import msgspec
 
 from txnframework.errors import CorruptEntry
-from txnframework.model import BRANCH_BITS, Append, Branch, LedgerEntry, State, Transaction, TxnID
+from txnframework.model import BRANCH_BITS, Append, Branch, LedgerEntry, Position, State, Transaction, TxnID
 from txnframework.model.entries import encode_entry
 from txnframework.model.entry_view import EntryMessage, EntryView
+from txnframework.model.ids import LOG_FAMILY
 from txnframework.model.records import UNREADABLE
+from txnframework.plugin import written_elsewhere
 
 MARKER_BRANCH = 1 << BRANCH_BITS
 _PRODUCER = "__transaction-marker"
@@ -47,16 +49,31 @@ def marker_of(ended: Transaction, now_ms: int) -> Append:
     return Append(data, 0, Branch(ended.txn_id))
 
 
+def require_own_family(branch: Branch, position: Position, topic: str) -> None:
+    """Raise ConfigurationError unless a branch is of this family: no marker will ever say how another one ends."""
+    if branch.txn_id.family != LOG_FAMILY:
+        what = f"entry {position} of a transaction of the {branch.txn_id.family} family"
+        raise written_elsewhere(topic, what, "plugins of that family")
+
+
 def read_entry(entry: LedgerEntry, segment: str) -> Branch | Marker | None:
     """
     Return the branch of an entry, None for one outside transactions, or what it says if it is a marker.
 
     :raises CorruptEntry: it is damaged.
+    :raises ConfigurationError: it was written through another buffer.
     """
     view = EntryView(entry.data, entry.position, segment)
     branch = view.branch
-    if branch is None or branch.number != MARKER_BRANCH:
+    if branch is None:
+        return None
+    require_own_family(branch, entry.position, segment)
+    if branch.number != MARKER_BRANCH:
         return branch
+    if view.producer != _PRODUCER:
+        raise written_elsewhere(
+            segment, f"entry {entry.position}, the end of a transaction", "the buffer that wrote it"
+        )
     try:
         document = msgspec.json.decode(view.message(0).value, type=_Document)
     except UNREADABLE as error:

@@ -30,6 +30,7 @@ from txnframework.model import (
 )
 from txnframework.model.ids import COORDINATOR_BITS, LOG_FAMILY, LOG_FAMILY_BIT
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
+from txnframework_legacy.batching.following import FollowedSwitches
 from txnframework_legacy.batching.switches import LogKind
 from txnframework_legacy.batching.writers import LogWriters
 from txnframework_legacy.beside import forget_beside
@@ -67,9 +68,8 @@ class LogCoordinator:
         else:
             ids = context.share.ids
             self._ids = SharedTransactionIds(context, context.share, block, attempts)
-        writers = LogWriters(
-            LogKind.TRANSACTIONS, context.store, context.environment, options.batching, context.metrics
-        )
+        switches = FollowedSwitches(context.store, context.environment, LogKind.TRANSACTIONS)
+        writers = LogWriters(switches, context.environment, options.batching, context.metrics)
         self._logs = TransactionLogs(context.ledgers, writers, ids)
         self._ending = Ending(self._logs, context.participants, context.environment, options, self._closed)
         self._sweeping = Sweeping(self._logs, self._ending, context.transactions, options)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from txnframework.environment import Environment
 from txnframework.errors import (
@@ -89,18 +91,12 @@ class Ending:
         """
         Tell every participant of a decided transaction until each has taken it, then put its final state into the log.
 
-        Returns it in its final state.
+        Returns it in its final state. Time is up when it is, also for a participant that does not answer: what it was
+        doing is given up, and can be repeated by anybody.
 
-        :raises EndTransactionTimeout: one could not be reached in time; the decision stands, and a sweep goes on.
+        :raises EndTransactionTimeout: not all were told after ``timeout_ms``; the decision stands, and a sweep goes on.
         """
-        give_up_ms = self._environment.now_ms() + timeout_ms
-        delay_ms = self._options.retry_delay_ms
-        left = logged.transaction.participants
-        while left := await self._tell(left, logged.as_told()):
-            if self._environment.now_ms() + delay_ms > give_up_ms:
-                raise EndTransactionTimeout(logged.transaction.txn_id, timeout_ms)
-            await self._sleep(delay_ms, logged.transaction.txn_id)
-            delay_ms = min(2 * delay_ms, self._options.retry_delay_ms_max)
+        await self._in_time(self._tell_until_taken(logged), logged.transaction.txn_id, timeout_ms)
         # Everything has taken effect: where this is not written, a sweep tells everybody once more, and writes it.
         with suppress(Unavailable, OutcomeUnknown, Closed):
             await self._make_final(log, logged)
@@ -142,17 +138,33 @@ class Ending:
         taken = await asyncio.gather(*(tell(one) for one in order))
         return frozenset(one for one, done in zip(order, taken, strict=True) if not done)
 
-    async def _sleep(self, delay_ms: int, txn_id: TxnID) -> None:
-        sleeping = asyncio.ensure_future(self._environment.sleep_until(self._environment.now_ms() + delay_ms))
+    async def _tell_until_taken(self, logged: Logged) -> None:
+        """Tell every participant, and those that have not taken it again and again."""
+        delay_ms = self._options.retry_delay_ms
+        left = logged.transaction.participants
+        while left := await self._tell(left, logged.as_told()):
+            await self._environment.sleep_until(self._environment.now_ms() + delay_ms)
+            delay_ms = min(2 * delay_ms, self._options.retry_delay_ms_max)
+
+    async def _in_time(self, work: Coroutine[Any, Any, None], txn_id: TxnID, timeout_ms: int) -> None:
+        """Do this, unless time is up or the coordinator is closed before."""
+        give_up_ms = self._environment.now_ms() + timeout_ms
+        working = asyncio.ensure_future(work)
+        timing = asyncio.ensure_future(self._environment.sleep_until(give_up_ms))
         closing = asyncio.ensure_future(self._closed.wait())
         try:
-            await asyncio.wait({sleeping, closing}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({working, timing, closing}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                working.result()
+                return
+            if self._closed.is_set():
+                reason = f"transaction {txn_id} has ended, but the coordinator was closed before all were told"
+                raise OutcomeUnknown(reason)
+            raise EndTransactionTimeout(txn_id, timeout_ms)
         finally:
-            for one in (sleeping, closing):
+            for one in (working, timing, closing):
                 one.cancel()
-            await asyncio.gather(sleeping, closing, return_exceptions=True)
-        if self._closed.is_set():
-            raise OutcomeUnknown(f"transaction {txn_id} has ended, but the coordinator was closed before all were told")
+            await asyncio.gather(working, timing, closing, return_exceptions=True)
 
 
 def require_owner(transaction: Transaction, request: End) -> None:

@@ -10,6 +10,6 @@ withdrawn.
 A log is trimmed ledger by ledger. What the transactions that go on hold is written again at the beginning of the ledger
 that becomes the first one, as its *base*: judging a record needs all that stood before it.
 
-``records`` is what stands in a log, ``held`` what it means (pure), ``log`` one log as a process knows it, ``family``
-the note in the topic's record that tells others to look here, ``store`` the role.
+``records`` is what stands in a log, ``held`` what it means (pure), ``log`` one log as a process knows it, ``store``
+the role.
 """

@@ -22,13 +22,15 @@ from txnframework.model import Ack, AckRequest, Branch, Participant, PendingAck,
 from txnframework.model.ack_overlap import AckIndex, Surroundings, Verdict, judge
 from txnframework.model.cursor import Cursor
 from txnframework.model.ids import LOG_FAMILY
-from txnframework.model.names import topic_of
-from txnframework.plugin import SubscriptionContext, options_as
+from txnframework.model.index_keys import prefix_range
+from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
+from txnframework.plugin import SubscriptionContext, options_as, written_elsewhere
+from txnframework_legacy.batching.following import SharedSwitches
 from txnframework_legacy.batching.switches import LogKind, Scope
 from txnframework_legacy.batching.writers import LogWriters
 from txnframework_legacy.beside import PENDING_ACKS, beside, what_of
+from txnframework_legacy.family import FamilyNote
 from txnframework_legacy.options import PendingAckOptions
-from txnframework_legacy.pending_acks.family import note_family
 from txnframework_legacy.pending_acks.held import Hold
 from txnframework_legacy.pending_acks.log import PendingAckLog
 from txnframework_legacy.pending_acks.records import (
@@ -63,7 +65,8 @@ class LogPendingAcks:
     that it is in the way.
     """
 
-    def __init__(self, context: SubscriptionContext) -> None:
+    def __init__(self, context: SubscriptionContext, switches: SharedSwitches | None = None) -> None:
+        switches = SharedSwitches(LogKind.PENDING_ACKS) if switches is None else switches
         self.segment: str = context.segment
         self.subscription: str = context.subscription
         self._name = log_name(context.segment, context.life, context.subscription)
@@ -75,15 +78,22 @@ class LogPendingAcks:
         self._environment = context.environment
         self._options = options_as(context.options, PendingAckOptions)
         batching = self._options.batching
-        self._writers = LogWriters(LogKind.PENDING_ACKS, context.store, context.environment, batching, context.metrics)
+        followed = switches.of(context.store, context.environment)
+        self._writers = LogWriters(followed, context.environment, batching, context.metrics)
         self._settling = Settling(self._participant, context.cursor, batching.records_max)
         self._opening = asyncio.Lock()
         self._log: PendingAckLog | None = None
-        self._is_noted = False
+        self._note = FamilyNote(context.store, context.segment, self._options.attempts_max)
+        self._is_alone = False
         self._is_closed = False
 
     async def recover(self) -> PendingAcks:
-        """Return what open transactions hold, and settle the others: the log, then transactions, then the cursor."""
+        """
+        Return what open transactions hold, and settle the others: the log, then transactions, then the cursor.
+
+        :raises ConfigurationError: transactions of another family hold something, or did and were not settled.
+        """
+        await self._require_alone()
         log = await self._opened(make=False)
         if log is None:
             return PendingAcks({}, {})  # nobody has acknowledged here in a transaction
@@ -139,14 +149,22 @@ class LogPendingAcks:
             if self._log is not None:
                 await self._log.close()
 
+    async def _require_alone(self) -> None:
+        """Refuse a subscription with records of the metadata-driven family: what they hold would be handed out here."""
+        if self._is_alone:
+            return
+        held = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, self.segment, self.subscription)
+        if (await self._store.scan_index(held, 1)).records:
+            what = f"acknowledgments of the metadata family's transactions in subscription {self.subscription}"
+            raise written_elsewhere(self.segment, what, "plugins of that family (until these have taken effect)")
+        self._is_alone = True
+
     # -- holding --------------------------------------------------------------------------------------
 
     async def _hold(self, log: PendingAckLog, request: AckRequest) -> None:
         """Append the request, and look whether it holds; what fails from here on may be recorded."""
         txn_id, token = request.branch.txn_id, self._environment.random_bits(TOKEN_BITS)
-        if not self._is_noted:
-            await note_family(self._store, topic_of(self.segment), self._options.attempts_max)
-            self._is_noted = True
+        await self._note.put()
         await log.append(_record_of(request, token))
         if not log.held.has(txn_id, token):
             await self._require_refused(log, request)

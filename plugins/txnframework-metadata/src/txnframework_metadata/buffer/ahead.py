@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from txnframework.errors import TxnFrameworkError
 from txnframework.interfaces import IManagedLedger
 from txnframework.model.entries import EntryView
-from txnframework.model.ids import Branch
+from txnframework.model.ids import METADATA_FAMILY, Branch
 from txnframework.model.ledger import LedgerEntry
 from txnframework.model.positions import EntryRange, Limit, Position
-from txnframework.plugin import AbortRetention
+from txnframework.plugin import AbortRetention, written_elsewhere
 from txnframework_metadata.buffer.visibility import Intent
 
 BranchedEntry = tuple[LedgerEntry, Branch | None]
@@ -20,8 +20,17 @@ _END_OF_EVERYTHING = Position((1 << 63) - 1, (1 << 63) - 1)
 
 
 def branched(entries: Iterable[LedgerEntry], segment: str) -> tuple[BranchedEntry, ...]:
-    """Return entries with who wrote them."""
-    return tuple((entry, EntryView(entry.data, entry.position, segment).branch) for entry in entries)
+    """
+    Return entries with who wrote them.
+
+    :raises ConfigurationError: one is of another family's transaction: here it would pass for one that was committed.
+    """
+    found = tuple((entry, EntryView(entry.data, entry.position, segment).branch) for entry in entries)
+    for entry, branch in found:
+        if branch is not None and branch.txn_id.family != METADATA_FAMILY:
+            what = f"entry {entry.position} of a transaction of the {branch.txn_id.family} family"
+            raise written_elsewhere(segment, what, "plugins of that family")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

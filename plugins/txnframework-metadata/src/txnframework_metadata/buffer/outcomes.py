@@ -15,7 +15,7 @@ from txnframework.model.positions import Position
 from txnframework.model.reading import Visibility
 from txnframework.model.records import AbortRecord, decode
 from txnframework_metadata.buffer.visibility import outcome_of
-from txnframework_metadata.records.operations import read_header, scan_all, scan_index_all
+from txnframework_metadata.records.operations import read_header, require_family, scan_all, scan_index_all
 
 _GETS_TOGETHER_MAX = 4
 """So many abort records are looked for one by one; more of them by scanning what lies between."""
@@ -28,6 +28,7 @@ async def branch_outcome(store: IMetadataStore, segment: str, branch: Branch, le
     The header is read first: when it is gone, every abort record that was needed stood before that, so a branch without
     one was committed.
     """
+    require_family(branch.txn_id, segment)
     header = await read_header(store, branch.txn_id)
     if header is not None:
         return outcome_of(header.transaction, branch)

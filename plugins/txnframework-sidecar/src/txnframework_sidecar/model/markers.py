@@ -18,7 +18,8 @@ from msgspec import Meta
 from txnframework.errors import CorruptEntry, UnknownFormat
 from txnframework.model import BRANCH_BITS, Append, Branch, LedgerEntry, Position, TxnID
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
-from txnframework_legacy.buffer.markers import MARKER_BRANCH
+from txnframework.plugin import written_elsewhere
+from txnframework_legacy.buffer.markers import MARKER_BRANCH, require_own_family
 from txnframework_sidecar.model.parts import Part, Run, Span
 
 FORMAT = 1
@@ -129,14 +130,16 @@ def read_topic_entry(entry: LedgerEntry, topic: str) -> Marker | None:
     Return what an entry of the topic says if it is a marker; None: it is a message outside transactions.
 
     :raises UnknownFormat: the marker was written by another release.
-    :raises CorruptEntry: the entry is damaged, or of a transaction of another buffer.
+    :raises CorruptEntry: the entry is damaged.
+    :raises ConfigurationError: it was written through another buffer.
     """
     view = EntryView(entry.data, entry.position, topic)
     if view.branch is None:
         return None
+    require_own_family(view.branch, entry.position, topic)
     if view.branch.number != MARKER_BRANCH or view.producer != _MARKERS:
-        reason = "it was written through another transaction buffer; a topic stays with the one that it began with"
-        raise CorruptEntry(entry.position, reason, topic)
+        what = f"entry {entry.position}, which a transaction wrote through another buffer"
+        raise written_elsewhere(topic, what, "that buffer")
     document = _document(view, entry.position, topic, _MarkerDocument)
     try:
         spans = tuple(map(Span.parse, document.spans))

@@ -1,0 +1,83 @@
+"""Two stores in files of their own, of which either can be put back as it was at an earlier moment."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import txnframework
+from txnframework import Client
+from txnframework.broker import RestoreReport, RestoreRequest, restore
+from txnframework.config import load_config
+from txnframework.errors import StoreMismatch
+from txnframework.testing.clock import VirtualEnvironment
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+RETENTION_MS = 60_000
+SESSION_TTL_MS = 12_000
+TRANSACTIONS = {"retention_ms": RETENTION_MS, "max_clock_skew_ms": 0}
+Scene = Callable[[Client], Awaitable[Any]]
+
+
+async def nothing(_: Client) -> None:
+    """Only open and close."""
+
+
+class Pair:
+    """A metadata store and a ledger store in two files, of which either can be copied and put back."""
+
+    def __init__(self, stores: Stores, directory: Path, **sections: Any) -> None:
+        self.directory = directory
+        self.registry = stores.registry
+        self.run = stores.run
+        self.clock = VirtualEnvironment()
+        self.sections = sections
+        self.urls = {name: f"sqlite:///{directory}/{name}.db" for name in ("metadata", "ledger")}
+
+    def config(self, **urls: str) -> dict[str, Any]:
+        named = self.urls | urls
+        return {
+            "metadata": {"url": named["metadata"]},
+            "ledger": {"url": named["ledger"]},
+            "transactions": TRANSACTIONS | {"sweep": False},
+            **self.sections,
+        }
+
+    def back_up(self, name: str) -> int:
+        """Copy one of the two as it is at one moment, open as it may be; return when that was."""
+        source, copy = (sqlite3.connect(self.directory / f"{name}.{kind}") for kind in ("db", "bak"))
+        source.backup(copy)
+        copy.close()
+        source.close()
+        return self.clock.now_ms()
+
+    def put_back(self, name: str) -> None:
+        """Restore one of the two."""
+        shutil.copy(self.directory / f"{name}.bak", self.directory / f"{name}.db")
+
+    async def play(self, scene: Scene, **urls: str) -> Any:
+        """Run a scene in a process of its own."""
+        config = self.config(**urls)
+        async with txnframework.open(config, registry=self.registry, environment=self.clock) as client:
+            return await scene(client)
+
+    async def restore(self, request: RestoreRequest, **urls: str) -> RestoreReport:
+        """Restore, not so soon that the sessions of when the backup was taken seem to live."""
+        await self.clock.advance(SESSION_TTL_MS)
+        return await self.restore_now(request, **urls)
+
+    async def restore_now(self, request: RestoreRequest, **urls: str) -> RestoreReport:
+        config = load_config(self.config(**urls))
+        return await restore(config, request, self.registry, self.clock)
+
+    async def refused(self) -> None:
+        """Opening is refused."""
+        with pytest.raises(StoreMismatch):
+            await self.play(nothing)
