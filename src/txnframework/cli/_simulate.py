@@ -81,6 +81,12 @@ class Numbers(click.ParamType[frozenset[int]]):
     "--mutants", is_flag=True, help="Break each rule of the protocol in the code in turn, and see that it is noticed."
 )
 @click.option("--mutant", "only_mutants", multiple=True, metavar="NAME", help="Only this one; may be repeated.")
+@click.option(
+    "--table",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE.toml",
+    help="With --mutants or --mutant: the rules in this file, which comes with a plugin.",
+)
 @click.option("--twice", is_flag=True, help="Run each seed twice, and stop where the second run is not the first.")
 @click.option("--list", "listing", is_flag=True, help="Show the scenarios that come with the framework, and stop.")
 @click.pass_context
@@ -95,6 +101,7 @@ def simulate(
     history: Path | None,
     mutants: bool,
     only_mutants: tuple[str, ...],
+    table: Path | None,
     twice: bool,
     listing: bool,
 ) -> None:
@@ -116,8 +123,10 @@ def simulate(
             click.echo(f"{name:<16}{scenario.load_scenario(name).about}")
         return
     if mutants or only_mutants:
-        _hunt(ctx, only_mutants, seeds, workers)
+        _hunt(ctx, only_mutants, table, seeds, workers)
         return
+    if table is not None:
+        raise InvalidInput("--table says which rules are broken: add --mutants, or --mutant NAME")
     names = scenarios or scenario.scenario_names()
     for name in names:
         scenario.load_scenario(name)
@@ -140,11 +149,11 @@ def simulate(
         ctx.exit(STATUS_FAILED)
 
 
-def _hunt(ctx: click.Context, names: tuple[str, ...], seeds: range, workers: int) -> None:
+def _hunt(ctx: click.Context, names: tuple[str, ...], table: Path | None, seeds: range, workers: int) -> None:
     from txnframework.cli._mutants import line, show
-    from txnframework.testing.mutation import Caught, hunts, some_mutants
+    from txnframework.testing.mutation import TABLE, Caught, hunts, some_mutants
 
-    wanted = some_mutants(names)
+    wanted = some_mutants(names, table or TABLE)
     done = []
     for one in hunts(wanted, seeds, workers):
         done.append(one)

@@ -167,3 +167,21 @@ def test_a_first_batch_that_meets_a_split_is_replayed_with_the_same_range(play: 
         assert sorted(await world.read()) == [f"{value}!" for value in "abcdef"]
 
     play(scenario)
+
+
+def test_an_empty_segment_that_was_closed_and_split_is_passed(play: Play) -> None:
+    """With a limit per batch as without: where nothing waits, the end is reached, and the children begin."""
+
+    async def scenario(world: Any) -> None:
+        run = await world.run()
+        offset = (await run.planner.initial()).to_json()
+        layout = await world.host.topics.layout(TOPIC)
+        await (await world.host.segment(str(layout.name_of(0)))).ledger.roll()
+        await world.host.topics.split(TOPIC, 0)
+        await world.publish("a")
+        await run.planner.followers.refresh(TOPIC)
+        for batch in range(2):
+            offset = await run.batch(batch, offset, 5)
+        assert await world.read() == ["a!"]
+
+    play(scenario)

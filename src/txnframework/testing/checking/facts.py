@@ -70,6 +70,29 @@ class Facts:
             return NEVER
         return max(call.ended, min(one.ended for one in fate.committed))
 
+    def readable_at(self, call: Call) -> int:
+        """Return the event by which it was sure that nothing of the transaction of a send, if any, is left to do."""
+        send = call.operation
+        if not isinstance(send, Send) or send.txn is None or self.committed_at(call) == NEVER:
+            return self.committed_at(call)
+        return max(call.ended, self.fates[send.txn].over_at)
+
+    def may_be_held_back_from(self, topic: str, at: int) -> int:
+        """
+        Return the event from which on what was confirmed in a topic may not be readable yet, for who asks at ``at``.
+
+        A transaction that is open holds back what stands behind the topic's end as it was when the first of its sends
+        there began, or later: nothing that was confirmed before.
+        """
+        may_be_open = (
+            call.began
+            for txn, sends in self.writes.items()
+            if self.fates[txn].over_at > at
+            for call in sends
+            if send_of(call).topic == topic
+        )
+        return min(may_be_open, default=NEVER)
+
     def is_trimmed(self, place: Place) -> bool:
         """Whether nothing that stood there can be read any more."""
         first = self.trimmed.get(place.segment)

@@ -37,13 +37,27 @@ class Sighting:
 
 @dataclass(slots=True)
 class Reading:
-    """What one reader got, in order, of all that is committed; a drain of a topic is a reader too."""
+    """
+    What one reader got, in order, of all that is committed; a drain of a topic is a reader too.
+
+    ``whole``: it was opened at ``began`` or later, and came to where the topic then ended.
+    """
 
     name: str
     topic: str
     from_earliest: bool
     began: int
     sightings: list[Sighting] = field(default_factory=list)
+    whole: bool = False
+
+    @property
+    def furthest(self) -> dict[str, Place]:
+        """The last place that it came to in each segment that it got something of."""
+        found: dict[str, Place] = {}
+        for sighting in self.sightings:
+            place = sighting.seen.place
+            found[place.segment] = max(found.get(place.segment, place), place)
+        return found
 
 
 @dataclass(slots=True)
@@ -73,12 +87,12 @@ class Sightings:
                         reading = readings.get(read.reader)
                         if reading is None:
                             name = f"reader {read.reader}"
-                            reading = Reading(name, read.topic, read.start == EARLIEST, call.began)
+                            reading = Reading(name, read.topic, read.start == EARLIEST, call.began, whole=read.whole)
                             readings[read.reader] = reading
                         reading.sightings += some
                 case DrainTopic(topic=topic), Drained(messages=messages):
                     some = found._take(call, messages)
-                    found.readings.append(Reading(f"the drain of {topic}", topic, True, call.began, some))
+                    found.readings.append(Reading(f"the drain of {topic}", topic, True, call.began, some, True))
         found.readings += readings.values()
         return found
 

@@ -11,6 +11,7 @@ COMMITTED = "COMMITTED"
 ABORTED = "ABORTED"
 OPEN = "OPEN"
 _DECIDED = {"COMMITTED": COMMITTED, "COMMITTING": COMMITTED, "ABORTED": ABORTED, "ABORTING": ABORTED}
+_UNDER_WAY = ("COMMITTING", "ABORTING")
 
 NEVER = 1 << 62
 """Later than every event."""
@@ -38,6 +39,16 @@ class Fate:
     def ended_at(self) -> int:
         """The event by which somebody knew that it had ended."""
         return min((call.ended for call in (*self.committed, *self.aborted)), default=NEVER)
+
+    @property
+    def over_at(self) -> int:
+        """
+        The event by which somebody knew that it had ended and was settled everywhere.
+
+        Where the end is a decision that others carry out, a state tells that they are still at it, or were not asked.
+        """
+        calls = (*self.committed, *self.aborted)
+        return min((call.ended for call in calls if call.ok and _state(call.reply) not in _UNDER_WAY), default=NEVER)
 
     @property
     def commit_asked_at(self) -> int:

@@ -133,7 +133,8 @@ class Read(_Operation, frozen=True):
     Read some messages with a reader; ``Received`` are those that come next in it.
 
     ``reader`` is unique within a run, and all its reads name the same ``start`` (``earliest``, ``latest`` or
-    ``message``) and ``isolation``. ``compacted``: messages may be left out.
+    ``message``) and ``isolation``. ``compacted``: messages may be left out. ``whole``: it was opened for this call, and
+    read to where the topic then ended.
     """
 
     topic: str
@@ -141,6 +142,7 @@ class Read(_Operation, frozen=True):
     start: str = "earliest"
     isolation: str = "read_committed"
     compacted: bool = False
+    whole: bool = False
 
 
 class Split(_Operation, frozen=True):

@@ -9,5 +9,6 @@ from __future__ import annotations
 
 from txnframework.testing.mutation.hunting import Caught, Escaped, Hunted, Lame, hunt, hunts
 from txnframework.testing.mutation.mutant import Mutant, mutants, some_mutants
+from txnframework.testing.mutation.mutated import TABLE
 
-__all__ = ["Caught", "Escaped", "Hunted", "Lame", "Mutant", "hunt", "hunts", "mutants", "some_mutants"]
+__all__ = ["TABLE", "Caught", "Escaped", "Hunted", "Lame", "Mutant", "hunt", "hunts", "mutants", "some_mutants"]

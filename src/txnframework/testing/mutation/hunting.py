@@ -55,7 +55,8 @@ class _Line(msgspec.Struct):
 
 def hunt(mutant: Mutant, seeds: range) -> Hunted:
     """Run seeds, in a process in which the mutant lives, until one finds it."""
-    command = [sys.executable, str(SCRIPT), mutant.name, str(seeds[0]), str(seeds[-1]), *mutant.scenarios]
+    program = [sys.executable, str(SCRIPT), str(mutant.table)]
+    command = [*program, mutant.name, str(seeds[0]), str(seeds[-1]), *mutant.scenarios]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if ran.returncode:
         lines = ran.stderr.strip().splitlines()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
 from txnframework.errors import InvalidInput
-from txnframework.testing.mutation.mutated import tables
+from txnframework.testing.mutation.mutated import TABLE, tables
 
 
 class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -19,26 +20,27 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The code with one rule broken; ``scenarios`` are those of the simulation that come near the rule."""
+    """The code with one rule broken; ``scenarios`` are those of the simulation that come near it, ``table`` says it."""
 
     name: str
     rule: str
     scenarios: tuple[str, ...]
     edits: tuple[Edit, ...]
+    table: Path = TABLE
 
 
-def mutants() -> tuple[Mutant, ...]:
+def mutants(table: Path = TABLE) -> tuple[Mutant, ...]:
     """Return all of them, in the order of their file."""
-    return tuple(msgspec.convert(table, Mutant) for table in tables().values())
+    return tuple(msgspec.convert({**one, "table": table}, Mutant) for one in tables(table).values())
 
 
-def some_mutants(names: Sequence[str]) -> tuple[Mutant, ...]:
+def some_mutants(names: Sequence[str], table: Path = TABLE) -> tuple[Mutant, ...]:
     """
-    Return those of these names; without names, all.
+    Return those of these names in a table; without names, all.
 
     :raises InvalidInput: there is no such mutant.
     """
-    known = {one.name: one for one in mutants()}
+    known = {one.name: one for one in mutants(table)}
     for name in names:
         if name not in known:
             raise InvalidInput(f"there is no mutant {name!r}; there are {', '.join(sorted(known))}")

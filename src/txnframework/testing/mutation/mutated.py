@@ -1,8 +1,8 @@
 """
 Runs the simulation over code in which one rule is broken: a script, so that nothing of it is imported before.
 
-``python mutated.py NAME FIRST LAST SCENARIO...`` runs these seeds until one finds a violation, and prints what came of
-it as one line of JSON: ``{"seed": 7, "invariant": "...", "sentence": "..."}``, or ``{"seeds": 5000}``.
+``python mutated.py TABLE NAME FIRST LAST SCENARIO...`` runs these seeds until one finds a violation, and prints what
+came of it as one line of JSON: ``{"seed": 7, "invariant": "...", "sentence": "..."}``, or ``{"seeds": 5000}``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from typing import Any
 
 Edits = dict[str, list[tuple[str, str]]]
 """By module, what to replace by what."""
+
+TABLE = Path(__file__).with_name("mutants.toml")
+"""The rules of the protocol; those of a plugin stand with it."""
 
 
 def edited(source: str, edits: Sequence[tuple[str, str]], module: str) -> str:
@@ -60,10 +63,14 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def tables() -> dict[str, dict[str, Any]]:
-    """Return the mutants as their file has them, by name."""
-    with Path(__file__).with_name("mutants.toml").open("rb") as file:
-        return {one["name"]: one for one in tomllib.load(file)["mutant"]}
+def tables(file: Path = TABLE) -> dict[str, dict[str, Any]]:
+    """Return the mutants as their file has them, by name; scenarios that are files stand beside it."""
+    with file.open("rb") as opened:
+        found = {one["name"]: one for one in tomllib.load(opened)["mutant"]}
+    for one in found.values():
+        names = one["scenarios"]
+        one["scenarios"] = [str(file.with_name(name)) if name.endswith(".toml") else name for name in names]
+    return found
 
 
 def edits_of(table: dict[str, Any]) -> Edits:
@@ -74,9 +81,9 @@ def edits_of(table: dict[str, Any]) -> Edits:
     return found
 
 
-def main(name: str, first: int, last: int, scenarios: tuple[str, ...]) -> None:
+def main(table: Path, name: str, first: int, last: int, scenarios: tuple[str, ...]) -> None:
     """Break the rule, then run."""
-    edits = edits_of(tables()[name])
+    edits = edits_of(tables(table)[name])
     sys.meta_path.insert(0, _Finder(edits))
     print(json.dumps(_first_violation(range(first, last + 1), scenarios)))  # noqa: T201 - that is what it is for
     missing = sorted(set(edits) - set(sys.modules))
@@ -98,4 +105,4 @@ def _first_violation(seeds: range, names: tuple[str, ...]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     sys.path.pop(0)  # this folder: its modules are those of a package
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), tuple(sys.argv[4:]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), tuple(sys.argv[5:]))

@@ -129,10 +129,11 @@ class Run:
 
     def _drain(self) -> None:
         last = self._quiet_machine("last")
-        begun = tuple(one.reply.txn for one in self.history.events if isinstance(one.reply, Begun))
+        begun = tuple(dict.fromkeys(one.reply.txn for one in self.history.events if isinstance(one.reply, Begun)))
         recorded = RecordedClient(last.client, self.recorder, "last")
         for topic in self.workload.topics:
             self._finished(last.spawn(write_everywhere(recorded, topic)))
+        self._finished(last.spawn(self.workload.finish(self._last_part(last))))
         self._finished(last.spawn(drain(recorded, self.workload, begun)))
         self._finished(last.ask_to_close())
 
@@ -144,6 +145,11 @@ class Run:
         chance = random.Random(f"{self.scenario.name} {self.seed} {name}")  # noqa: S311 - repeatable on purpose
         recorded = RecordedClient(machine.client, host.recorder, name)
         return Part(recorded, chance, machine.environment, host.more, host.number)
+
+    def _last_part(self, machine: Machine) -> Part:
+        chance = random.Random(f"{self.scenario.name} {self.seed} {machine.name}")  # noqa: S311 - repeatable on purpose
+        recorded = RecordedClient(machine.client, self.recorder, f"{machine.name}.finishing")
+        return Part(recorded, chance, machine.environment, lambda: True)
 
     def _quiet_machine(self, name: str) -> Machine:
         machine = self.world.machine(name)

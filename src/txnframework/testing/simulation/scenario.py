@@ -27,7 +27,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What one TOML file says."""
 
     about: str = ""
-    workload: str
+    workload: Annotated[str, Meta(description="One that comes with the framework, or module:name of another.")]
     hosts: Annotated[int, Meta(ge=1, le=20, description="How many processes there are.")] = 3
     actors: Annotated[int, Meta(ge=1, le=20, description="How many actors each has.")] = 2
     operations: Annotated[int, Meta(ge=1, description="How many client operations a run has at least.")] = 60
@@ -45,16 +45,19 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def make_workload(self) -> Workload[Any]:
         """Return the workload with its options."""
-        kind = WORKLOADS.get(self.workload)
+        kind = WORKLOADS.get(self.workload) or _named(self.workload)
         if kind is None:
-            raise InvalidInput(f"there is no workload {self.workload!r}; there are {', '.join(sorted(WORKLOADS))}")
-        return kind(_converted(self.options, kind.options_type, "options"))
+            raise InvalidInput(
+                f"there is no workload {self.workload!r}; there are {', '.join(sorted(WORKLOADS))}, and those of others"
+                " as module:name"
+            )
+        made: Workload[Any] = kind(_converted(self.options, kind.options_type, "options"))
+        return made
 
     def make_space(self, environment: Environment) -> Space:
         """Return new stores."""
-        module, _, name = self.space.partition(":")
         try:
-            made: Space = getattr(import_module(module), name)(environment)
+            made: Space = _imported(self.space)(environment)
         except (ImportError, AttributeError, ValueError) as error:
             brought = "; they come with: pip install txnframework-memory" if self.space == DEFAULT_SPACE else ""
             raise InvalidInput(f"the stores {self.space!r} of the scenario cannot be made: {error}{brought}") from error
@@ -98,6 +101,19 @@ def parse_scenario(text: str, name: str) -> Scenario:
     scenario.make_workload()
     scenario.config()
     return scenario
+
+
+def _named(name: str) -> type[Workload[Any]] | None:
+    """Return the workload that stands in a module; None: it is not there."""
+    try:
+        return _imported(name) if ":" in name else None
+    except (ImportError, AttributeError) as error:
+        raise InvalidInput(f"the workload {name!r} of the scenario cannot be loaded: {error}") from error
+
+
+def _imported(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _shipped() -> Any:

@@ -6,10 +6,10 @@ from collections import defaultdict
 
 from txnframework.errors import InvalidInput
 from txnframework.testing.checking import Violation
-from txnframework.testing.history import Drained, DrainTopic, History, Kind
+from txnframework.testing.history import History
+from txnframework.testing.workloads import accounts
 from txnframework.testing.workloads.actions import Actor, MixtureOptions
 from txnframework.testing.workloads.actions.branching import ATTEMPT
-from txnframework.testing.workloads.actions.sending import TRANSFER
 from txnframework.testing.workloads.actions.surroundings import Shared, full
 from txnframework.testing.workloads.oracle import sends_of
 from txnframework.testing.workloads.part import Part
@@ -20,8 +20,8 @@ class Mixture(Workload[MixtureOptions]):
     """
     Actors that draw what they do next.
 
-    Beyond what holds for every history, it promises of transfers that both messages of each can be read or neither,
-    so that the sum over all accounts is always the same; and of work that was attempted in several branches that no two
+    Beyond what holds for every history, it promises of transfers that the sum over all accounts is the same wherever
+    somebody reads all of them, as ``accounts`` says; and of work that was attempted in several branches that no two
     attempts at a piece of it can be read.
     """
 
@@ -33,8 +33,6 @@ class Mixture(Workload[MixtureOptions]):
         unknown = [name for name in options.actions if name.startswith("_") or not hasattr(Actor, name)]
         if unknown:
             raise InvalidInput(f"a mixture has no action {unknown[0]!r}")
-        if {"trim", "transfer"} <= options.actions.keys():
-            raise InvalidInput("a mixture has either transfers or trimming: half of a transfer may be trimmed")
 
     @property
     def topics(self) -> dict[str, int]:
@@ -52,23 +50,11 @@ class Mixture(Workload[MixtureOptions]):
         await part.repeat({getattr(actor, name): weight for name, weight in self.options.actions.items()})
 
     def violations(self, history: History) -> list[Violation]:
-        """Sum up the accounts and count the attempts, as each client that read all topics in the end found them."""
-        found = []
-        for client, values in self._ends(history).items():
-            found += self._attempts(history, client, values)
-            legs: dict[str, list[int]] = defaultdict(list)
-            for value in values:
-                transfer, sign, amount = value.partition(TRANSFER)
-                if sign:
-                    legs[transfer].append(int(amount))
-            for transfer, amounts in legs.items():
-                if sum(amounts):
-                    sentence = (
-                        f"{client} found of transfer {transfer} only {amounts[0]:+d}: all accounts together have "
-                        f"{sum(amounts):+d} that was never there"
-                    )
-                    shown = sends_of(history, f"{transfer}{TRANSFER}{amounts[0]}")
-                    found.append(Violation("the sum over all accounts is constant", sentence, shown))
+        """Sum up the accounts wherever somebody read all of them, and count the attempts in the end."""
+        found = accounts.violations(history, self.topics)
+        for view in accounts.views(history.calls(), self.topics):
+            if view.final:
+                found += self._attempts(history, view.who, [seen.value for seen in view.seen])
         return found
 
     def _attempts(self, history: History, client: str, values: list[str]) -> list[Violation]:
@@ -87,13 +73,3 @@ class Mixture(Workload[MixtureOptions]):
             for work, shown in attempts.items()
             if len(shown) > 1
         ]
-
-    def _ends(self, history: History) -> dict[str, list[str]]:
-        """Return the values that each client found that drained all topics."""
-        values: dict[str, list[str]] = defaultdict(list)
-        drained: dict[str, int] = defaultdict(int)
-        for call in history.calls():
-            if isinstance(call.operation, DrainTopic) and call.kind is Kind.OK and isinstance(call.reply, Drained):
-                values[call.client] += [seen.value for seen in call.reply.messages]
-                drained[call.client] += 1
-        return {client: found for client, found in values.items() if drained[client] == len(self.topics)}

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from txnframework.broker import Start
-from txnframework.client import Client, Consumer, JoinedTransaction, Message, MessageID, Producer, Reader, Transaction
+from txnframework.client import Client, Consumer, JoinedTransaction, Message, MessageID, Producer, Transaction
 from txnframework.client import TransactionPart as Taken
 from txnframework.errors import ReceiveTimeout
 from txnframework.model.transactions import State
@@ -31,6 +31,10 @@ class RecordedClient:
     async def record(self, operation: said.Operation, work: Any, reply: Any = lambda _: said.Done()) -> Any:
         """Do one operation and record what became of it."""
         return await self._recorder.call(self.name, operation, work, reply)
+
+    def invoke(self, operation: said.Operation) -> said.Asked:
+        """Record that something is asked for whose end tells only later what became of it."""
+        return self._recorder.invoke(self.name, operation)
 
     # -- transactions ---------------------------------------------------------------------------------
 
@@ -90,9 +94,17 @@ class RecordedClient:
         )
         return RecordedConsumer(self, consumer)
 
-    async def reader(self, topic: str) -> RecordedReader:
-        """Open a reader of what is committed, from the beginning to where the topic ends now."""
-        return RecordedReader(self, await self.client.reader(topic), topic)
+    async def read(self, topic: str, reader: str = "") -> tuple[Message, ...]:
+        """Read a topic from its beginning to where it ends now; ``reader``: the name, unique within a run."""
+
+        async def read() -> tuple[Message, ...]:
+            # Opened within the call: what counted before it has to be there.
+            async with await self.client.reader(topic) as opened:
+                return tuple([message async for message in opened])
+
+        asked = said.Read(topic, reader or self.unique(), whole=True)
+        found: tuple[Message, ...] = await self.record(asked, read, _received)
+        return found
 
     # -- topics and subscriptions ---------------------------------------------------------------------
 
@@ -205,26 +217,6 @@ class RecordedConsumer:
         acked = tuple(map(Acked.of, messages))
         asked = said.Acknowledge(self.subscription, self.consumer.name, acked, cumulative, *part)
         await self._recorded.record(asked, work)
-
-
-class RecordedReader:
-    """A reader whose reading is recorded."""
-
-    def __init__(self, recorded: RecordedClient, reader: Reader, topic: str) -> None:
-        self._recorded = recorded
-        self._reader = reader
-        self._topic = topic
-        self._name = recorded.unique()
-
-    async def read(self) -> tuple[Message, ...]:
-        """Return everything up to the end, and close."""
-
-        async def read() -> tuple[Message, ...]:
-            async with self._reader:
-                return tuple([message async for message in self._reader])
-
-        found: tuple[Message, ...] = await self._recorded.record(said.Read(self._topic, self._name), read, _received)
-        return found
 
 
 def _received(messages: tuple[Message, ...]) -> said.Received:

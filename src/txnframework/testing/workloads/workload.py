@@ -65,6 +65,9 @@ class Workload(ABC, Generic[O]):
     async def run(self, part: Part) -> None:
         """Do one actor's part, until nothing is left to do."""
 
+    async def finish(self, part: Part) -> None:
+        """Do what has to be possible when nothing goes wrong any more, before everything is drained."""
+
     def violations(self, history: History) -> list[Violation]:  # noqa: ARG002 - most have something to say
         """Return what the history says against this workload's own promise."""
         return []

@@ -129,8 +129,10 @@ class Story:
         self.stands[value] = Seen(place(entry, segment), value, None, txn)
         return self
 
-    def read(self, *values: str, reader: str = "r", start: str = "earliest") -> Story:
-        return self.do(Read(TOPIC, reader, start), Received(tuple(self.seen(one) for one in values)))
+    def read(
+        self, *values: str, reader: str = "r", start: str = "earliest", topic: str = TOPIC, whole: bool = False
+    ) -> Story:
+        return self.do(Read(topic, reader, start, whole=whole), Received(tuple(self.seen(one) for one in values)))
 
     def drain(self, *values: str, topic: str = TOPIC, trimmed: tuple[Place, ...] = ()) -> Story:
         return self.do(DrainTopic(topic), Drained(tuple(self.seen(one) for one in values), trimmed))

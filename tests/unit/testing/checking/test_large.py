@@ -187,6 +187,11 @@ def non_monotonic_read(spoil: Spoiling) -> None:
     spoil.without(reads[0], reads[0].reply.messages[3])
 
 
+def missed_read(spoil: Spoiling) -> None:
+    read = next(call for call in spoil.of(Read) if call.ok and len(call.reply.messages) > 10)
+    spoil.without(read, next(seen for seen in read.reply.messages if seen.txn is None and seen.value in spoil.sent))
+
+
 SPOILT: list[Callable[[Spoiling], None]] = [
     inconsistent_positions,
     duplicate,
@@ -204,6 +209,7 @@ SPOILT: list[Callable[[Spoiling], None]] = [
     stuck_reader,
     order_violation,
     non_monotonic_read,
+    missed_read,
 ]
 
 

@@ -30,6 +30,11 @@ def told_aside() -> Story:
     return Story().begin(T).do(Send(TOPIC, "b", None, T, 0, "p", None), Sent(aside)).send("a", 0).show("b", 1, T)
 
 
+def transferred() -> Story:
+    """A transaction that wrote to two topics, in one of them before what stands outside."""
+    return Story().begin(T).send("a", 0, T).send("b", 0, T, topic=OTHER).send("c", 1, topic=OTHER)
+
+
 ACCEPTED = {
     "nothing": Story(),
     "plain": Story().send("a").send("b").read("a", "b").drain("a", "b"),
@@ -94,6 +99,29 @@ ACCEPTED = {
     ),
     "a branch in which a send failed": (
         two_written().send("d", txn=T, branch=7, answer="fail").commit(T).drain("a", "b")
+    ),
+    "half of a transaction, the rest not reached": (
+        transferred().commit(T).read("a").read(topic=OTHER, reader="q").drain("a").drain("b", "c", topic=OTHER)
+    ),
+    "all of it, whoever reads": (
+        transferred().commit(T).read("a", whole=True).read("b", "c", topic=OTHER, reader="q", whole=True)
+    ),
+    "held back by one that is open": (
+        Story().begin(T, U).send("x", 0, U).send("b", 1, T).send("c", 2).commit(T).read(whole=True)
+    ),
+    "held back by one that may be open": (
+        Story()
+        .begin(T, U)
+        .send("x", 0, U, answer="unknown")
+        .send("b", 1, T)
+        .commit(T)
+        .abort(U, "unknown")
+        .read(whole=True)
+        .drain("b")
+    ),
+    "opened before it was committed": two_written().read("a", whole=True).commit(T).drain("a", "b"),
+    "decided, and not carried out yet": (
+        two_written().commit(T, "unknown").outcome(T, "COMMITTING").read("a", whole=True).drain("a", "b")
     ),
     "asked for while it ended": two_written().outcome(T, "OPEN").commit(T).outcome(T, "COMMITTED").drain("a", "b"),
 }
@@ -211,6 +239,27 @@ REJECTED = {
     "passed over": (
         "non-monotonic read",
         Story().send("a", 0, answer="unknown").send("b", 1).read("a").read("b", reader="q"),
+    ),
+    "half of a transaction": (
+        "torn transaction",
+        transferred().commit(T).read("a").read("c", topic=OTHER, reader="q").drain("a").drain("b", "c", topic=OTHER),
+    ),
+    "half of one of which nobody knows": (
+        "torn transaction",
+        transferred().read("c", topic=OTHER, reader="q").commit(T, "unknown").read("a"),
+    ),
+    "came further, whenever it was committed": (
+        "missed read",
+        Story().begin(T).send("a", 0, T).send("b", 1).read("b").commit(T).drain("a", "b"),
+    ),
+    "ended before it, and nothing held it back": ("missed read", two_written().commit(T).read("a", whole=True)),
+    "held back by what had ended": (
+        "missed read",
+        Story().begin(T, U).send("x", 0, U).send("b", 1, T).abort(U).commit(T).read(whole=True),
+    ),
+    "held back by what came later": (
+        "missed read",
+        Story().begin(T, U).send("b", 1, T).send("x", 2, U).commit(T).read(whole=True),
     ),
     "not in the drain": (
         "non-monotonic read",

@@ -54,7 +54,9 @@ class Admission:
                 counted = await self._count(name, at, ends[name], messages_max)
                 waiting[name], reach[name] = counted.messages, counted.upto
         given = shares({name: count for name, count in waiting.items() if count}, messages_max)
-        admitted = dict(starts)
+        # Where nothing waits up to the end, as behind the last entry of a ledger that was closed, the end is reached:
+        # left before it, a segment that is sealed there would never be finished, nor its children begun.
+        admitted = {name: at if waiting.get(name) else ends[name] for name, at in starts.items()}
         for name, share in given.items():
             upto = reach[name]
             if share < waiting[name]:

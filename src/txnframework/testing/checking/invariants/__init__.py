@@ -16,6 +16,7 @@ from txnframework.testing.checking.invariants import (
     hasty_commit,
     inconsistent_positions,
     lost_write,
+    missed_read,
     non_monotonic_read,
     order_violation,
     outcome_flip,
@@ -42,6 +43,7 @@ _MODULES = (
     stuck_reader,
     order_violation,
     non_monotonic_read,
+    missed_read,
 )
 
 CHECKS: dict[str, Callable[[Facts], list[Violation]]] = {module.NAME: module.check for module in _MODULES}

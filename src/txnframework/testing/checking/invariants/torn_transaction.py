@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from txnframework.testing.checking.facts import Facts, place_of, send_of
-from txnframework.testing.checking.sightings import Reading
+from txnframework.testing.checking.sightings import Reading, Sighting
 from txnframework.testing.checking.subscriptions import Subscription
 from txnframework.testing.checking.violations import Violation, violation
 from txnframework.testing.history import Call, Drained, DrainTopic, Place, Seen
@@ -36,9 +37,10 @@ def check(facts: Facts) -> list[Violation]:
         (one, *shown), (other, *against) = parts.done[txn][0], parts.undone[txn][0]
         said = f"of transaction {txn} {one}, and {other}"
         found.append(violation(NAME, said, (fate.begun, *fate.commits, *shown, *against)))
+    got = _first_of_each(facts.sightings.committed)
     for reading in facts.sightings.readings:
         if reading.from_earliest:
-            found += _passed_over(facts, reading)
+            found += _passed_over(facts, reading, got)
     return found
 
 
@@ -92,25 +94,35 @@ def _is_left(left: dict[Place, Seen], place: Place, incarnation: int) -> bool:
     return seen is not None and seen.incarnation == incarnation
 
 
-def _passed_over(facts: Facts, reading: Reading) -> list[Violation]:
-    """A reader that got a part of a transaction has not passed over another part."""
+def _first_of_each(sightings: Iterable[Sighting]) -> dict[str, Sighting]:
+    """Return, of each transaction that anybody got something of, who got the first of it."""
+    got: dict[str, Sighting] = {}
+    for sighting in sightings:
+        if sighting.seen.txn is not None:
+            got.setdefault(sighting.seen.txn, sighting)
+    return got
+
+
+def _passed_over(facts: Facts, reading: Reading, got: dict[str, Sighting]) -> list[Violation]:
+    """
+    No reader passes over a part of a transaction of which anybody got another part, of whichever topic, then or later:
+    up to where a reader came everything is decided, and there it is as it will always be.
+    """
     places = {one.seen.place for one in reading.sightings}
-    furthest: dict[str, Place] = {}
-    for one in places:
-        furthest[one.segment] = max(furthest.get(one.segment, one), one)
-    got = {one.seen.txn: one for one in reading.sightings if one.seen.txn is not None}
+    furthest = reading.furthest
     found = []
     for txn, sighting in got.items():
-        for call in facts.writes.get(txn or "", ()):
+        for call in facts.writes.get(txn, ()):
             place = place_of(call)
             if place is None or place in places:
                 continue
             if place.segment not in furthest or place > furthest[place.segment]:
                 continue
-            counts = facts.fates[txn or ""].counts(send_of(call).branch)
+            counts = facts.fates[txn].counts(send_of(call).branch)
             if counts and not facts.is_trimmed(place) and _only_sent_in_it(facts, call):
-                value = send_of(call).value
-                said = f"{reading.name} got {sighting.seen.value!r} of transaction {txn}, and passed over {value!r}"
-                found.append(violation(NAME, f"{said} at {place}", (call, sighting.call)))
+                who = f"client {sighting.call.client} got {sighting.seen.value!r} of transaction {txn}"
+                said = f"{who}, and {reading.name} passed over {send_of(call).value!r} at {place}"
+                came = next(one for one in reading.sightings if one.seen.place == furthest[place.segment])
+                found.append(violation(NAME, said, (call, sighting.call, came.call)))
                 break
     return found

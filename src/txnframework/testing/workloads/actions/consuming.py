@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from txnframework.client import Message
+from txnframework.testing.workloads.accounts import AUDIT
 from txnframework.testing.workloads.actions.surroundings import SubscriptionOptions, Surroundings, full
 from txnframework.testing.workloads.recorded import RecordedConsumer
 
@@ -25,8 +26,13 @@ class Consuming(Surroundings):
 
     async def read(self) -> None:
         """Read a topic to its end."""
-        reader = await self.recorded.reader(self.topic())
-        await reader.read()
+        await self.recorded.read(self.topic())
+
+    async def audit(self) -> None:
+        """Read every topic to its end, one after the other, in any order: what all accounts hold."""
+        audit = self.recorded.unique()
+        for number, topic in enumerate(self.chance.sample(self.topics, len(self.topics))):
+            await self.recorded.read(topic, f"{audit}{AUDIT}{number}")
 
     async def _consume(self, transactional: bool) -> None:
         if not self.options.subscriptions:

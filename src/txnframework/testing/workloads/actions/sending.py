@@ -5,13 +5,12 @@ from __future__ import annotations
 from itertools import count
 
 from txnframework.errors import TxnFrameworkError
+from txnframework.testing.workloads.accounts import TRANSFER
 from txnframework.testing.workloads.actions.surroundings import Surroundings
 
 MESSAGES_MAX = 3
 AMOUNT_MAX = 9
 REPEATS_MAX = 4
-TRANSFER = ":"
-"""Stands in the value of a transfer's message before the amount, which the other message has with the other sign."""
 
 
 class Sending(Surroundings):

@@ -1,0 +1,148 @@
+"""One run of a query, as Spark's driver and its tasks are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from txnframework.broker import Host
+from txnframework.model.entries import EntryView
+from txnframework.model.transactions import State
+from txnframework.testing import history as said
+from txnframework.testing.workloads import RecordedClient
+from txnframework_spark.microbatch.applications import batch_id, begin
+from txnframework_spark.microbatch.registration import register
+from txnframework_spark.microbatch.tasks import BatchFacts
+from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.outage import outlast
+from txnframework_spark.sink.attempt import attempt_writer
+from txnframework_spark.sink.committing import commit_staged
+from txnframework_spark.sink.staged import Staged
+from txnframework_spark.source.offsets import Offset, from_json
+from txnframework_spark.source.partition import SegmentPartition
+from txnframework_spark.source.planner import InputPlanner
+from txnframework_spark.source.reading import Pages
+from txnframework_spark.testing.simulated.checkpoint import Checkpoint
+
+ARROW: Final = ">"
+"""Stands in an output's value between its input's and the incarnation of the cursor that it was read under."""
+TASKS: Final = 2
+LOST_ATTEMPTS: Final = 0.1
+PLANNED_MAX: Final = 5
+"""How many messages a batch has at most."""
+
+Rows = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """
+    One run: it plans, reads, stages and commits one batch after the other.
+
+    ``pause`` is awaited where a batch may be held up; ``chance`` decides which task attempts are lost.
+    """
+
+    recorded: RecordedClient
+    planner: InputPlanner
+    sink: SinkOptions
+    checkpoint: Checkpoint
+    query: str
+    run: str
+    follows: str | None
+    chance: random.Random
+    pause: Callable[[], Awaitable[None]]
+
+    @property
+    def host(self) -> Host:
+        """The host of this process."""
+        return self.recorded.client.host
+
+    async def batch(self) -> bool:
+        """Run the next batch, or again one that was planned and is not known to be committed; False: nothing is new."""
+        kept = await self.checkpoint.load()
+        assert kept is not None
+        number = kept.commits
+        start = from_json(kept.offsets[number - 1]) if number else await self.planner.initial()
+        if len(kept.offsets) > number:
+            end = from_json(kept.offsets[number])
+        else:
+            end = await self.planner.latest(start, PLANNED_MAX)
+            if end == start:
+                return False
+            await self.checkpoint.keep_offset(number, end.to_json())
+        await self.pause()
+        await self._run(number, start, end)
+        await self.checkpoint.keep_commit(number)
+        return True
+
+    async def _run(self, number: int, start: Offset, end: Offset) -> None:
+        facts = BatchFacts(self.query, self.run, number)
+        rows: Rows = []
+        for partition in await self.planner.partitions(start, end):
+            rows += await self._read(partition, facts)
+        staged = []
+        for task in range(TASKS):
+            mine = rows[task::TASKS]
+            if self.chance.random() < LOST_ATTEMPTS:
+                await self._stage(facts, mine)  # an attempt whose executor is lost before it reports
+            staged.append(await self._stage(facts, mine))
+            await self.pause()
+        await self._commit(number, tuple(staged))
+
+    async def _read(self, partition: SegmentPartition, facts: BatchFacts) -> Rows:
+        reading = partition.reading
+        incarnation = 0
+        if reading is not None:
+            await outlast(self.host, lambda: register(self.host.metadata, facts, reading))
+            incarnation = next(one.incarnation or 0 for one in reading.ranges if one.segment == partition.segment)
+        await self.pause()
+        pages = await Pages.open(self.host, partition)
+        rows: Rows = []
+        try:
+            while page := await pages.following():
+                for entry in page:
+                    view = EntryView(entry.data, entry.position, partition.segment)
+                    if view.branch is None or view.branch not in partition.aborted:
+                        values = (message.value.decode() for message in view.messages())
+                        rows += [(value, f"{value}{ARROW}{incarnation}") for value in values]
+        finally:
+            await pages.close()
+        return rows
+
+    async def _stage(self, facts: BatchFacts, rows: Rows) -> Staged:
+        """Run one attempt of one write task."""
+        application = self.sink.application_id or facts.query
+        timeout_ms = self.sink.transaction_timeout_ms
+
+        async def found() -> str:
+            batch = batch_id(application, facts, self.follows)
+            return str(await outlast(self.host, lambda: begin(self.host, batch, timeout_ms)))
+
+        txn: str = await self.recorded.record(said.Begin(), found, said.Begun)
+        txn_id = Staged(txn, 0, 0).txn_id
+        writer, branch = attempt_writer(self.host, self.sink, txn_id, f"{facts.run}/{facts.batch}")
+        if rows:
+            keys, values = zip(*rows, strict=True)
+            await writer.write(pa.RecordBatch.from_pydict({"key": list(keys), "value": list(values)}))
+        await writer.finish()
+        return Staged(txn, branch, writer.rows, facts, application)
+
+    async def _commit(self, number: int, staged: tuple[Staged, ...]) -> None:
+        """Commit, and record what came of the transaction: of a batch that is a replay it is aborted."""
+        txn = staged[0].txn or ""
+        asked = self.recorded.invoke(said.Commit(txn, tuple(one.branch for one in staged)))
+        try:
+            await commit_staged(self.host, self.sink, staged, number)
+            state = await outlast(self.host, lambda: self.recorded.client.outcome(txn))
+        except BaseException as error:
+            # Also where it says that nothing counts: it may have been asked twice, and the first time it did.
+            asked.unknown(f"{type(error).__name__}: {error}")
+            raise
+        if state is State.COMMITTED:
+            asked.ok()
+        else:
+            asked.fail("it was a replay", said.Outcome(state.value))

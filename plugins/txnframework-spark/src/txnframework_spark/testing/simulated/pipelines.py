@@ -1,0 +1,240 @@
+"""The workload: runs of one application that take over from each other, and feeders of what they read."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Final
+
+import numpy.random  # noqa: F401 - it seeds itself from the world outside when it is loaded: before anything is simulated
+
+from txnframework.testing.checking import Violation
+from txnframework.testing.history import Drained, DrainTopic, History, Seen
+from txnframework.testing.workloads import Options, Part, RecordedClient, Workload
+from txnframework.testing.workloads.oracle import drained, sends_of
+from txnframework.testing.workloads.workload import NAMESPACE
+from txnframework_spark.errors import Diverged
+from txnframework_spark.microbatch.applications import current_run
+from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.source.planner import InputPlanner
+from txnframework_spark.testing.simulated.checkpoint import Checkpoint, Kept
+from txnframework_spark.testing.simulated.driver import ARROW, Driver
+
+INPUT: Final = f"{NAMESPACE}/in"
+OUTPUT: Final = f"{NAMESPACE}/out"
+GROUP: Final = "pipeline"
+APPLICATION: Final = "billing"
+NAME: Final = "every message is processed once"
+IDLE_ROUNDS: Final = 5
+"""How often nothing may be new, before a pipeline that nothing disturbs is taken for done."""
+ROUND_MS: Final = 1_000
+
+
+class PipelineOptions(Options, frozen=True, kw_only=True):
+    """
+    What a run does.
+
+    ``group``: whether the input is acknowledged; without it the checkpoint and the application's record decide.
+    ``older``, ``lost``: how many runs are started with an older checkpoint, or a new one. ``seeks``, ``splits``,
+    ``trims``, ``feeds``: how often each is drawn, where running is 3.
+    """
+
+    group: bool = True
+    segments: int = 1
+    older: float = 0.2
+    lost: float = 0.15
+    aborts: float = 0.2
+    seeks: float = 0.0
+    splits: float = 0.1
+    trims: float = 0.0
+    feeds: float = 3.0
+    transaction_timeout_ms: int = 3_000
+
+
+class Pipelines(Workload[PipelineOptions]):
+    """
+    Drivers on several hosts run the same pipeline; each one that starts takes over from those before it.
+
+    Its promise: in the end every message of the input was processed once, under the last incarnation of the cursor;
+    and under no incarnation twice.
+    """
+
+    options_type = PipelineOptions
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """What is read, and what is written."""
+        return {INPUT: self.options.segments, OUTPUT: 1}
+
+    async def prepare(self, recorded: RecordedClient) -> None:
+        """Make topics, and the first checkpoint."""
+        await super().prepare(recorded)
+        first = Checkpoint(recorded.client.host, "first")
+        await first.make(Kept(query="query"))
+        await first.use()
+
+    async def run(self, part: Part) -> None:
+        """Feed and process."""
+        actor = _Operator(part, self.options)
+        actions = {actor.feed: self.options.feeds, actor.pipe: 3.0}
+        rare = ((actor.seek, "seeks"), (actor.split, "splits"), (actor.trim, "trims"))
+        await part.repeat(actions | {action: getattr(self.options, name) for action, name in rare})
+
+    async def finish(self, part: Part) -> None:
+        """Process what is left, when nothing goes wrong any more."""
+        actor = _Operator(part, self.options)
+        try:
+            await actor.process_all()
+        except Diverged:
+            # Somebody has sought: the subscription goes on from there, the checkpoint does not.
+            await actor.lose_checkpoint()
+            await actor.process_all()
+
+    def violations(self, history: History) -> list[Violation]:
+        """Compare what was read with what was written."""
+        read, written = _drained(history, INPUT), drained(history, OUTPUT)
+        if read is None or written is None:
+            return []
+        written = [value for value in written if ARROW in value]
+        sentences = [f"{value} was put out {times} times" for value, times in Counter(written).items() if times > 1]
+        incarnations: defaultdict[str, set[int]] = defaultdict(set)
+        for value in written:
+            source, _, incarnation = value.partition(ARROW)
+            incarnations[source].add(int(incarnation or 0))
+        stands = {seen.value: seen.place.segment for seen in read}
+        last: dict[str, int] = {}
+        for value, found in incarnations.items():
+            if value not in stands:
+                sentences.append(f"{value} was processed and cannot be read")
+            else:
+                last[stands[value]] = max(last.get(stands[value], 0), *found)
+        for value, segment in stands.items():
+            if last.get(segment, 0) not in incarnations.get(value, ()):
+                sentences.append(f"{value} was not processed, in the last incarnation of the cursor on {segment}")
+        return [Violation(NAME, one, sends_of(history, one.split()[0].partition(ARROW)[0])) for one in sentences]
+
+
+class _Operator:
+    """One actor."""
+
+    def __init__(self, part: Part, options: PipelineOptions) -> None:
+        self._part = part
+        self._options = options
+        self._recorded: RecordedClient = part.recorded
+        self._sink = SinkOptions.of_stream(
+            {"topic": OUTPUT, "txnAppId": APPLICATION, "transactionTimeoutMs": str(options.transaction_timeout_ms)}
+        )
+        self._source = SourceOptions.parse(
+            {"subscribe": INPUT, "startingOffsets": "earliest"} | ({"groupId": GROUP} if options.group else {})
+        )
+
+    async def feed(self) -> None:
+        """Send a few messages, in a transaction or outside."""
+        chance = self._part.chance
+        producer = await self._recorded.producer(INPUT)
+        txn = await self._recorded.begin(timeout_ms=chance.choice((1_500, 5_000))) if chance.random() < 0.5 else None
+        for _ in range(chance.randint(1, 3)):
+            await producer.send(self._recorded.unique(), key=f"k{chance.randrange(4)}", txn=txn)
+        if txn is None or chance.random() < 0.05:
+            return
+        if chance.random() < self._options.aborts:
+            await self._recorded.abort(txn)
+        else:
+            await self._recorded.commit(txn)
+
+    async def pipe(self) -> None:
+        """Start a run, with the checkpoint that is there, an older one or none, and let it run some batches."""
+        drawn = self._part.chance.random()
+        if drawn < self._options.lost and self._options.group:
+            await self.lose_checkpoint()
+        elif drawn < self._options.lost + self._options.older:
+            await self._restore_older()
+        driver = await self._start()
+        try:
+            for _ in range(self._part.chance.randint(1, 4)):
+                if not await driver.batch() and self._part.likely(0.5):
+                    return
+        except Diverged:
+            await self.lose_checkpoint()
+        finally:
+            await driver.planner.close()
+
+    async def process_all(self) -> None:
+        """Run batches until nothing is new any more."""
+        driver = await self._start(disturbed=False)
+        idle = 0
+        try:
+            while idle < IDLE_ROUNDS:
+                if await driver.batch():
+                    idle = 0
+                    continue
+                idle += 1
+                environment = self._part.environment
+                await environment.sleep_until(environment.now_ms() + ROUND_MS)
+        finally:
+            await driver.planner.close()
+
+    async def seek(self) -> None:
+        """Let everything be processed again."""
+        if self._options.group:
+            await self._recorded.seek(INPUT, GROUP, "earliest")
+
+    async def split(self) -> None:
+        """Split a segment of the input."""
+        active = (await self._recorded.client.layout(INPUT)).active()
+        if len(active) < 4:
+            await self._recorded.split(INPUT, self._part.chance.choice(active).id)
+
+    async def trim(self) -> None:
+        """Sweep, trim and collect."""
+        await self._recorded.trim(INPUT)
+
+    async def lose_checkpoint(self) -> None:
+        """Go on with a new query, where the cursor is."""
+        checkpoint = Checkpoint(self._recorded.client.host, self._recorded.unique())
+        await checkpoint.make(Kept(query=f"query {checkpoint.name}"))
+        await checkpoint.use()
+
+    async def _restore_older(self) -> None:
+        """
+        Go on with a copy of the checkpoint that was made some batches ago.
+
+        Where nothing is acknowledged a batch is known by its number alone, so it has to be planned as before: then only
+        what is known of commits is lost.
+        """
+        host = self._recorded.client.host
+        current = await Checkpoint.current(host)
+        assert current is not None
+        kept = await current.load()
+        assert kept is not None
+        commits = self._part.chance.randint(0, kept.commits)
+        if not self._options.group:
+            await current.forget_commits(commits)
+            return
+        offsets = kept.offsets[: commits + self._part.chance.randint(0, 1)]
+        older = Checkpoint(host, self._recorded.unique())
+        await older.make(Kept(query=kept.query, offsets=offsets, commits=commits))
+        await older.use()
+
+    async def _start(self, disturbed: bool = True) -> Driver:
+        host, chance = self._recorded.client.host, self._part.chance
+        checkpoint = await Checkpoint.current(host)
+        assert checkpoint is not None, "it is made before the first run"
+        kept = await checkpoint.load()
+        assert kept is not None
+        run = self._recorded.unique()
+        follows = await current_run(host, APPLICATION) if chance.random() < 0.5 else None
+        planner = await InputPlanner.open(host, self._source, f"spark source {run}", not kept.offsets)
+
+        async def pause() -> None:
+            if disturbed and chance.random() < 0.1:
+                await self._part.wait(self._options.transaction_timeout_ms * 2)
+
+        return Driver(self._recorded, planner, self._sink, checkpoint, kept.query, run, follows, chance, pause)
+
+
+def _drained(history: History, topic: str) -> tuple[Seen, ...] | None:
+    for call in reversed(history.calls()):
+        if isinstance(call.operation, DrainTopic) and call.operation.topic == topic and isinstance(call.reply, Drained):
+            return call.reply.messages
+    return None
