@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from txnframework import Client
-from txnframework.errors import Closed, Conflict, NotFound, OutcomeUnknown, ReceiveTimeout, Unavailable
+from txnframework.errors import Conflict, NotFound, OutcomeUnknown, ReceiveTimeout, Unavailable
 from txnframework.model import TopicName
 
 if TYPE_CHECKING:
@@ -93,8 +93,7 @@ class Transforming:
                         await consumer.ack(*messages, txn=txn)
                     async with self.perhaps_expiring("end"):
                         await txn.commit()
-            except (Conflict, NotFound, Unavailable, OutcomeUnknown, Closed):
-                # Closed: what dispatched these messages ended with its lease, and the consumer stands by for the next.
+            except (Conflict, NotFound, Unavailable, OutcomeUnknown):
                 # What was done after all does not come again.
                 await until_answered(consumer.redeliver_unacknowledged)
             else:

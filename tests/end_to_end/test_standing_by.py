@@ -157,6 +157,32 @@ def test_a_paused_owner_can_only_fail(memory: Stores, stand_by: bool) -> None:
     memory.run(work())
 
 
+@pytest.mark.parametrize("stand_by", [False, True])
+def test_acknowledging_as_the_lease_is_lost(memory: Stores, stand_by: bool) -> None:
+    """In the moment in which its lease is lost what a consumer has seen is acknowledged as by any other process."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await prepared(client)
+            consumer = await client.consumer("orders", "billing", start="earliest", stand_by=stand_by)
+            received = [await consumer.receive() for _ in range(3)]
+            (feed,) = consumer._membership.feeds.values()
+            assert feed.attached is not None
+            feed.attached.dispatch._tell_end(LeaseLost("billing"))
+            await consumer.ack(received[0])
+            async with client.transaction() as txn:
+                await consumer.ack(received[1], txn=txn)
+            if not stand_by:
+                with pytest.raises(LeaseLost):
+                    await consumer.receive()
+            await consumer.close()
+            again = await client.consumer("orders", "billing")
+            assert await memory.receive(again, 1) == [b"2"]
+            await again.close()
+
+    memory.run(work())
+
+
 def test_standing_by_reads_nothing(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for the store's word that the lease has ended: hours of waiting cost not one read."""
 

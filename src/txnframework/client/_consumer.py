@@ -207,9 +207,9 @@ class Consumer:
         for segment, some in by_segment(await self._resolved(messages)).items():
             for incarnation in sorted({one.incarnation for one in some}):
                 sized = tuple((one.id.position, one.batch_size) for one in some if one.incarnation == incarnation)
-                attached = self._feed(segment).attached
-                if attached is not None:
-                    await attached.dispatch.ack(sized, incarnation, holder, principal)
+                dispatch = self._feed(segment).dispatch
+                if dispatch is not None:
+                    await dispatch.ack(sized, incarnation, holder, principal)
                 else:
                     await self._ack_detached(segment, acks_of(sized), incarnation, holder, principal)
 
@@ -219,18 +219,18 @@ class Consumer:
         for feed in self._membership.ancestors(one.id.segment):
             await self._finish_ancestor(feed, holder, principal)
         sized = (one.id.position, one.batch_size)
-        attached = self._feed(one.id.segment).attached
-        if attached is not None:
-            await attached.dispatch.ack_cumulative(sized, one.incarnation, holder, principal)
+        dispatch = self._feed(one.id.segment).dispatch
+        if dispatch is not None:
+            await dispatch.ack_cumulative(sized, one.incarnation, holder, principal)
         else:
             ack = cumulative_ack(*sized)
             await self._ack_detached(one.id.segment, (ack,), one.incarnation, holder, principal)
 
     async def _finish_ancestor(self, feed: Feed, holder: Branch | None, principal: str) -> None:
         """Acknowledge what was received of a segment before the one that it became; it has its own cursor."""
-        if feed.attached is None or feed.last_seen is None:
+        dispatch = feed.dispatch
+        if dispatch is None or feed.last_seen is None:
             return
-        dispatch = feed.attached.dispatch
         last = dispatch.last_unfinished(feed.last_seen)
         if last is not None:
             size = dispatch.batch_size(last) or 1
@@ -239,7 +239,7 @@ class Consumer:
     async def _ack_detached(
         self, segment: str, acks: tuple[Ack, ...], incarnation: int, holder: Branch | None, principal: str
     ) -> None:
-        """Acknowledge on a segment that this consumer has left because all of it was done."""
+        """Acknowledge on a segment that this consumer has left: all of it was done, or its lease was lost."""
         subscribed = await self._host.subscription(str(topic_of(segment)), self.subscription, segment)
         if holder is None:
             await subscribed.cursor.apply(incarnation, acks, None)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from txnframework.broker import Attached, Delivery, Listener, Place
+from txnframework.broker import Attached, Delivery, Listener, Place, SegmentDispatch
 from txnframework.client._messages import Message, received
+from txnframework.errors import LeaseLost
 from txnframework.model.positions import Position
 
 
@@ -58,6 +59,16 @@ class Feed:
         self.last_seen: Position | None = None
         self._inbox = inbox
         self._changed = changed
+
+    @property
+    def dispatch(self) -> SegmentDispatch | None:
+        """
+        What acknowledges here: the dispatch, as long as this consumer is at it and its lease is not lost.
+
+        Whoever acknowledges in the moment in which the lease ends does it as any process may.
+        """
+        dispatch = None if self.attached is None else self.attached.dispatch
+        return None if dispatch is not None and isinstance(dispatch.ended, LeaseLost) else dispatch
 
     @property
     def may_be_followed(self) -> bool:
