@@ -12,7 +12,7 @@ from types import TracebackType
 from pyspark.sql import DataFrame, SparkSession
 
 from txnframework import blocking
-from txnframework_spark.session import spark_session
+from txnframework_spark.session import LOCAL_CHECKPOINT, spark_session
 
 SEGMENTS = 2
 ENTRY_MESSAGES_MAX = 10_000
@@ -41,6 +41,7 @@ class Stage:
     def spark(self) -> SparkSession:
         if self._spark is None:
             settings = {
+                **LOCAL_CHECKPOINT,
                 "spark.master": "local[2]",
                 "spark.app.name": "txnframework bench",
                 "spark.driver.memory": "2g",

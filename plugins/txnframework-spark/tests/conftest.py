@@ -10,7 +10,7 @@ import pytest
 
 from txnframework_spark.errors import JavaUnusable
 from txnframework_spark.java import check_java
-from txnframework_spark.session import spark_session
+from txnframework_spark.session import LOCAL_CHECKPOINT, spark_session
 from txnframework_spark.testing.pipelines import WAIT_S
 from txnframework_spark.testing.stores import Stores
 
@@ -26,6 +26,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.skip(str(error))
     scratch = tmp_path_factory.mktemp("spark")
     settings = {
+        **LOCAL_CHECKPOINT,
         "spark.master": "local[2,3]",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

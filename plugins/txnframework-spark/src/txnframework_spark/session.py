@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING
 from txnframework_spark.java import check_java
 from txnframework_spark.scratch import scratch_folder
 from txnframework_spark.spark_home import fast_home
-from txnframework_spark.workers import WORKER_SETTINGS, worker_nursery
+from txnframework_spark.workers import WORKER_SETTINGS, worker_nursery, worker_sockets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTERPRETER_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+
+LOCAL_CHECKPOINT: Mapping[str, str] = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
+"""How to write the files of a checkpoint that is a local folder: by itself Spark starts two or three programs for each
+file, to look at links and to set modes, where Hadoop's native library is not there. What is written is the same.
+"""
 
 
 def require_this_interpreter() -> None:
@@ -55,16 +64,18 @@ def spark_session(settings: Mapping[str, str], log: Path | None) -> Iterator[Spa
     choose_interpreter(local)
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder
-    for name, value in {**WORKER_SETTINGS, **settings}.items():
-        builder = builder.config(name, value)
     with contextlib.ExitStack() as stack:
+        ours = WORKER_SETTINGS
         # Its JVM keeps what is standard error now, and so does what the JVM starts.
         with standard_error_to(log):
             if local:
                 folder = stack.enter_context(scratch_folder("txnframework-spark-"))
                 stack.enter_context(fast_home(folder))
                 stack.enter_context(worker_nursery(folder))
+                ours = {**ours, **worker_sockets(folder)}
+            builder = SparkSession.builder
+            for name, value in {**ours, **settings}.items():
+                builder = builder.config(name, value)
             session = builder.getOrCreate()
         try:
             yield session

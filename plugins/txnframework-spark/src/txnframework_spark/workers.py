@@ -1,4 +1,4 @@
-"""The nursery of a driver's Python workers, where executors are in the driver's JVM."""
+"""How Python workers begin and are talked to; their nursery, where executors are in the driver's JVM."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,20 @@ WORKER_SETTINGS: Final[Mapping[str, str]] = {"spark.python.daemon.module": DAEMO
 
 _PATH_BYTES_MAX: Final = 100
 """What every system takes as the path of a Unix socket."""
+
+_SPARKS_SOCKET: Final = f".{uuid.UUID(int=0)}.sock"
+"""A name as Spark gives them."""
+
+
+def worker_sockets(folder: Path) -> Mapping[str, str]:
+    """Return settings by which the JVM and its workers talk through Unix sockets in ``folder``, where paths may be so
+    long.
+
+    The answer to a small micro-batch is a few small packets, of which TCP holds some back for tens of milliseconds.
+    """
+    if len(os.fsencode(folder / _SPARKS_SOCKET)) > _PATH_BYTES_MAX:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": str(folder)}
 
 
 @contextlib.contextmanager

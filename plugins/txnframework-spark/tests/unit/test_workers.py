@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from txnframework_spark.workers import worker_nursery
+from txnframework_spark.workers import worker_nursery, worker_sockets
 from txnframework_spark_workers import DAEMON_MODULE, NURSERY
 
 SECRET, THEIRS = "PYTHON_WORKER_FACTORY_SECRET", b"a word that Spark gives in the environment of a daemon"
@@ -85,8 +85,11 @@ def test_a_nursery_ends_with_its_driver(tmp_path: Path) -> None:
 
 def test_a_path_that_no_socket_can_have_does_without(tmp_path: Path) -> None:
     before = os.environ.get(NURSERY)
-    with worker_nursery(tmp_path / ("x" * 100)):
+    deep = tmp_path / ("x" * 100)
+    with worker_nursery(deep):
         assert os.environ.get(NURSERY) == before
+    assert worker_sockets(deep) == {}
+    assert worker_sockets(Path("/tmp"))["spark.python.unix.domain.socket.dir"] == "/tmp"
 
 
 def test_workers_draw_different_random_numbers() -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from txnframework_spark.demo.expected import ALERT_DIGESTS, ALERT_RATING_MIN
 from txnframework_spark.demo.input import Kind
 from txnframework_spark.failures import reason_in
-from txnframework_spark.session import require_this_interpreter
+from txnframework_spark.session import LOCAL_CHECKPOINT, require_this_interpreter
 from txnframework_spark.workers import WORKER_SETTINGS, worker_nursery
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def open_session(scratch: Path) -> SparkSession:
     session = (
         SparkSession.builder.master("local[2]")
         .appName("txnframework demo")
-        .config(map=dict(WORKER_SETTINGS))
+        .config(map={**WORKER_SETTINGS, **LOCAL_CHECKPOINT})
         .config("spark.driver.memory", "512m")
         .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}")
         .config("spark.driver.host", "127.0.0.1")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from txnframework_spark.pipeline.description import Pipeline, spelled
 from txnframework_spark.pipeline.options import config_file
 from txnframework_spark.scratch import scratch_folder
-from txnframework_spark.session import is_local, spark_session
+from txnframework_spark.session import LOCAL_CHECKPOINT, is_local, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +35,7 @@ def open_session(
         "spark.master": pipeline.spark.master,
         "spark.app.name": pipeline.pipeline.name,
         "spark.ui.showConsoleProgress": "false",
+        **({} if "://" in pipeline.pipeline.checkpoint else LOCAL_CHECKPOINT),
         **spelled(pipeline.spark.conf),
         **(settings or {}),
     }

@@ -17,7 +17,7 @@ import msgspec
 from txnframework_spark.demo.pipeline import FAILURE, leave_with_the_parent
 from txnframework_spark.failures import reason_in
 from txnframework_spark.microbatch.pause import VARIABLE
-from txnframework_spark.session import is_local, require_this_interpreter
+from txnframework_spark.session import LOCAL_CHECKPOINT, is_local, require_this_interpreter
 from txnframework_spark.testing.outputs import LEFT, RIGHT
 from txnframework_spark.workers import WORKER_SETTINGS, worker_nursery
 
@@ -103,7 +103,7 @@ def open_session(job: Job) -> SparkSession:
     scratch = scratch_of(job)
     builder = (
         SparkSession.builder.master(job.master)
-        .config(map=dict(WORKER_SETTINGS))
+        .config(map={**WORKER_SETTINGS, **LOCAL_CHECKPOINT})
         .config("spark.driver.memory", "512m")
         .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={scratch}")
         .config("spark.driver.host", "127.0.0.1")
