@@ -140,6 +140,9 @@ class ITransactionCoordinator(Interface):
         """
         Wait until at least one of them has ended; return those that have; one that is not known counts as ended
         COMMITTED.
+
+        While nothing changes it takes no step to the stores. It may look when another transaction of the same
+        coordinator changes, a bounded number of steps each time, and once when nothing did; it never asks in a loop.
         """
 
     async def expire(now_ms: int) -> Swept:
