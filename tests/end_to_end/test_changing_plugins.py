@@ -19,7 +19,7 @@ from txnframework.errors import (
     Unavailable,
     WithoutTransactions,
 )
-from txnframework.model import Action, End, TxnID
+from txnframework.model import Action, End, Participant, TxnID
 from txnframework.plugin import PluginRegistry, load_plugins
 
 if TYPE_CHECKING:
@@ -224,5 +224,31 @@ def test_what_was_acknowledged_in_transactions(served: Served, own: str, other: 
                         await consumer.receive(timeout_ms=30)
                 else:
                     assert (await consumer.receive(timeout_ms=SOON_MS)).value == b"held"
+
+    served.run(work())
+
+
+def test_hosts_that_do_not_agree(served: Served) -> None:
+    """
+    A host that opened the topic with other plugins before the first transaction shows nothing of what those did, and
+    does not pass for having settled what it cannot.
+    """
+
+    async def work() -> None:
+        async with served.open("metadata") as stale:
+            await stale.create_topic(ORDERS)
+            await (await stale.producer(ORDERS)).send(b"before")
+            assert await read(stale) == [b"before"]
+            async with served.open("marker") as client:
+                txn = client.transaction(domain="persistent")
+                await txn.begin()
+                await (await client.producer(ORDERS)).send(b"aborted", txn=txn)
+                await txn.abort()
+                coordinator = await client.host.coordinator("persistent")
+                with pytest.raises(Unavailable, match="another family"):
+                    await stale.host.participants.settle(Participant(ORDERS), await coordinator.describe(txn.id))
+                assert await read(client) == [b"before"]
+            with pytest.raises(ConfigurationError, match=ORDERS):
+                await read(stale)
 
     served.run(work())

@@ -1,19 +1,12 @@
-"""Persistent topics with the legacy family, as a program uses them: over memory and, where it is there, SQLite."""
+"""Persistent topics with the log family, as a program uses them: over memory and, where it is there, SQLite."""
 
 from __future__ import annotations
 
-import asyncio
-import importlib
-import importlib.util
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import txnframework
 from txnframework import Client
 from txnframework.errors import (
     InvalidInput,
@@ -22,56 +15,28 @@ from txnframework.errors import (
     TransactionHasFailedOperations,
 )
 from txnframework.model import Limit, State
-from txnframework.plugin import load_plugins
 from txnframework_legacy.beside import KINDS, what_of
+from txnframework_legacy.testing import BACKENDS, BUFFERS, HostStores, read_all
 
 ORDERS, INVOICES = "persistent://public/default/orders", "persistent://public/default/invoices"
 SCALABLE = "topic://public/default/orders"
 SOON_MS = 10_000
-PLUGINS = ("memory", "metadata", "dispatchers", "legacy", "sql")
-BACKENDS = [name for name in ("memory", "sql") if importlib.util.find_spec(f"txnframework_{name}")]
-
-_names = count()
 
 
-class Stores:
-    """One test's stores; every ``open`` is another process."""
-
-    def __init__(self, url: str) -> None:
-        installed = [name for name in PLUGINS if importlib.util.find_spec(f"txnframework_{name}")]
-        self._registry = load_plugins([importlib.import_module(f"txnframework_{name}.plugin") for name in installed])
-        self._config = {
-            "metadata": {"url": url},
-            "ledger": {"url": url},
-            "subscriptions": {"redelivery_delay_ms": 0},
-        }
-
-    @asynccontextmanager
-    async def open(self, **sections: Any) -> AsyncIterator[Client]:
-        async with txnframework.open({**self._config, **sections}, registry=self._registry) as client:
-            yield client
-
-    @staticmethod
-    def run(work: Awaitable[None]) -> None:
-        async def bounded() -> None:
-            async with asyncio.timeout(60):
-                await work
-
-        asyncio.run(bounded())
+@pytest.fixture(params=[(backend, buffer) for backend in BACKENDS for buffer in BUFFERS], ids="-".join)
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> HostStores:
+    """Persistent topics with either buffer."""
+    backend, buffer = request.param
+    return HostStores(backend, tmp_path, domains={"persistent": {"buffer": buffer}})
 
 
 @pytest.fixture(params=BACKENDS)
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
-    url = f"memory://legacy-{next(_names)}" if request.param == "memory" else f"sqlite:///{tmp_path}/txn.db"
-    return Stores(url)
+def marked(request: pytest.FixtureRequest, tmp_path: Path) -> HostStores:
+    """With markers in place."""
+    return HostStores(request.param, tmp_path)
 
 
-async def read(client: Client, topic: str) -> list[bytes]:
-    async with await client.reader(topic) as reader:
-        return [message.value async for message in reader]
-
-
-def test_produce_and_acknowledge_in_one(stores: Stores) -> None:
+def test_produce_and_acknowledge_in_one(stores: HostStores) -> None:
     """What a transaction sends and acknowledges over persistent topics takes effect as one, or not at all."""
 
     async def work() -> None:
@@ -86,8 +51,8 @@ def test_produce_and_acknowledge_in_one(stores: Stores) -> None:
                     await invoices.send(b"invoice 1", txn=txn)
                     await consumer.ack(first, txn=txn)
                     assert txn.id.family == "log"
-                    assert await read(client, INVOICES) == []
-                assert await read(client, INVOICES) == [b"invoice 1"]
+                    assert await read_all(client, INVOICES) == []
+                assert await read_all(client, INVOICES) == [b"invoice 1"]
                 given_up = client.transaction(domain="persistent")
                 await given_up.begin()
                 await invoices.send(b"invoice 2", txn=given_up)
@@ -100,7 +65,7 @@ def test_produce_and_acknowledge_in_one(stores: Stores) -> None:
                 assert third.value == b"3"
                 await consumer.ack(again, third)
         async with stores.open() as client:
-            assert await read(client, INVOICES) == [b"invoice 1"]
+            assert await read_all(client, INVOICES) == [b"invoice 1"]
             async with await client.consumer(ORDERS, "billing") as consumer:
                 with pytest.raises(ReceiveTimeout):
                     await consumer.receive(timeout_ms=50)
@@ -111,11 +76,11 @@ def test_produce_and_acknowledge_in_one(stores: Stores) -> None:
     stores.run(work())
 
 
-def test_several_messages_and_a_following_consumer(stores: Stores) -> None:
+def test_several_messages_and_a_following_consumer(marked: HostStores) -> None:
     """A consumer that waits behind an open transaction gets everything in order once it is committed; no markers."""
 
     async def work() -> None:
-        async with stores.open() as client, stores.open() as other:
+        async with marked.open() as client, marked.open() as other:
             await client.create_topic(ORDERS)
             producer = await client.producer(ORDERS)
             async with await other.consumer(ORDERS, "billing", start="earliest") as consumer:
@@ -131,10 +96,10 @@ def test_several_messages_and_a_following_consumer(stores: Stores) -> None:
                 await consumer.ack(*received)
                 assert await other.outcome(txn.id) is State.COMMITTED
 
-    stores.run(work())
+    marked.run(work())
 
 
-def test_what_a_process_left_open_is_aborted(stores: Stores) -> None:
+def test_what_a_process_left_open_is_aborted(stores: HostStores) -> None:
     """A client that goes leaves no open transaction behind: what it sent is gone, what stands behind it is read."""
 
     async def work() -> None:
@@ -148,12 +113,12 @@ def test_what_a_process_left_open_is_aborted(stores: Stores) -> None:
             await (await client.producer(ORDERS)).send(b"behind")
             await client.upkeep()
             assert await client.outcome(txn.id) is State.ABORTED
-            assert await read(client, ORDERS) == [b"behind"]
+            assert await read_all(client, ORDERS) == [b"behind"]
 
     stores.run(work())
 
 
-def test_what_is_beside_a_topic_goes_with_it(stores: Stores) -> None:
+def test_what_is_beside_a_topic_goes_with_it(marked: HostStores) -> None:
     """A deleted topic leaves no log and no snapshot behind, and the next one of its name begins with nothing."""
     options: dict[str, Any] = {"buffers": {"marker": {"snapshot_entries": 1}}}
 
@@ -170,13 +135,13 @@ def test_what_is_beside_a_topic_goes_with_it(stores: Stores) -> None:
             async with client.transaction(domain="persistent") as txn:
                 await producer.send(value + b" again", txn=txn)
                 await consumer.ack(received, txn=txn)
-        assert await read(client, ORDERS) == [value, value + b" again"]
+        assert await read_all(client, ORDERS) == [value, value + b" again"]
 
     async def work() -> None:
-        async with stores.open(**options) as client, stores.open(**options) as other:
+        async with marked.open(**options) as client, marked.open(**options) as other:
             for number in range(2):
                 await use(client, b"%d" % number)
-                assert await read(other, ORDERS) == [b"%d" % number, b"%d again" % number]
+                assert await read_all(other, ORDERS) == [b"%d" % number, b"%d again" % number]
                 assert [what_of(name)[1:] for name in await beside(client)] == [
                     (number + 1, ""),
                     (number + 1, "billing"),
@@ -184,10 +149,10 @@ def test_what_is_beside_a_topic_goes_with_it(stores: Stores) -> None:
                 await client.delete_topic(ORDERS, force=True)
                 assert await beside(client) == []
 
-    stores.run(work())
+    marked.run(work())
 
 
-def test_a_transaction_belongs_to_one_family(stores: Stores) -> None:
+def test_a_transaction_belongs_to_one_family(stores: HostStores) -> None:
     """A transaction of one domain is refused on a topic of the other, with what to do, and can only be aborted."""
 
     async def work() -> None:
@@ -202,7 +167,7 @@ def test_a_transaction_belongs_to_one_family(stores: Stores) -> None:
                     await producer.send(b"x", txn=txn)
                 with pytest.raises(TransactionHasFailedOperations):
                     await txn.commit()
-                assert await read(client, topic) == []
+                assert await read_all(client, topic) == []
             with pytest.raises(InvalidInput, match="'topics' is no domain of transactions"):
                 client.transaction(domain="topics")
 

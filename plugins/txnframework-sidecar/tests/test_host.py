@@ -1,104 +1,30 @@
-"""Persistent topics with the sidecar, as a program uses them: over memory and, where it is there, SQLite."""
+"""Persistent topics with the sidecar, as a program uses them, where it differs from markers in place."""
 
 from __future__ import annotations
 
-import asyncio
-import importlib
-import importlib.util
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import txnframework
 from txnframework import Client
 from txnframework.errors import ConfigurationError, InvalidInput, NotFound, ReceiveTimeout
 from txnframework.model import State
-from txnframework.plugin import load_plugins
 from txnframework_legacy.beside import what_of
+from txnframework_legacy.testing import BACKENDS, HostStores, read_all
 from txnframework_sidecar.ledgers import names_of
 
 ORDERS, INVOICES = "persistent://public/default/orders", "persistent://public/default/invoices"
 MARKED = "persistent://public/marked/orders"
 SOON_MS = 10_000
-PLUGINS = ("memory", "metadata", "dispatchers", "legacy", "sidecar", "sql")
-BACKENDS = [name for name in ("memory", "sql") if importlib.util.find_spec(f"txnframework_{name}")]
-
-_names = count()
-
-
-class Stores:
-    """One test's stores; every ``open`` is another process."""
-
-    def __init__(self, url: str) -> None:
-        installed = [name for name in PLUGINS if importlib.util.find_spec(f"txnframework_{name}")]
-        self._registry = load_plugins([importlib.import_module(f"txnframework_{name}.plugin") for name in installed])
-        self._config: dict[str, Any] = {
-            "metadata": {"url": url},
-            "ledger": {"url": url},
-            "namespaces": {"public/default": {"persistent": {"buffer": "sidecar"}}},
-            "subscriptions": {"redelivery_delay_ms": 0},
-        }
-
-    @asynccontextmanager
-    async def open(self, **sections: Any) -> AsyncIterator[Client]:
-        async with txnframework.open(self._config | sections, registry=self._registry) as client:
-            yield client
-
-    @staticmethod
-    def run(work: Awaitable[None]) -> None:
-        async def bounded() -> None:
-            async with asyncio.timeout(60):
-                await work
-
-        asyncio.run(bounded())
 
 
 @pytest.fixture(params=BACKENDS)
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
-    url = f"memory://sidecar-{next(_names)}" if request.param == "memory" else f"sqlite:///{tmp_path}/txn.db"
-    return Stores(url)
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> HostStores:
+    return HostStores(request.param, tmp_path, namespaces={"public/default": {"persistent": {"buffer": "sidecar"}}})
 
 
-async def read(client: Client, topic: str) -> list[bytes]:
-    async with await client.reader(topic) as reader:
-        return [message.value async for message in reader]
-
-
-def test_produce_and_acknowledge_in_one(stores: Stores) -> None:
-    """What a transaction sends and acknowledges over persistent topics takes effect as one, or not at all."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            for topic in (ORDERS, INVOICES):
-                await client.create_topic(topic)
-            orders, invoices = await client.producer(ORDERS), await client.producer(INVOICES)
-            await orders.send_many([b"1", b"2"])
-            async with await client.consumer(ORDERS, "billing", start="earliest") as consumer:
-                first, second = [await consumer.receive(timeout_ms=SOON_MS) for _ in range(2)]
-                async with client.transaction(domain="persistent") as txn:
-                    await invoices.send(b"invoice 1", txn=txn)
-                    await consumer.ack(first, txn=txn)
-                    assert await read(client, INVOICES) == []
-                assert await read(client, INVOICES) == [b"invoice 1"]
-                given_up = client.transaction(domain="persistent")
-                await given_up.begin()
-                await invoices.send(b"invoice 2", txn=given_up)
-                await consumer.ack(second, txn=given_up)
-                await given_up.abort()
-                again = await consumer.receive(timeout_ms=SOON_MS)
-                assert (again.value, again.redelivery_count) == (b"2", 1)
-                await consumer.ack(again)
-        async with stores.open() as client:
-            assert await read(client, INVOICES) == [b"invoice 1"]
-
-    stores.run(work())
-
-
-def test_messages_of_a_transaction_are_acknowledged_one_by_one(stores: Stores) -> None:
+def test_messages_of_a_transaction_are_acknowledged_one_by_one(stores: HostStores) -> None:
     """
     A waiting consumer gets a commit's messages with ids of one position and an index each, and acknowledges some; the
     others come again, and the lag counts them.
@@ -133,7 +59,7 @@ def test_messages_of_a_transaction_are_acknowledged_one_by_one(stores: Stores) -
     stores.run(work())
 
 
-def test_commits_are_read_in_their_order(stores: Stores) -> None:
+def test_commits_are_read_in_their_order(stores: HostStores) -> None:
     """The order of a topic is the order of the commits, however the transactions were interleaved."""
 
     async def work() -> None:
@@ -152,27 +78,9 @@ def test_commits_are_read_in_their_order(stores: Stores) -> None:
             await producer.send(b"plain")
             await a.commit()
             expected = [b"c0", b"c1", b"c2", b"plain", b"a0", b"a1", b"a2"]
-            assert await read(client, ORDERS) == expected
+            assert await read_all(client, ORDERS) == expected
         async with stores.open() as client:
-            assert await read(client, ORDERS) == expected
-
-    stores.run(work())
-
-
-def test_what_a_process_left_open_is_aborted(stores: Stores) -> None:
-    """A client that goes leaves no open transaction behind, and what it sent is never read."""
-
-    async def work() -> None:
-        async with stores.open() as client:
-            await client.create_topic(ORDERS)
-            txn = client.transaction(domain="persistent")
-            await txn.begin()
-            await (await client.producer(ORDERS)).send(b"inside", txn=txn)
-        async with stores.open() as client:
-            await (await client.producer(ORDERS)).send(b"behind")
-            await client.upkeep()
-            assert await client.outcome(txn.id) is State.ABORTED
-            assert await read(client, ORDERS) == [b"behind"]
+            assert await read_all(client, ORDERS) == expected
 
     stores.run(work())
 
@@ -190,7 +98,7 @@ BUSY = {
 
 
 @pytest.mark.parametrize("time_ms", [-1, 3_600_000], ids=["for ever", "for an hour"])
-def test_restarted_and_compacted_while_it_is_read(stores: Stores, time_ms: int) -> None:
+def test_restarted_and_compacted_while_it_is_read(stores: HostStores, time_ms: int) -> None:
     """
     A consumer that reads on over restarts, snapshots and compaction gets every committed message once, in order;
     however long messages are kept, what is beside the topic is compacted.
@@ -226,12 +134,12 @@ def test_restarted_and_compacted_while_it_is_read(stores: Stores, time_ms: int) 
                     received.append((await consumer.receive(timeout_ms=SOON_MS)).value)
                 assert received == expected
         async with stores.open(**kept_for) as client:
-            assert await read(client, ORDERS) == expected
+            assert await read_all(client, ORDERS) == expected
 
     stores.run(work())
 
 
-def test_what_is_beside_a_topic_goes_with_it(stores: Stores) -> None:
+def test_what_is_beside_a_topic_goes_with_it(stores: HostStores) -> None:
     """A deleted topic leaves nothing beside it, and the next one of its name begins with nothing."""
 
     async def beside(client: Client) -> list[str]:
@@ -246,7 +154,7 @@ def test_what_is_beside_a_topic_goes_with_it(stores: Stores) -> None:
                     async with client.transaction(domain="persistent") as txn:
                         await producer.send_many([b"%d" % number, b"again"], txn=txn)
                 await client.upkeep()
-                assert await read(client, ORDERS) == [b"%d" % number, b"again"] * 2
+                assert await read_all(client, ORDERS) == [b"%d" % number, b"again"] * 2
                 assert await beside(client) == ["", "compacted", "snapshots"]
                 await client.delete_topic(ORDERS, force=True)
                 assert await beside(client) == []
@@ -254,7 +162,7 @@ def test_what_is_beside_a_topic_goes_with_it(stores: Stores) -> None:
     stores.run(work())
 
 
-def test_a_topic_is_compacted_in_either_order(stores: Stores) -> None:
+def test_a_topic_is_compacted_in_either_order(stores: HostStores) -> None:
     """What the client compacts of a topic holds the committed messages of each key, whichever order is asked for."""
 
     async def work() -> None:
@@ -272,7 +180,7 @@ def test_a_topic_is_compacted_in_either_order(stores: Stores) -> None:
     stores.run(work())
 
 
-def test_a_namespace_has_its_own_buffer(stores: Stores) -> None:
+def test_a_namespace_has_its_own_buffer(stores: HostStores) -> None:
     """One transaction writes to topics of both buffers; each is read as its own buffer has it."""
 
     async def work() -> None:
@@ -284,13 +192,13 @@ def test_a_namespace_has_its_own_buffer(stores: Stores) -> None:
                     producer = await client.producer(topic)
                     await producer.send(b"inside", txn=txn)
                     await producer.send(b"plain")
-            assert await read(client, ORDERS) == [b"plain", b"inside"]
-            assert await read(client, MARKED) == [b"inside", b"plain"]
+            assert await read_all(client, ORDERS) == [b"plain", b"inside"]
+            assert await read_all(client, MARKED) == [b"inside", b"plain"]
 
     stores.run(work())
 
 
-def test_a_topic_stays_with_its_sidecar(stores: Stores) -> None:
+def test_a_topic_stays_with_its_sidecar(stores: HostStores) -> None:
     """Configured for markers in place later, a topic is refused, also when its own log shows nothing of the sidecar."""
 
     async def work() -> None:
@@ -304,14 +212,14 @@ def test_a_topic_stays_with_its_sidecar(stores: Stores) -> None:
             await given_up.abort()
         async with stores.open(namespaces={}) as client:
             with pytest.raises(ConfigurationError, match="sidecar"):
-                await read(client, ORDERS)
+                await read_all(client, ORDERS)
         async with stores.open() as client:
-            assert await read(client, ORDERS) == [b"plain"]
+            assert await read_all(client, ORDERS) == [b"plain"]
 
     stores.run(work())
 
 
-def test_what_a_send_in_a_transaction_returns_is_no_id(stores: Stores) -> None:
+def test_what_a_send_in_a_transaction_returns_is_no_id(stores: HostStores) -> None:
     """A message has its id with the commit: with what its send returned nothing is acknowledged, and nobody seeks."""
 
     async def work() -> None:
