@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from txnframework.client import MessageID
@@ -30,7 +31,12 @@ from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.entry_view import CRC, HEADER, MAGIC, VERSION, checksum_of
 from txnframework.model.indexes import abort_indexes, subscription_indexes
 from txnframework.model.names import parse_name
+from txnframework.model.transactions import State, Transaction
+from txnframework.testing import history
 from txnframework_example import _lines as example
+from txnframework_legacy.buffer import snapshot_format
+from txnframework_legacy.buffer.markers import marker_of
+from txnframework_legacy.buffer.markers import read_entry as read_marked
 from txnframework_legacy.coordinator import records as log_records
 from txnframework_legacy.log import LogRecord
 from txnframework_legacy.log.format import Place, decode_entry, encode_batch, encode_plain
@@ -41,6 +47,7 @@ from txnframework_zookeeper.tree._records import decode_node, encode_node
 
 AT = Position(3, 7)
 TXN = TxnID(1, 42)
+LOG_FAMILY_ID = 1 << 15
 SEGMENT = "segment://public/default/orders/0000-ffff-0"
 
 
@@ -142,6 +149,73 @@ def _documents() -> tuple[tuple[type, records.Document], ...]:
 
 def _entry(decode: Callable[[LedgerEntry], object], data: bytes) -> object:
     return decode(LedgerEntry(AT, data))
+
+
+def _log_family() -> tuple[Decoder, ...]:
+    """Return the decoders of what a topic with markers holds beside its messages."""
+    logged = TxnID(LOG_FAMILY_ID, 7)
+    committed = Transaction(logged, State.COMMITTED, 5, 1, 3, branches=frozenset({0, 9}))
+    aborted = Transaction(logged, State.ABORTED, 5, 1, 3)
+    branch = f"{logged}:0"
+    snapshot = snapshot_format.Snapshot(
+        upto="3:9",
+        writing={str(logged): snapshot_format.WritingDocument(first="3:7", branches={"0": "3:8"})},
+        marked={str(logged): [0, 9]},
+        segments=[snapshot_format.SegmentReference(at="0:1", upto="3:2", last_ledger=2)],
+        aborted=[(branch, "3:7", "3:8")],
+        late={"3:8": branch},
+    )
+    segment = snapshot_format.AbortedSegment(aborted=[(branch, "3:7", "3:8")])
+
+    def state(data: bytes) -> object:
+        found = snapshot_format.decode_snapshot([LedgerEntry(AT, data)], "snapshots")
+        return snapshot_format.state_of(found, {})
+
+    return (
+        Decoder(
+            "marker",
+            partial(_entry, lambda entry: read_marked(entry, SEGMENT)),
+            tuple(marker_of(ended, 1_000).data for ended in (committed, aborted)),
+            errors=(TxnFrameworkError, ValueError),
+            repair=resealed,
+        ),
+        Decoder(
+            "snapshot of a topic",
+            state,
+            tuple(snapshot_format.encode(snapshot, 1 << 20)),
+            errors=(TxnFrameworkError, ValueError),
+        ),
+        Decoder(
+            "segment of aborted branches",
+            lambda data: snapshot_format.decode_segment([LedgerEntry(AT, data)], "segments"),
+            tuple(snapshot_format.encode(segment, 1 << 20)),
+        ),
+    )
+
+
+def _history(data: bytes) -> object:
+    """Return the calls of a history, as they are put together from its lines."""
+    with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+        Path(file.name).write_bytes(data)
+        return history.read(Path(file.name)).calls()
+
+
+def _recorded() -> bytes:
+    """Return a history in which everything is asked for that can be."""
+    place = history.Place(SEGMENT, 3, 7, 2)
+    seen = history.Seen(place, "value", "key", str(TXN))
+    found = history.History(about={"seed": "1"})
+    recorder = history.Recorder(count(1).__next__, found.events.append)
+    recorder.invoke("c", history.Begin()).ok(history.Begun(str(TXN)))
+    recorder.invoke("c", history.Send("topic", "value", "key", str(TXN), 5, "p", 4)).ok(history.Sent(place))
+    recorder.invoke("c", history.Read("topic", "r", whole=True)).ok(history.Received((seen,)))
+    acknowledged = history.Acknowledge("s", "k", (history.Acked(place, 1),), True, str(TXN))
+    recorder.invoke("c", acknowledged).fail("refused", history.Outcome("ABORTED"))
+    recorder.invoke("c", history.Commit(str(TXN), (5,))).unknown("the answer was lost")
+    recorder.invoke("c", history.DrainTopic("topic")).ok(history.Drained((seen,), (place,)))
+    with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
+        history.write(found, Path(file.name))
+        return Path(file.name).read_bytes()
 
 
 def _configuration(data: bytes) -> object:
@@ -266,4 +340,10 @@ def _plugins() -> tuple[Decoder, ...]:
     )
 
 
-DECODERS = (*_names(), *_stored(), *_plugins())
+DECODERS = (
+    *_names(),
+    *_stored(),
+    *_plugins(),
+    *_log_family(),
+    Decoder("history", _history, (_recorded(),)),
+)

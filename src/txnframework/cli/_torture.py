@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from txnframework.cli._loaded import Loaded
-from txnframework.config import redact_url, store_name
+from txnframework.config import Config, redact_url, store_name
 from txnframework.errors import InvalidInput
 from txnframework.interfaces import ISharedStore
 from txnframework.plugin import PluginRegistry, Role
@@ -42,6 +42,11 @@ EPILOG = "Exit status: 0 nothing was wrong; 1 a rule was violated or a process b
 )
 @click.option("--seed", type=click.IntRange(min=0), help="What decides on the misfortunes.  [default: a new one]")
 @click.option(
+    "--spare-servers",
+    is_flag=True,
+    help="Leave a server that is started for the run alone; otherwise it is killed and started again now and then.",
+)
+@click.option(
     "--directory",
     type=click.Path(path_type=Path),
     metavar="DIR",
@@ -65,20 +70,23 @@ def torture(
     seconds: float,
     processes: int,
     seed: int | None,
+    spare_servers: bool,
     directory: Path | None,
     again: Path | None,
 ) -> None:
     """
     Kill, pause and cut off real processes, and check what their clients saw.
 
-    Starts several processes over shared stores. Each runs several clients that send, consume, acknowledge, commit and
-    abort, while segments split and merge. Meanwhile processes are killed and started again, stand still for seconds,
-    and, where there is a server, their connections are cut, held up, delayed and half closed. Everything that a client
-    asked for and was told is recorded, and in the end all topics and subscriptions are drained. The history is then
-    checked: nothing lost, nothing twice, nothing torn, and so on.
+    Starts several processes over shared stores. Each runs several clients that send, consume, acknowledge, seek, commit
+    and abort, while segments split and merge and are trimmed; topics of the log-driven family take part where
+    txnframework-legacy is installed. Meanwhile processes are killed and started again, stand still for seconds, and,
+    where there is a server, their connections are cut, held up, delayed and half closed; one that was started for the
+    run is killed and started again itself. Everything that a client asked for and was told is recorded, and in the end
+    all topics and subscriptions are drained. The history is then checked: nothing lost, nothing twice, nothing torn,
+    and so on.
     """
     # Where nobody asks for it, nobody pays for it.
-    from txnframework.testing.servers.embedded import started
+    from txnframework.testing.servers.embedded import started_servers
     from txnframework.testing.torture.run import HISTORY, Settings, judge, run
 
     console = Console(stderr=True)
@@ -91,11 +99,14 @@ def torture(
     chosen = secrets.randbelow(1 << 31) if seed is None else seed
     with (
         _working_directory(directory) as (place, keep),
-        started(metadata, ledger) as (metadata_url, ledger_url),
+        started_servers(metadata, ledger) as ((metadata_url, ledger_url), servers),
     ):
         urls = _urls(loaded.registry, metadata_url, ledger_url, place)
-        console.print(f"seed {chosen}, everything about it in {place}", highlight=False)
-        outcome = run(Settings(urls, place, seconds, processes, chosen), console)
+        goes = "" if directory is not None else ", which goes in the end unless something is wrong"
+        console.print(f"seed {chosen}, everything about it in {place}{goes}", highlight=False)
+        persistent = _has_log_family(loaded.registry)
+        spared = {} if spare_servers else servers
+        outcome = run(Settings(urls, place, seconds, processes, chosen, persistent, spared), console)
         if not outcome.ok:
             keep.append(place)
         outcome.print_to(_console())
@@ -115,6 +126,13 @@ def _urls(registry: PluginRegistry, metadata: str | None, ledger: str | None, di
                 " name one that they can share, such as sqlite:///txn.db"
             )
     return Urls(chosen, ledger or (own if _keeps_no_messages(registry, chosen) else chosen))
+
+
+def _has_log_family(registry: PluginRegistry) -> bool:
+    """Say whether what persistent topics use by default is installed."""
+    defaults = Config().domains.persistent
+    named = ((Role.COORDINATOR, defaults.coordinator), (Role.BUFFER, defaults.buffer))
+    return all(name in registry.names(role) for role, name in named)
 
 
 def _keeps_no_messages(registry: PluginRegistry, url: str) -> bool:

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from txnframework.errors import Corrupt, UnknownFormat
+from txnframework.model.records import UNREADABLE
 from txnframework.testing.history.events import Event, History
 
 FORMAT = "txnframework-history"
@@ -94,5 +95,5 @@ def _lines(path: Path) -> Iterator[bytes]:
 def _decoded(decode: Callable[[bytes], T], line: bytes, path: Path, number: int) -> T:
     try:
         return decode(line)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise Corrupt(f"line {number} of the history {path} cannot be read: {error}") from error

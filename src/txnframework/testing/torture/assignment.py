@@ -12,6 +12,7 @@ from txnframework.testing.workloads.actions import MixtureOptions
 from txnframework.testing.workloads.actions.surroundings import SubscriptionOptions
 from txnframework.testing.workloads.mixture import Mixture
 
+PERSISTENT = "persistent://public/default"
 ACTORS = 3
 """How many actors share a process."""
 _TRANSACTIONS = {
@@ -22,10 +23,21 @@ _TRANSACTIONS = {
     "sweep_interval_ms": 2_000,
     "coordinators": 4,
 }
+_RETENTION = {
+    # As early as can be: whatever everybody has passed is trimmed while others still read.
+    "time_ms": 0,
+    "bytes": 0,
+    "ledger_age_ms": 3_000,
+    "interval_ms": 3_000,
+}
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """One life of one process; ``name`` is unique within a run, ``place`` its number among those that run at a time."""
+    """
+    One life of one process; ``name`` is unique within a run, ``place`` its number among those that run at a time.
+
+    ``persistent``: topics of the log-driven family take part.
+    """
 
     name: str
     place: int
@@ -33,25 +45,40 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     history: str
     metadata: str
     ledger: str
+    persistent: bool = False
 
 
 def config(metadata: str, ledger: str) -> dict[str, Any]:
     """Return the configuration of everybody in a run."""
-    return {"metadata": {"url": metadata}, "ledger": {"url": ledger}, "transactions": dict(_TRANSACTIONS)}
+    stores = {"metadata": {"url": metadata}, "ledger": {"url": ledger}}
+    return stores | {"transactions": dict(_TRANSACTIONS), "retention": dict(_RETENTION)}
 
 
-def make_workload() -> Workload[Any]:
-    """Return what they do: a mixture of everything that a client can do, over topics that change meanwhile."""
+def make_workload(persistent: bool) -> Workload[Any]:
+    """
+    Return what they do: a mixture of everything that a client can do, over topics that change meanwhile.
+
+    ``persistent``: also over topics of the log-driven family. One subscription is moved, and given up and made again:
+    of that one less can be told for certain than of the others.
+    """
+    topics = {"orders": 2, "invoices": 1, "ledgers": 1}
+    subscriptions = [
+        SubscriptionOptions(topic="orders", name="billing", type="exclusive", moved=False),
+        SubscriptionOptions(topic="orders", name="shipping", type="shared", moved=False),
+        SubscriptionOptions(topic="invoices", name="audit", type="failover", moved=False),
+        SubscriptionOptions(topic="invoices", name="search", type="key_shared", moved=False),
+        SubscriptionOptions(topic="ledgers", name="moved", type="shared"),
+    ]
+    if persistent:
+        topics |= {f"{PERSISTENT}/entries": 1, f"{PERSISTENT}/events": 1}
+        subscriptions += [
+            SubscriptionOptions(topic=f"{PERSISTENT}/entries", name="booking", type="shared", moved=False),
+            SubscriptionOptions(topic=f"{PERSISTENT}/events", name="watching", type="failover", moved=False),
+        ]
     return Mixture(
         MixtureOptions(
-            topics={"orders": 2, "invoices": 1, "ledgers": 1},
-            subscriptions=(
-                SubscriptionOptions(topic="orders", name="billing", type="exclusive"),
-                SubscriptionOptions(topic="orders", name="shipping", type="shared"),
-                SubscriptionOptions(topic="invoices", name="audit", type="failover"),
-                SubscriptionOptions(topic="invoices", name="search", type="key_shared"),
-                SubscriptionOptions(topic="ledgers", name="moved", type="shared"),
-            ),
+            topics=topics,
+            subscriptions=tuple(subscriptions),
             actions={
                 "send": 2,
                 "send_in_transaction": 2,
@@ -61,9 +88,14 @@ def make_workload() -> Workload[Any]:
                 "consume": 3,
                 "consume_in_transaction": 5,
                 "ask_outcome": 0.5,
+                "ask_ack": 0.5,
                 "read": 0.05,
+                "audit": 0.03,
                 "split": 0.03,
                 "merge": 0.03,
+                "seek": 0.05,
+                "subscribe_again": 0.02,
+                "trim": 0.05,
             },
             keys=8,
         )

@@ -1,17 +1,23 @@
-"""What happens to processes: they are killed and paused, and their connections cut, held up and half closed."""
+"""
+What happens to processes: they are killed and paused, and their connections cut, held up and half closed; and to the
+servers of a run, which are killed and started again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
+from txnframework.testing.servers.embedded import Server
 from txnframework.testing.servers.proxy import Proxy, Side
 from txnframework.testing.torture.member import Member
 
@@ -20,6 +26,9 @@ PAUSE_SECONDS = (0.5, 14.0)
 """From shorter than any timeout to longer than sessions live."""
 CUT_SECONDS = (0.1, 5.0)
 DELAY_MS = (5, 400)
+DOWN_SECONDS = (0.0, 4.0)
+SERVERS_CHANCE = 0.06
+"""How many misfortunes befall a server, where the run has servers of its own."""
 
 Misfortune = Callable[[Member], Awaitable[None]]
 
@@ -27,12 +36,18 @@ Misfortune = Callable[[Member], Awaitable[None]]
 class Misfortunes:
     """
     Draws by a seed what happens to whom; ``counts`` says how often each happened, ``disconnections`` to how many
-    connections.
+    connections, ``broken`` which server did not come back.
 
     What was done is appended to a file, by the clock of the histories.
     """
 
-    def __init__(self, members: Sequence[Member], seed: int, file: Path) -> None:
+    def __init__(
+        self, members: Sequence[Member], seed: int, file: Path, servers: Mapping[str, Server] = MappingProxyType({})
+    ) -> None:
+        self.broken: list[str] = []
+        self._servers = servers
+        self._restarting: asyncio.Task[None] | None = None
+        self._over = threading.Event()
         self.counts: Counter[str] = Counter()
         self.disconnections = 0
         self._members = members
@@ -43,6 +58,8 @@ class Misfortunes:
     def summary(self) -> dict[str, int]:
         """Return the counts as they are told."""
         to_processes = {"kills": self.counts["kill"], "pauses": self.counts["pause"]}
+        if self._servers:
+            to_processes["kills of servers"] = self.counts["kill of a server"]
         others = sum(self.counts.values()) - sum(to_processes.values())
         return to_processes | {"network misfortunes": others, "connections cut": self.disconnections}
 
@@ -51,6 +68,8 @@ class Misfortunes:
         try:
             while True:
                 await asyncio.sleep(self._chance.uniform(*BETWEEN_SECONDS))
+                if self._servers and self._chance.random() < SERVERS_CHANCE:
+                    self._strike_server()
                 free = [one for one in self._members if one.works and one.number not in self._suffering]
                 if free:
                     self._strike(self._chance.choice(free))
@@ -58,6 +77,32 @@ class Misfortunes:
             for task in tuple(self._suffering.values()):
                 task.cancel()
             await asyncio.gather(*self._suffering.values(), return_exceptions=True)
+            self._over.set()
+            if self._restarting is not None:
+                # Not cancelled: it would leave the server as it is.
+                await self._restarting
+
+    def _strike_server(self) -> None:
+        if self._restarting is not None and not self._restarting.done():
+            return
+        name = self._chance.choice(sorted(self._servers))
+        self.counts["kill of a server"] += 1
+        self._note("kill", {"server": name})
+        self._restarting = asyncio.create_task(self._restart(name, self._chance.uniform(*DOWN_SECONDS)))
+
+    async def _restart(self, name: str, seconds: float) -> None:
+        """Kill a server, and start it again on the data that it has; every confirmed write has to be there."""
+
+        def restart() -> None:
+            self._servers[name].kill()
+            self._over.wait(seconds)
+            self._servers[name].start()
+
+        try:
+            await asyncio.to_thread(restart)
+        except (OSError, RuntimeError) as error:
+            self.broken.append(f"{name} did not come back after it was killed: {error}")
+        self._note("over", {"server": name})
 
     def _strike(self, member: Member) -> None:
         choices: dict[Misfortune, int] = {self.kill: 4, self.pause: 3}
@@ -66,7 +111,7 @@ class Misfortunes:
         (chosen,) = self._chance.choices(list(choices), list(choices.values()))
         name = getattr(chosen, "__name__", "")
         self.counts[name] += 1
-        self._note(name, member)
+        self._note(name, {"process": member.name})
         task = asyncio.create_task(self._suffer(chosen, member))
         self._suffering[member.number] = task
         task.add_done_callback(lambda _: self._suffering.pop(member.number, None))
@@ -78,7 +123,7 @@ class Misfortunes:
             member.signal(signal.SIGCONT)
             for proxy in member.proxies.values():
                 proxy.restore()
-            self._note("over", member)
+            self._note("over", {"process": member.name})
 
     # -- to the process -------------------------------------------------------------------------------
 
@@ -136,7 +181,6 @@ class Misfortunes:
     async def _wait(self, seconds: tuple[float, float]) -> None:
         await asyncio.sleep(self._chance.uniform(*seconds))
 
-    def _note(self, what: str, member: Member) -> None:
+    def _note(self, what: str, whom: dict[str, str]) -> None:
         with self._file.open("ab") as file:
-            said = {"at_ns": time.monotonic_ns(), "process": member.name, "misfortune": what}
-            file.write(msgspec.json.encode(said) + b"\n")
+            file.write(msgspec.json.encode({"at_ns": time.monotonic_ns(), **whom, "misfortune": what}) + b"\n")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.console import Console
 from txnframework.config import redact_url
 from txnframework.testing.checking import check
 from txnframework.testing.history import History, read, write
+from txnframework.testing.servers.embedded import Server
 from txnframework.testing.torture.assignment import make_workload
 from txnframework.testing.torture.member import Member, Urls
 from txnframework.testing.torture.misfortunes import Misfortunes
@@ -27,17 +29,25 @@ ENDING_SECONDS_MAX = 60.0
 
 STARTING_SECONDS_MAX = 60.0
 _LOOK_SECONDS = 0.05
+_PERSISTENT = "persistent topics"
+"""In what a history says about its run."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run: so many processes at a time, for so long, over these stores, with misfortunes by this seed."""
+    """
+    What is run: so many processes at a time, for so long, over these stores, with misfortunes by this seed.
+
+    ``persistent``: topics of the log-driven family take part; ``servers``: those that are killed and started again.
+    """
 
     urls: Urls
     directory: Path
     seconds: float
     processes: int
     seed: int
+    persistent: bool = False
+    servers: Mapping[str, Server] = field(default_factory=dict)
 
 
 def run(settings: Settings, console: Console) -> Outcome:
@@ -53,7 +63,7 @@ def run(settings: Settings, console: Console) -> Outcome:
 def judge(directory: Path) -> Outcome:
     """Check the history in a directory again."""
     history = read(directory / HISTORY)
-    return _judged(history, {}, [])
+    return _judged(history, {}, [], persistent=history.about.get(_PERSISTENT) == "yes")
 
 
 async def _run(settings: Settings, console: Console) -> Outcome:
@@ -61,7 +71,7 @@ async def _run(settings: Settings, console: Console) -> Outcome:
     assert task is not None
     # As an interrupt: processes that stand still would otherwise stand there for ever.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    workload = make_workload()
+    workload = make_workload(settings.persistent)
     parts = settings.directory / "parts"
     await prepare(settings.urls, workload, parts / "prepare.jsonl")
     counts, defects = await _suffer(settings, console)
@@ -69,10 +79,11 @@ async def _run(settings: Settings, console: Console) -> Outcome:
     left = await settle_and_drain(settings.urls, workload, to_ask(_merged(parts, {})), parts / "drain.jsonl")
     if left:
         defects.append(f"not everything settled: {left}")
-    history = _merged(parts, {"seed": str(settings.seed), "metadata": redact_url(settings.urls.metadata)})
+    about = {"seed": str(settings.seed), "metadata": redact_url(settings.urls.metadata)}
+    history = _merged(parts, about | {_PERSISTENT: "yes" if settings.persistent else "no"})
     write(history, settings.directory / HISTORY)
     console.print(f"{len(history.events)} events are checked", highlight=False)
-    outcome = _judged(history, counts, defects)
+    outcome = _judged(history, counts, defects, persistent=settings.persistent)
     (settings.directory / "outcome.json").write_bytes(outcome.to_json())
     return outcome
 
@@ -81,12 +92,10 @@ async def _suffer(settings: Settings, console: Console) -> tuple[dict[str, int],
     """Let processes work and be struck for the time that was set, and come to an end; return counts and defects."""
     defects: list[str] = []
     async with AsyncExitStack() as stack:
-        members = [
-            await stack.enter_async_context(Member(number, settings.seed + number, settings.directory, settings.urls))
-            for number in range(settings.processes)
-        ]
+        members = [await stack.enter_async_context(_member(settings, number)) for number in range(settings.processes)]
         await _all_at_work(members)
-        misfortunes = Misfortunes(members, settings.seed, settings.directory / "misfortunes.jsonl")
+        file = settings.directory / "misfortunes.jsonl"
+        misfortunes = Misfortunes(members, settings.seed, file, settings.servers)
         striking = asyncio.create_task(misfortunes.go_on())
         try:
             progress = Progress(console, settings.directory / "parts", settings.seconds, misfortunes)
@@ -94,6 +103,7 @@ async def _suffer(settings: Settings, console: Console) -> tuple[dict[str, int],
         finally:
             striking.cancel()
             await asyncio.gather(striking, return_exceptions=True)
+        defects += misfortunes.broken
         console.print("everybody comes to an end")
         ended = await asyncio.gather(*(member.end(ENDING_SECONDS_MAX) for member in members))
         for member, in_time in zip(members, ended, strict=True):
@@ -114,9 +124,13 @@ async def _all_at_work(members: list[Member]) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _judged(history: History, counts: dict[str, int], defects: list[str]) -> Outcome:
+def _member(settings: Settings, number: int) -> Member:
+    return Member(number, settings.seed + number, settings.directory, settings.urls, persistent=settings.persistent)
+
+
+def _judged(history: History, counts: dict[str, int], defects: list[str], *, persistent: bool) -> Outcome:
     calls = history.calls()
-    violations = [*check(history), *make_workload().violations(history)]
+    violations = [*check(history), *make_workload(persistent).violations(history)]
     return Outcome(counts | counts_of(history, calls), operations_of(calls), violations, defects)
 
 

@@ -102,8 +102,10 @@ async def first_left(client: Client, topic: str) -> tuple[Place, ...]:
         try:
             opened = await client.host.segment(name)
             left = await opened.ledger.ledgers(-1, Limit(1).items)
+            # Of a sealed segment nothing may be left at all.
+            first = left[0].ledger_id if left else (await opened.ledger.tail()).last_confirmed.ledger_id + 1
         except TxnFrameworkError:
             continue
-        if left and left[0].ledger_id > 0:
-            found.append(Place(name, left[0].ledger_id, 0))
+        if first > 0:
+            found.append(Place(name, first, 0))
     return tuple(found)

@@ -127,6 +127,14 @@ class RecordedClient:
         )
         await self.record(moved, lambda: self.client.seek(topic, subscription, to))  # type: ignore[arg-type]
 
+    async def ask_ack(self, subscription: str, message: MessageID) -> None:
+        """Ask what became of a message for a subscription."""
+        await self.record(
+            said.AskAck(subscription, Place.of(message)),
+            lambda: self.client.ack_status(subscription, message),
+            lambda found: said.AckFound(found.state.name, None if found.txn_id is None else str(found.txn_id)),
+        )
+
     async def split(self, topic: str, segment: int) -> None:
         """Split a segment."""
         await self.record(said.Split(topic, segment), lambda: self.client.split(topic, segment), said.Changed)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from txnframework.testing.servers import embedded
-from txnframework.testing.servers.embedded import UnusableServer, started
+from txnframework.testing.servers.embedded import Server, UnusableServer, started
 
 
 def test_other_urls_stay_as_they_are() -> None:
@@ -31,10 +31,10 @@ def test_started_once_and_stopped_whatever_happens(monkeypatch: pytest.MonkeyPat
     running: list[str] = []
 
     @contextmanager
-    def one() -> Iterator[str]:
+    def one() -> Iterator[Server]:
         running.append("started")
         try:
-            yield "url://"
+            yield Server("url://", lambda: None, lambda: None)
         finally:
             running.append("stopped")
 
@@ -55,13 +55,13 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that cannot be started is bad input, with the reason; what fails later is not."""
 
     @contextmanager
-    def missing() -> Iterator[str]:
+    def missing() -> Iterator[Server]:
         raise RuntimeError("pip install it")
-        yield ""
+        yield Server("", lambda: None, lambda: None)
 
     @contextmanager
     def there() -> Iterator[str]:
-        yield ""
+        yield Server("", lambda: None, lambda: None)
 
     monkeypatch.setattr(embedded, "EMBEDDED", {"embedded-missing": missing, "embedded-there": there})
     with pytest.raises(UnusableServer, match="embedded-missing: pip install it"), started("embedded-missing"):

@@ -15,6 +15,7 @@ import msgspec
 
 from txnframework.errors import CorruptEntry, InvalidInput, UnknownFormat
 from txnframework.model import Branch, LedgerEntry, Position, TxnID
+from txnframework.model.records import UNREADABLE
 from txnframework_legacy.buffer.markers import Marker
 from txnframework_legacy.buffer.states import Dropped, TopicState, Writing
 from txnframework_legacy.log.format import decode_entry, encode_plain
@@ -161,7 +162,7 @@ def decode_document(entries: Sequence[LedgerEntry], name: str, kind: type[D]) ->
         data += piece
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise CorruptEntry(entries[-1].position, f"it is no snapshot: {error}", name) from error
 
 

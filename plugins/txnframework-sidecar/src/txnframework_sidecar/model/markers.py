@@ -18,6 +18,7 @@ from msgspec import Meta
 from txnframework.errors import CorruptEntry, UnknownFormat
 from txnframework.model import BRANCH_BITS, Append, Branch, LedgerEntry, Position, TxnID
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
+from txnframework.model.records import UNREADABLE
 from txnframework.plugin import written_elsewhere
 from txnframework_legacy.buffer.markers import MARKER_BRANCH, require_own_family
 from txnframework_sidecar.model.parts import Part, Run, Span
@@ -185,5 +186,5 @@ def _document(view: EntryView, position: Position, name: str, kind: type[D]) -> 
         if version != FORMAT:
             raise UnknownFormat(f"the end of transaction {view.branch} at {position} of {name}", version)
         return msgspec.json.decode(value, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise CorruptEntry(position, f"the end of a transaction cannot be read there: {error}", name) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from txnframework.client import Message
+from txnframework.model.names import topic_of
 from txnframework.testing.workloads.accounts import AUDIT
 from txnframework.testing.workloads.actions.surroundings import SubscriptionOptions, Surroundings, full
 from txnframework.testing.workloads.recorded import RecordedConsumer
@@ -33,6 +34,18 @@ class Consuming(Surroundings):
         audit = self.recorded.unique()
         for number, topic in enumerate(self.chance.sample(self.topics, len(self.topics))):
             await self.recorded.read(topic, f"{audit}{AUDIT}{number}")
+
+    async def ask_ack(self) -> None:
+        """Ask what became of a message for a subscription of its topic."""
+        seen = [
+            (one, chosen.name)
+            for one in self.shared.messages
+            for chosen in self.options.subscriptions
+            if str(topic_of(one.segment)) == full(chosen.topic)
+        ]
+        if seen:
+            message, subscription = self.chance.choice(seen)
+            await self.recorded.ask_ack(subscription, message)
 
     async def _consume(self, transactional: bool) -> None:
         if not self.options.subscriptions:
@@ -72,6 +85,8 @@ class Consuming(Surroundings):
         else:
             for message in self._some(received):
                 await consumer.ack(message, txn=txn)
+        if self.part.likely(0.2):
+            await self.recorded.ask_ack(chosen.name, self.chance.choice(received).id)
         if self.part.likely(0.5):
             producer = await self.recorded.producer(self.chance.choice(self.domains[domain]))
             await producer.send(self.recorded.unique(), key=self.key(), txn=txn)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework.model.names import topic_of
-from txnframework.testing.workloads.actions.surroundings import Surroundings, full
+from txnframework.testing.workloads.actions.surroundings import SubscriptionOptions, Surroundings, full
 
 
 class Reshaping(Surroundings):
@@ -31,9 +31,9 @@ class Reshaping(Surroundings):
 
     async def seek(self) -> None:
         """Move a subscription: to the beginning, the end, or a message that somebody here has seen."""
-        if not self.options.subscriptions:
+        chosen = self._movable()
+        if chosen is None:
             return
-        chosen = self.chance.choice(self.options.subscriptions)
         topic = full(chosen.topic)
         seen = [one for one in self.shared.messages if str(topic_of(one.segment)) == topic]
         if seen and self.part.likely(0.6):
@@ -43,9 +43,9 @@ class Reshaping(Surroundings):
 
     async def subscribe_again(self) -> None:
         """Give a subscription up and make it anew."""
-        if not self.options.subscriptions:
+        chosen = self._movable()
+        if chosen is None:
             return
-        chosen = self.chance.choice(self.options.subscriptions)
         topic = full(chosen.topic)
         await self.recorded.unsubscribe(topic, chosen.name)
         await self.recorded.subscribe(topic, chosen.name, self.chance.choice(("earliest", "latest")))
@@ -53,6 +53,10 @@ class Reshaping(Surroundings):
     async def trim(self) -> None:
         """Do once what is done in the background: sweep, trim and collect."""
         await self.recorded.trim(self.topic())
+
+    def _movable(self) -> SubscriptionOptions | None:
+        found = [one for one in self.options.subscriptions if one.moved]
+        return self.chance.choice(found) if found else None
 
     def _scalable(self) -> str | None:
         topics = self.domains.get("segment")

@@ -17,11 +17,12 @@ TIMEOUTS_MS = (1_500, 5_000, 10_000)
 
 
 class SubscriptionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A subscription of a mixture; ``type`` is that of all its consumers."""
+    """A subscription of a mixture; ``type`` is that of all its consumers, ``moved``: actions seek, and give it up."""
 
     topic: str
     name: str
     type: str = "shared"
+    moved: bool = True
 
 
 class MixtureOptions(Options, frozen=True, kw_only=True):
