@@ -112,6 +112,35 @@ def test_an_older_metadata_store(pair: Pair) -> None:
     pair.run(work())
 
 
+@pytest.mark.parametrize("blocks", [0, 1])
+def test_the_other_store_is_named(pair: Pair, blocks: int) -> None:
+    """An older metadata store is not taken for a newer one: what it does not know of as aborted would be shown."""
+
+    async def before(client: Client) -> Any:
+        await client.create_topic("orders")
+        await sent(client, b"committed")
+        taken_ms = pair.back_up("metadata")
+        for _ in range(blocks * 1_000):  # so that numbers are used which were not reserved then
+            async with client.transaction():
+                pass
+        await sent(client, b"aborted", commit=False)
+        return taken_ms
+
+    async def after(client: Client) -> None:
+        assert await read(client) == [b"committed"]
+
+    async def work() -> None:
+        taken_ms = await pair.play(before)
+        pair.put_back("metadata")
+        for dry_run in (True, False):
+            with pytest.raises(InvalidInput, match="the metadata store is the older one"):
+                await pair.restore(RestoreRequest(Restored.LEDGER, dry_run=dry_run))
+        await pair.restore(RestoreRequest(Restored.METADATA, taken_ms))
+        await pair.play(after)
+
+    pair.run(work())
+
+
 def test_an_older_ledger_store(pair: Pair) -> None:
     """Cursors, abort records and intents end where the ledger ends, and what comes there next is delivered."""
 
@@ -290,7 +319,7 @@ def test_what_was_trimmed_and_returns_is_not_taken_for_committed(pair: Pair) -> 
     async def before(client: Client) -> None:
         await client.create_topic("orders")
         segment = await client.host.segment(str((await client.layout("orders")).name_of(0)))
-        await sent(client, b"aborted", commit=False)
+        await client.settle((await sent(client, b"aborted", commit=False)).id)
         await (await client.producer("orders")).send(b"plain")
         await sent(client, b"committed")
         await segment.ledger.roll()

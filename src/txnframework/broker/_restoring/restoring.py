@@ -11,6 +11,7 @@ import msgspec
 from txnframework.broker._agreement.cas import version_of
 from txnframework.broker._agreement.leases import held_leases
 from txnframework.broker._host import Host
+from txnframework.broker._restoring.claims import require_ledgers_older, require_metadata_older
 from txnframework.broker._restoring.reconciling import Counts, Reconciling, Undecided
 from txnframework.broker._serving.foundation import Foundation
 from txnframework.broker._serving.opening import open_stores
@@ -18,11 +19,9 @@ from txnframework.config import Config, redact_url
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.errors import InvalidInput, LeaseHeld, StoreMismatch, Unavailable
 from txnframework.interfaces import ILedgerStore, IMetadataStore, IRestorable
-from txnframework.model import index_keys, records
-from txnframework.model.indexes import TXN_BY_FINAL_STATE
-from txnframework.model.metadata import IndexRange, Put
+from txnframework.model import records
+from txnframework.model.metadata import Put
 from txnframework.model.paths import restore_key
-from txnframework.model.transactions import State
 from txnframework.plugin import PluginRegistry, load_plugins
 
 IDENTITY_BITS = 64
@@ -106,7 +105,8 @@ async def restore(
     :raises StoreMismatch: their identities differ, and nothing says that they ever belonged together.
     :raises InvalidInput: a store cannot take a new identity, it was not said when the backup was taken, or what was
         said is not so: that time is still to come, the metadata store knows of what happened after it, was restored
-        since, or belongs to the ledgers that it was to be forced upon; nothing was changed.
+        since, or belongs to the ledgers that it was to be forced upon, or the ledgers that are said to be older hold
+        what the metadata store knows nothing of; nothing was changed.
     :raises Unavailable: somebody else has the stores open, or had when the backup was taken, a moment ago.
     """
     if request.restored is Restored.METADATA and request.taken_ms is None and not request.forced:
@@ -199,23 +199,14 @@ async def _identity_to_take(host: Host, request: RestoreRequest, begun: records.
 
 
 async def _require_older(host: Host, request: RestoreRequest, begun: records.RestoreRecord | None) -> None:
-    """
-    Refuse a time of the backup that the metadata store itself contradicts, since it knows of what happened later.
-
-    Whatever was committed after that time, and has been forgotten since, would be aborted.
-    """
-    if request.restored is not Restored.METADATA or request.taken_ms is None:
+    """Refuse what the stores themselves contradict: what was committed would be aborted, or what was aborted seen."""
+    if request.restored is Restored.LEDGER:
+        await require_ledgers_older(host)
         return
-    if begun is not None and begun.to == host.metadata.identity and begun.at_ms >= request.taken_ms:
+    taken_ms = request.taken_ms or 0
+    if begun is not None and begun.to == host.metadata.identity and begun.at_ms >= taken_ms:
         raise InvalidInput("these stores were restored after that backup was taken; nothing is left to finish")
-    later_ms = request.taken_ms + host.config.transactions.retention_ms // 2
-    for state in (State.COMMITTED, State.ABORTED):
-        whole = index_keys.prefix_range(TXN_BY_FINAL_STATE, state.value)
-        later = IndexRange(whole.index, index_keys.encode(state.value, later_ms), whole.stop)
-        if (await host.metadata.scan_index(later, 1)).records:
-            raise InvalidInput(
-                "the metadata store knows of transactions that ended after that backup was taken: it is another one"
-            )
+    await require_metadata_older(host, taken_ms)
 
 
 def _restorable(store: IMetadataStore | ILedgerStore) -> IRestorable:

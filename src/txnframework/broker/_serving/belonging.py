@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from txnframework.broker._cursors.stored import StoredCursor
 from txnframework.errors import StoreMismatch
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
@@ -23,17 +25,34 @@ async def check_belonging(store: IMetadataStore, ledgers: ILedgerStore, store_ur
             f"{store_url} is {store.identity!r}, but {ledger_url} belongs to {ledgers.identity!r}; "
             "name the two that were made together"
         )
+    found = await beyond_reserved(store, ledgers)
+    if found is not None:
+        raise StoreMismatch(
+            f"{ledger_url} ({ledgers.identity!r}) holds entries of transaction number {found.number} of coordinator"
+            f" {found.coordinator}, but {store_url} ({store.identity!r}) reserved numbers below {found.reserved} only:"
+            " it is older than the ledgers, as one that was restored from a backup; 'txnframework restore --restored"
+            " metadata' helps"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BeyondReserved:
+    """A transaction number that stands in the ledgers, and that the metadata store never reserved."""
+
+    coordinator: int
+    number: int
+    reserved: int
+
+
+async def beyond_reserved(store: IMetadataStore, ledgers: ILedgerStore) -> BeyondReserved | None:
+    """Return a number in the ledgers that the metadata store, being older, does not know of; None: there is none."""
     highest = await ledgers.highest_txn_numbers()
     for coordinator, number in sorted(highest.items()):
-        key = paths.ids_key(coordinator)
-        record = await store.get(key)
+        record = await store.get(paths.ids_key(coordinator))
         reserved = 0 if record is None else records.decode(records.IdBlock, record).next
         if number >= reserved:
-            raise StoreMismatch(
-                f"{ledger_url} ({ledgers.identity!r}) holds entries of transaction number {number} of coordinator "
-                f"{coordinator}, but {store_url} ({store.identity!r}) reserved numbers below {reserved} only; "
-                "one of them was restored from a backup"
-            )
+            return BeyondReserved(coordinator, number, reserved)
+    return None
 
 
 async def check_cursor(cursor: StoredCursor, ledger: IManagedLedger) -> None:
@@ -54,5 +73,5 @@ async def check_cursor(cursor: StoredCursor, ledger: IManagedLedger) -> None:
     if furthest > end:
         raise StoreMismatch(
             f"subscription {cursor.subscription} has acknowledged {furthest} of {cursor.segment}, which ends at {end}; "
-            "the ledger store was restored from a backup"
+            "the ledger store is older, restored from a backup: 'txnframework restore --restored ledger' helps"
         )
