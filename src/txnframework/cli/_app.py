@@ -13,6 +13,7 @@ from txnframework.cli._groups import CommandGroup
 from txnframework.cli._init import init
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._metrics import metrics
+from txnframework.cli._opening import config_option_for_all
 from txnframework.cli._restore import restore
 from txnframework.cli._simulate import simulate
 from txnframework.cli._subscription import subscription
@@ -48,6 +49,7 @@ def make_group() -> CommandGroup:
         epilog=EPILOG,
         context_settings={"help_option_names": ["-h", "--help"]},
         no_args_is_help=True,
+        params=[config_option_for_all()],
     )
     for command in (
         check,

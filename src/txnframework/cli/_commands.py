@@ -9,7 +9,7 @@ import click
 
 from txnframework.cli._boundary import STATUS_FAILED, report
 from txnframework.cli._loaded import Loaded
-from txnframework.cli._opening import CONFIG_FILE, config_option, with_client
+from txnframework.cli._opening import CONFIG_FILE, CONFIG_VARIABLE, config_option, with_client
 from txnframework.cli._served import served
 from txnframework.cli._trimming import trimming
 from txnframework.cli.output import output_option, print_json, print_table
@@ -54,15 +54,15 @@ def plugins(ctx: click.Context, loaded: Loaded, output: str) -> None:
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path), default=CONFIG_FILE)
+@click.argument("file", type=click.Path(path_type=Path), default=CONFIG_FILE, envvar=CONFIG_VARIABLE)
 @click.pass_obj
 def check(loaded: Loaded, file: Path) -> None:
     """
     Say whether a configuration file is right.
 
-    Reads FILE (default: txnframework.toml) and compares it with the installed plugins; opens no store. Says which
-    stores and plugins it names, and what [retention] throws away where it is set. Exit status 2 if something is
-    wrong; standard error says what, where and what is allowed.
+    Reads FILE (default: the one that TXNFRAMEWORK_CONFIG names, or txnframework.toml) and compares it with the installed
+    plugins; opens no store. Says which stores and plugins it names, and what [retention] throws away where it is set.
+    Exit status 2 if something is wrong; standard error says what, where and what is allowed.
     """
     config = load_config(file)
     if loaded.errors:

@@ -75,5 +75,8 @@ def _syntax(message: str, text: str) -> tuple[int, str]:
     reason, _, where = message.rpartition(" (at ")
     found = re.match(r"line (\d+)", where)
     line = int(found[1]) if found else max(1, len(text.splitlines()))
+    if twice := re.fullmatch(r"Cannot declare \((.*)\) twice", reason):
+        name = ".".join(part.strip(" '\"") for part in twice[1].split(",") if part.strip())
+        return line, f"the table [{name}] stands here twice; keep one of the two"
     # The parser quotes keys and single characters only, never values: no password can be in its message.
     return line, f"{reason[:1].lower()}{reason[1:]}" if reason else message

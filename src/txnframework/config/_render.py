@@ -49,6 +49,8 @@ def _table(
             if not known:
                 yield from (f"# {line}" for line in (sample or f"[{place}{'' if path else '.NAME'}]").splitlines())
                 yield ""
+            if path and len(known) > 1:
+                yield from _comment("Of the tables that follow only that of the plugin in use can stand.")
             for name, kind in known.items():
                 yield f"# [{place}]  # of {name}" if path else f"# [{place}.{name}]"
                 yield ""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from txnframework.cli import _groups, main
 from txnframework.cli._app import run
+from txnframework.cli._opening import config_option
 from txnframework.errors import TxnFrameworkError, Unavailable
 from txnframework.plugin import Command, hookimpl
 
@@ -220,6 +222,42 @@ def test_check_places_what_is_wrong(invoke: Any, tmp_path: Path) -> None:
         2,
         f"Error: {tmp_path / 'none.toml'}: is not there; 'txnframework init' writes one\n",
     )
+
+
+def test_a_table_twice_is_named(invoke: Any, tmp_path: Path) -> None:
+    """As when the tables of two plugins are taken from the file that init writes."""
+    file = tmp_path / "twice.toml"
+    file.write_text("[metadata.options]\n[metadata.options]\n")
+    refused = invoke("check", str(file))
+    assert refused.status == 2
+    assert "line 2: is not TOML: the table [metadata.options] stands here twice" in refused.err
+
+
+def test_the_configuration_is_named_before_or_behind_the_command(
+    invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or by the environment variable, which counts less; none of it lasts longer than the command."""
+    found: list[str | None] = []
+
+    @click.command()
+    @config_option
+    def show(config: Path | None) -> None:
+        found.append(None if config is None else config.name)
+
+    plugins = (bringing("zz-show", lambda: show),)
+    for arguments in (("zz-show",), ("--config", "a", "zz-show"), ("--config", "a", "zz-show", "--config", "b")):
+        for variable in (None, "v"):
+            if variable:
+                monkeypatch.setenv("TXNFRAMEWORK_CONFIG", variable)
+            else:
+                monkeypatch.delenv("TXNFRAMEWORK_CONFIG", raising=False)
+            assert invoke(*arguments, plugins=plugins).status == 0
+            assert os.environ.get("TXNFRAMEWORK_CONFIG") == variable
+    assert found == [None, "v", "a", "a", "b", "b"]
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("x = 1\n")
+    monkeypatch.setenv("TXNFRAMEWORK_CONFIG", str(wrong))
+    assert "wrong.toml: there is no key 'x'" in invoke("check").err
 
 
 def test_check_refuses_what_a_broken_plugin_would_break(invoke: Any, tmp_path: Path) -> None:

@@ -30,8 +30,7 @@ async def check_belonging(store: IMetadataStore, ledgers: ILedgerStore, store_ur
         raise StoreMismatch(
             f"{ledger_url} ({ledgers.identity!r}) holds entries of transaction number {found.number} of coordinator"
             f" {found.coordinator}, but {store_url} ({store.identity!r}) reserved numbers below {found.reserved} only:"
-            " it is older than the ledgers, as one that was restored from a backup; 'txnframework restore --restored"
-            " metadata' helps"
+            " it is older than the ledgers, as one that was restored from a backup"
         )
 
 
@@ -73,5 +72,5 @@ async def check_cursor(cursor: StoredCursor, ledger: IManagedLedger) -> None:
     if furthest > end:
         raise StoreMismatch(
             f"subscription {cursor.subscription} has acknowledged {furthest} of {cursor.segment}, which ends at {end}; "
-            "the ledger store is older, restored from a backup: 'txnframework restore --restored ledger' helps"
+            "the ledger store is older, as one that was restored from a backup"
         )
