@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ def opened(clock: VirtualEnvironment) -> Any:
     registry = load_plugins(
         [importlib.import_module(f"txnframework_{name}.plugin") for name in ("memory", "dispatchers", "legacy")]
     )
-    url = "memory://take-over"
+    url = f"memory://take-over-{id(clock)}"
     config = {"metadata": {"url": url}, "ledger": {"url": url}, **SECTIONS}
     return txnframework.open(config, registry=registry, environment=clock)
 
@@ -55,8 +56,41 @@ async def read(client: Client, topic: str) -> list[bytes]:
         return [message.value async for message in reader]
 
 
+def kill(client: Client) -> None:
+    """Stop a host as the kill of its process does: its session ends, it writes nothing any more."""
+    for store in (client.host.metadata, client.host.ledgers):
+        cast(Any, store).crash()
+
+
 async def never(*_: object) -> None:
     await asyncio.Event().wait()
+
+
+def run(work: Awaitable[None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await work
+
+    asyncio.run(bounded())
+
+
+def test_orphans_whose_participants_cannot_be_told() -> None:
+    """All of them are decided at once, however long it takes until those that they wrote to can be told."""
+
+    async def work() -> None:
+        clock = VirtualEnvironment()
+        async with opened(clock) as two:
+            await two.create_topic(INVOICES)
+            await two.host.coordinator("persistent")
+            two.host.participants.settle = never
+            with suppress(TxnFrameworkError):
+                async with opened(clock) as one:
+                    orphans = [await begun(one, b"never") for _ in range(3)]
+                    kill(one)
+            await clock.advance(1_000)
+            assert [await two.outcome(txn.id) for txn in orphans] == [State.ABORTED] * 3
+
+    run(work())
 
 
 def test_coordinators_of_a_host_that_dies() -> None:
@@ -90,8 +124,7 @@ def test_coordinators_of_a_host_that_dies() -> None:
                     await clock.advance(10)
                     assert not any(end.done() for end in ending)
                     assert await read(two, INVOICES) == []
-                    for store in (one.host.metadata, one.host.ledgers):
-                        cast(Any, store).crash()
+                    kill(one)
                     for end in ending:
                         end.cancel()
                     await asyncio.gather(*ending, return_exceptions=True)
@@ -108,8 +141,4 @@ def test_coordinators_of_a_host_that_dies() -> None:
             more = {(await begun(two, b"more")).id for _ in range(4 * COORDINATORS)}
             assert not more & ids
 
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await work()
-
-    asyncio.run(bounded())
+    run(work())

@@ -10,6 +10,7 @@ from txnframework.broker._agreement.leases import held_leases
 from txnframework.broker._tasks.ongoing import Ongoing, until_closed
 from txnframework.environment import Environment
 from txnframework.errors import (
+    EndTransactionTimeout,
     InvalidTransactionState,
     TransactionNotFound,
     TxnFrameworkError,
@@ -72,7 +73,8 @@ class Sessions:
         """
         Abort the open transactions of sessions that are gone.
 
-        One that cannot be aborted now keeps no other one from it; it is told in the end.
+        One that cannot be aborted now keeps no other one from it, nor does one whose participants are slow to be told,
+        since those of a page are aborted at a time; what failed is told in the end.
         """
         failed: TxnFrameworkError | None = None
         page = await coordinator.list_open(OpenQuery(limit=PAGE))
@@ -80,12 +82,13 @@ class Sessions:
             if any(one.session is not None for one in page):
                 # Looked for after the transactions were found: whose session lives took its lease before it began one.
                 living = await held_leases(self._store, SESSION)
-                for transaction in page:
-                    if transaction.session is not None and self._is_gone(transaction.session, living):
-                        try:
-                            await self.abort(coordinator, transaction.txn_id)
-                        except TxnFrameworkError as error:
-                            failed = error
+                orphans = [one for one in page if one.session is not None and self._is_gone(one.session, living)]
+                aborting = [self.abort(coordinator, one.txn_id) for one in orphans]
+                for answer in await asyncio.gather(*aborting, return_exceptions=True):
+                    if isinstance(answer, TxnFrameworkError):
+                        failed = answer
+                    elif answer is not None:
+                        raise answer
             if len(page) < PAGE.items:
                 break
             page = await coordinator.list_open(OpenQuery(after=page[-1].txn_id, limit=PAGE))
@@ -98,6 +101,8 @@ class Sessions:
             await coordinator.end(End(txn_id, Action.ABORT, operator=True))
         except (InvalidTransactionState, TransactionNotFound):
             return
+        except EndTransactionTimeout:
+            pass  # it is decided, and whoever was not told is told by a sweep
         self._aborted(txn_id)
 
     async def lives(self, session: str) -> bool:
