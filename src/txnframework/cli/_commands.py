@@ -60,9 +60,9 @@ def check(loaded: Loaded, file: Path) -> None:
     """
     Say whether a configuration file is right.
 
-    Reads FILE (default: the one that TXNFRAMEWORK_CONFIG names, or txnframework.toml) and compares it with the installed
-    plugins; opens no store. Says which stores and plugins it names, and what [retention] throws away where it is set.
-    Exit status 2 if something is wrong; standard error says what, where and what is allowed.
+    Reads FILE (default: the one that TXNFRAMEWORK_CONFIG names, or txnframework.toml) and compares it with the
+    installed plugins; opens no store. Says which stores and plugins it names, and what [retention] throws away where
+    it is set. Exit status 2 if something is wrong; standard error says what, where and what is allowed.
     """
     config = load_config(file)
     if loaded.errors:
