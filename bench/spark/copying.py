@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -17,18 +18,19 @@ from txnframework import blocking
 SCHEMA = "key binary, value binary"
 
 
+_NUMBERS = itertools.count(1)
+
+
 @dataclass
 class Copies:
     """Copies of a stage's input, each with a name, a checkpoint and an output of its own."""
 
     stage: Stage
-    number: int = 0
 
     def to_topic(self, group: bool, **options: str) -> float:
         """Seconds from the start of a query to its end, all of the topic copied to another one."""
         source = self.stage.topic(self.stage.rows)
-        self.number += 1
-        name = f"copy-{os.getpid()}-{self.number}"
+        name = f"copy-{os.getpid()}-{next(_NUMBERS)}"
         with blocking.open(self.stage.stores["config"]) as client:
             client.create_topic(name, segments=2)
         acknowledged = {"groupId": name} if group else {}
@@ -39,8 +41,7 @@ class Copies:
 
     def to_files(self) -> float:
         """Seconds from the start of a query to its end, all of the files copied to others."""
-        self.number += 1
-        name = f"copy-{os.getpid()}-{self.number}"
+        name = f"copy-{os.getpid()}-{next(_NUMBERS)}"
         source = self.stage.directory / f"{self.stage.rows}.parquet"
         frame = self.stage.spark.readStream.schema(SCHEMA).parquet(str(source))
         return self._copied(frame.writeStream.format("parquet").option("path", str(self._path(name))), name)

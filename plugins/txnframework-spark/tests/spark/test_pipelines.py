@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from txnframework_spark.failures import sentence_of
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -45,8 +47,12 @@ def test_a_row_may_name_its_topic_and_all_topics_are_one_transaction(stores: Any
 
 
 def test_what_cannot_work_is_explained(spark: SparkSession, stores: Any, run_available: Run) -> None:
-    from pyspark.errors import AnalysisException
+    from pyspark.errors import AnalysisException, StreamingQueryException
 
+    with pytest.raises(StreamingQueryException) as caught:
+        run_available(source={"endingOffsets": "latest"})
+    told = sentence_of(caught.value)
+    assert told == "option endingOffsets: a stream has no end; leave it out, or read a batch with spark.read"
     with pytest.raises(AnalysisException, match="did you mean groupId"):
         spark.readStream.format("txnframework").options(subscribe="in", gruopId="g").load()
     with pytest.raises(AnalysisException, match="availableNow"):

@@ -51,13 +51,13 @@ class GivenOptions:
             raise InvalidOption(name, f"{value!r} is not one of {', '.join(allowed)}{otherwise}")
         return value.lower()
 
-    def number(self, name: str, least: int = 1) -> int | None:
-        """Return a whole number of at least ``least``, None where it was not given."""
+    def number(self, name: str, least: int = 1, unit: str = "") -> int | None:
+        """Return a whole number of at least ``least``, None where it was not given; ``unit`` is told in the refusal."""
         value = self.text(name)
         if value is None:
             return None
         if not value.strip().isdecimal() or int(value) < least:
-            raise InvalidOption(name, f"{value!r} is not a whole number of at least {least}")
+            raise InvalidOption(name, f"{value!r} is not a whole number of at least {least}{unit}")
         return int(value)
 
     def duration_ms(self, name: str) -> int | None:

@@ -63,7 +63,7 @@ def places_of(options: GivenOptions, side: str, choice: Choice) -> Places | None
     """Return what ``startingOffsets`` or ``startingTimestamp`` says, if given; ``side``: ``starting`` or ``ending``."""
     offsets, timestamp = f"{side}Offsets", f"{side}Timestamp"
     rest = Edge.EARLIEST if side == "starting" else Edge.LATEST
-    text, at_ms = options.text(offsets), options.number(timestamp)
+    text, at_ms = options.text(offsets), options.number(timestamp, 0, ", milliseconds since 1970")
     if at_ms is not None:
         if text is not None:
             raise InvalidOption(timestamp, f"{offsets} already says where; keep one of the two")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -37,16 +38,21 @@ if TYPE_CHECKING:
 class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics by offsets.
 
-    Made several times and in several processes, pickled in between; making one has no effect. The first call in the
-    source-runner process that plans takes the subscriptions over: after a restart with an unfinished batch that is
-    ``partitions``, with a new query ``initialOffset``.
+    Made several times and in several processes, pickled in between; making one has no effect, and does not fail: Spark
+    would tell that a variable of its own is not there, and not why. The first call in the source-runner process that
+    plans takes the subscriptions over: after a restart with an unfinished batch that is ``partitions``, with a new
+    query ``initialOffset``.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._options = SourceOptions.parse(options).for_stream()
+        self._given = dict(options)
         self._schema = schema
         self._opened: InputPlanner | None = None
         self._has_taken = False
+
+    @cached_property
+    def _options(self) -> SourceOptions:
+        return SourceOptions.parse(self._given).for_stream()
 
     # -- in the source-runner process ----------------------------------------------------------------
 
