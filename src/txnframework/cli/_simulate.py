@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from txnframework.cli._boundary import STATUS_FAILED
 from txnframework.environment import SystemEnvironment
@@ -122,7 +123,11 @@ def simulate(
         for name in scenario.scenario_names():
             click.echo(f"{name:<16}{scenario.load_scenario(name).about}")
         return
+    if replay is not None:
+        one_run = "--replay tells of one run, of the code as it is"
+        _refuse(ctx, one_run, "seeds", "workers", "twice", "mutants", "only_mutants")
     if mutants or only_mutants:
+        _refuse(ctx, "a mutant is hunted in the scenarios that come near it", "scenarios", "history", "twice")
         _hunt(ctx, only_mutants, table, seeds, workers)
         return
     if table is not None:
@@ -145,8 +150,15 @@ def simulate(
         ctx.exit(STATUS_FAILED)
     if failed is not None:
         click.echo(f"Seed {failed.seed} of scenario {failed.scenario} failed; looking for a smaller run.", err=True)
-        _tell(_shrunk(failed), history)
+        _tell(_shrunk(failed), failed.scenario, history)
         ctx.exit(STATUS_FAILED)
+
+
+def _refuse(ctx: click.Context, because: str, *names: str) -> None:
+    """Refuse options that were typed and would do nothing."""
+    for parameter in ctx.command.params:
+        if parameter.name in names and ctx.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+            raise InvalidInput(f"{parameter.opts[0]} does nothing here: {because}")
 
 
 def _hunt(ctx: click.Context, names: tuple[str, ...], table: Path | None, seeds: range, workers: int) -> None:
@@ -200,7 +212,7 @@ def _replay(
 
     logging.disable(logging.CRITICAL)
     outcome = run(load_scenario(name), seed, Limits(operations, only))
-    _tell(outcome, history)
+    _tell(outcome, name, history)
     if outcome.violations:
         ctx.exit(STATUS_FAILED)
     click.echo("Nothing was violated.")
@@ -217,11 +229,11 @@ def _shrunk(failed: Ran) -> Outcome:
     return shrink(outcome, lambda limits: run(loaded, failed.seed, limits)) if outcome.violations else outcome
 
 
-def _tell(outcome: Outcome, history: Path | None) -> None:
+def _tell(outcome: Outcome, scenario: str, history: Path | None) -> None:
     from txnframework.testing.history import write
     from txnframework.testing.simulation.telling import tell
 
-    for line in tell(outcome):
+    for line in tell(outcome, scenario):
         click.echo(line)
     if history is not None:
         write(outcome.history, history)

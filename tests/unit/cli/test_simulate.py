@@ -37,6 +37,9 @@ def test_scenarios_are_listed(typed: Run) -> None:
         (("--seeds", "all"), "is not a range of seeds"),
         (("--only", "1"), "--replay"),
         (("--replay", "1", "--only", "a"), "is not a list of numbers"),
+        (("--replay", "5", "--seeds", "1-3"), "--seeds does nothing here"),
+        (("--replay", "5", "--mutant", "no-recheck"), "--mutant does nothing here"),
+        (("--mutants", "--history", "h.jsonl"), "--history does nothing here"),
         (("--scenario", "nothing"), "there is no scenario 'nothing'"),
         (("--scenario", "nothing.toml"), "is not there"),
     ],
@@ -54,7 +57,10 @@ def test_bad_input_is_told(typed: Run, arguments: tuple[str, ...], said: str) ->
         ("workload = ", "is not TOML"),
         ('workload = "nothing"', "there is no workload 'nothing'"),
         ('workload = "chain"\nhosts = 0', "hosts"),
-        ('workload = "chain"\n[faults]\nlost = 1', "lost"),
+        (
+            'workload = "chain"\n[faults]\nkiled = 1',
+            "mine.toml: faults: there is no key 'kiled' here; did you mean 'kille",
+        ),
         ('workload = "chain"\n[host.transactions]\ntimeout_ms = 0', "timeout_ms"),
         ('workload = "mixture"\n[options]\ntopics = { a = 1 }\nactions = { fly = 1 }', "no action 'fly'"),
     ],
@@ -66,3 +72,12 @@ def test_a_wrong_scenario_is_told(typed: Run, tmp_path: Path, text: str, said: s
     status, _, err = typed("--scenario", str(file))
     assert status == 2
     assert said in err
+
+
+def test_a_scenario_of_ones_own_is_repeated_from_its_file(typed: Run, tmp_path: Path) -> None:
+    """What is said to repeat the run names what was typed, not a scenario that comes with the framework."""
+    file = tmp_path / "chain.toml"
+    file.write_text('workload = "chain"\noperations = 5\n', encoding="utf-8")
+    status, out, _ = typed("--replay", "1", "--scenario", str(file))
+    assert status == 0
+    assert f"Repeat it with: txnframework simulate --replay 1 --scenario {file}\n" in out

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from txnframework.config import Config, load_config
+from txnframework.config import Config, Place, decode, load_config
 from txnframework.environment import Environment
 from txnframework.errors import ConfigurationError, InvalidInput
 from txnframework.testing.simulation.machines import Space
@@ -51,7 +53,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"there is no workload {self.workload!r}; there are {', '.join(sorted(WORKLOADS))}, and those of others"
                 " as module:name"
             )
-        made: Workload[Any] = kind(_converted(self.options, kind.options_type, "options"))
+        made: Workload[Any] = kind(decode(self.options, kind.options_type, Place("options")))
         return made
 
     def make_space(self, environment: Environment) -> Space:
@@ -83,7 +85,7 @@ def load_scenario(name: str) -> Scenario:
         path = Path(name)
         if not path.exists():
             raise InvalidInput(f"the scenario {name} is not there")
-        return parse_scenario(path.read_text(encoding="utf-8"), path.name.removesuffix(SUFFIX))
+        return parse_scenario(path.read_text(encoding="utf-8"), path.name.removesuffix(SUFFIX), name)
     if name not in scenario_names():
         raise InvalidInput(
             f"there is no scenario {name!r}; there are {', '.join(scenario_names())}, and files that end in {SUFFIX}"
@@ -91,16 +93,35 @@ def load_scenario(name: str) -> Scenario:
     return parse_scenario((_shipped() / f"{name}{SUFFIX}").read_text(encoding="utf-8"), name)
 
 
-def parse_scenario(text: str, name: str) -> Scenario:
-    """Return the scenario that a TOML text describes."""
+def parse_scenario(text: str, name: str, file: str | None = None) -> Scenario:
+    """
+    Return the scenario that a TOML text describes.
+
+    :raises InvalidInput: it is not TOML, or something in it cannot be used; the error names file and place.
+    """
+    place = Place(file=file or name)
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError("", f"is not TOML: {error}", name) from error
-    scenario: Scenario = _converted({**table, "name": name}, Scenario, name)
-    scenario.make_workload()
-    scenario.config()
+        raise place.error(f"is not TOML: {error}") from error
+    scenario = msgspec.structs.replace(decode(table, Scenario, place), name=name)
+    with _in(place):
+        scenario.make_workload()
+    with _in(place / "host"):
+        scenario.config()
     return scenario
+
+
+@contextmanager
+def _in(place: Place) -> Iterator[None]:
+    """Say of what is wrong in which file, and where in it, that is."""
+    try:
+        yield
+    except ConfigurationError as error:
+        path = ".".join(part for part in (place.path, error.path) if part)
+        raise ConfigurationError(path, error.reason, place.file) from error
+    except InvalidInput as error:
+        raise place.error(str(error)) from error
 
 
 def _named(name: str) -> type[Workload[Any]] | None:
@@ -118,10 +139,3 @@ def _imported(place: str) -> Any:
 
 def _shipped() -> Any:
     return files("txnframework.testing.simulation") / "scenarios"
-
-
-def _converted(table: dict[str, object], kind: type[Any], where: str) -> Any:
-    try:
-        return msgspec.convert(table, kind)
-    except msgspec.ValidationError as error:
-        raise ConfigurationError("", str(error), where) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from txnframework.testing.checking import Violation
@@ -13,11 +14,15 @@ VIOLATIONS_SHOWN = 5
 WIDTH_MAX = 240
 
 
-def tell(outcome: Outcome) -> Iterator[str]:
-    """Yield lines: how to repeat the run, what it violated, what went wrong in it, and the history that shows it."""
-    yield f"Scenario {outcome.scenario}, seed {outcome.seed}: {outcome.operations} client operations in"
-    yield f"{outcome.virtual_ms / 1000:.1f} s of virtual time, {len(outcome.misfortunes)} faults."
-    yield f"Repeat it with: txnframework simulate {' '.join(arguments(outcome))}"
+def tell(outcome: Outcome, scenario: str | None = None) -> Iterator[str]:
+    """
+    Yield lines: how to repeat the run, what it violated, which faults were in it, and the history that shows it.
+
+    ``scenario``: what was typed to name it, which for one from a file is the file.
+    """
+    yield f"Scenario {outcome.scenario}, seed {outcome.seed}: {outcome.operations} client operations, the last of them"
+    yield f"to see what is left; {outcome.virtual_ms / 1000:.1f} s of virtual time, {len(outcome.misfortunes)} faults."
+    yield f"Repeat it with: txnframework simulate {shlex.join(arguments(outcome, scenario))}"
     for violation in outcome.violations[:VIOLATIONS_SHOWN]:
         yield ""
         yield f"Violated: {violation.invariant}"
@@ -26,14 +31,14 @@ def tell(outcome: Outcome) -> Iterator[str]:
     if len(outcome.violations) > VIOLATIONS_SHOWN:
         yield f"and {len(outcome.violations) - VIOLATIONS_SHOWN} more violations"
     yield ""
-    yield "What went wrong in it:" if outcome.misfortunes else "Nothing went wrong in it."
+    yield "Its faults:" if outcome.misfortunes else "It needs no fault."
     for one in outcome.misfortunes:
         yield f"  {one}"
 
 
-def arguments(outcome: Outcome) -> list[str]:
+def arguments(outcome: Outcome, scenario: str | None = None) -> list[str]:
     """Return what the command line needs to repeat the run."""
-    needed = ["--replay", str(outcome.seed), "--scenario", outcome.scenario]
+    needed = ["--replay", str(outcome.seed), "--scenario", scenario or outcome.scenario]
     if outcome.limits.operations is not None:
         needed += ["--operations", str(outcome.limits.operations)]
     if outcome.limits.only is not None:

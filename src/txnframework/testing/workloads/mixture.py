@@ -30,9 +30,10 @@ class Mixture(Workload[MixtureOptions]):
     def __init__(self, options: MixtureOptions) -> None:
         super().__init__(options)
         self._shared = Shared()
-        unknown = [name for name in options.actions if name.startswith("_") or not hasattr(Actor, name)]
+        known = [name for name in dir(Actor) if not name.startswith("_") and callable(getattr(Actor, name))]
+        unknown = [name for name in options.actions if name not in known]
         if unknown:
-            raise InvalidInput(f"a mixture has no action {unknown[0]!r}")
+            raise InvalidInput(f"a mixture has no action {unknown[0]!r}; there are {', '.join(known)}")
 
     @property
     def topics(self) -> dict[str, int]:
