@@ -151,8 +151,8 @@ def _unreachable(error: BaseException, shown_url: str) -> TxnFrameworkError:
         return Unavailable(f"{shown_url} did not answer within connect_timeout_ms; look at host, port and firewall")
     if isinstance(error, ConnectionError) and "SSL" in str(error):
         return InvalidInput(
-            f"{shown_url} does not speak TLS, which sslmode asks for; turn ssl on in its postgresql.conf, or write"
-            " sslmode=disable in the URL"
+            f"{shown_url} does not speak TLS as PostgreSQL does; correct host and port if something else listens there,"
+            " or turn ssl on in its postgresql.conf, or write sslmode=disable in the URL"
         )
     return Unavailable(f"nobody answers at {shown_url} ({_reason(error)}); start the server, or correct host and port")
 
