@@ -16,8 +16,8 @@ from txnframework.testing.simulation.running import run
 from txnframework.testing.simulation.scenario import load_scenario, scenario_names
 from txnframework.testing.simulation.telling import tell
 
-SEEDS = range(1, 13)
-REPEATED = range(1, 4)
+SEEDS = range(1, 12)
+REPEATED = range(1, 3)
 DIGESTS = """
 from txnframework.testing.simulation.running import run
 from txnframework.testing.simulation.scenario import load_scenario, scenario_names
