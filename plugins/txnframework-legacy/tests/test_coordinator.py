@@ -16,7 +16,7 @@ from txnframework.errors import (
     TransactionConflict,
     TransactionNotFound,
 )
-from txnframework.model import Action, Append, Limit, Position, State, TxnID
+from txnframework.model import Action, Append, Limit, OpenQuery, Position, State, TxnID
 from txnframework.model.ids import LOG_FAMILY_BIT
 from txnframework.testing.clock import run_ready
 from txnframework_legacy.coordinator.logs import log_name
@@ -259,6 +259,27 @@ async def test_what_was_left_half_ended_is_finished_by_another_process(world: Wo
                 assert everybody == {(HERE, outcome), (THERE, outcome)}
             assert await survivor.coordinator.outstanding(None, Limit(9)) == ()
             await survivor.coordinator.expire(world.later_ms())
+
+
+@in_world
+async def test_coordinators_that_are_not_configured_any_more(world: World) -> None:
+    """What was begun while there were more of them is listed, aborted when it is overdue, and finished as ever."""
+    world.transactions = type(world.transactions)(coordinators=8)
+    before = [await world.process() for _ in range(16)]
+    left_open = [await process.begin(participants=BOTH) for process in before]
+    assert len({txn.coordinator for txn in left_open}) > 1
+    half_ended = left_open.pop()
+    before[-1].participants.away = set(BOTH)
+    ending = asyncio.ensure_future(before[-1].end(half_ended))
+    await run_ready()
+    ending.cancel()
+    world.transactions = type(world.transactions)(coordinators=1)
+    process = await world.process()
+    assert {one.txn_id for one in await process.coordinator.list_open(OpenQuery())} == {*left_open}
+    await process.coordinator.expire(world.later_ms())
+    assert [(await process.coordinator.describe(txn)).state for txn in left_open] == [State.ABORTED] * 15
+    assert (HERE, State.COMMITTED) in process.participants.told
+    assert await process.coordinator.outstanding(None, Limit(9)) == ()
 
 
 @in_world

@@ -66,11 +66,10 @@ class LogCoordinator:
             own = ids[context.environment.random_bits(COORDINATOR_BITS) % len(ids)]
             self._ids = TransactionIds(context.store, own, block, attempts)
         else:
-            ids = context.share.ids
             self._ids = SharedTransactionIds(context, context.share, block, attempts)
         switches = FollowedSwitches(context.store, context.environment, LogKind.TRANSACTIONS)
         writers = LogWriters(switches, context.environment, options.batching, context.metrics)
-        self._logs = TransactionLogs(context.ledgers, writers, ids)
+        self._logs = TransactionLogs(context.ledgers, writers)
         self._ending = Ending(self._logs, context.participants, context.environment, options, self._closed)
         self._sweeping = Sweeping(self._logs, self._ending, context.transactions, options)
         self._end_timeout_ms = context.transactions.end_timeout_ms

@@ -14,6 +14,7 @@ from txnframework_legacy.coordinator.log import TransactionLog
 from txnframework_legacy.coordinator.states import Logged
 
 LOG_PREFIX = "transaction-log:"
+NAMES_MAX = 1_000
 
 
 def log_name(coordinator: int) -> str:
@@ -34,9 +35,7 @@ def log_scope(coordinator: int) -> Scope:
 class TransactionLogs:
     """Opens each log on first use, and keeps it. A log is made when a transaction first begins in it."""
 
-    def __init__(self, ledgers: ILedgerStore, writers: LogWriters, ids: tuple[int, ...]) -> None:
-        self.ids = ids
-        """Every coordinator of the family."""
+    def __init__(self, ledgers: ILedgerStore, writers: LogWriters) -> None:
         self._ledgers = ledgers
         self._writers = writers
         self._opened: dict[int, TransactionLog] = {}
@@ -61,9 +60,17 @@ class TransactionLogs:
         return None if logged is None else (log, logged)
 
     async def all(self) -> list[TransactionLog]:
-        """Return every log that there is."""
-        found = [await self.find(coordinator) for coordinator in self.ids]
-        return [log for log in found if log is not None]
+        """
+        Return every log that there is, by their coordinators' ids.
+
+        Also of those that the configuration does not have any more: what is open or half ended there would stay so.
+        """
+        found: list[TransactionLog] = []
+        after = ""
+        while names := await self._ledgers.list_names(LOG_PREFIX, after, NAMES_MAX):
+            found += [log for log in [await self.find(coordinator_of(name)) for name in names] if log is not None]
+            after = names[-1]
+        return found
 
     async def close(self) -> None:
         """Close all that are open."""
