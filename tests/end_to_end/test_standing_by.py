@@ -183,6 +183,43 @@ def test_acknowledging_as_the_lease_is_lost(memory: Stores, stand_by: bool) -> N
     memory.run(work())
 
 
+def test_acknowledging_while_the_lease_is_lost(memory: Stores) -> None:
+    """What comes again from the dispatch that follows is not handed out, if its acknowledgment was stored meanwhile."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await prepared(client, 1)
+            consumer = await client.consumer("orders", "billing", start="earliest", stand_by=True)
+            received = await consumer.receive()
+            (feed,) = consumer._membership.feeds.values()
+            assert feed.attached is not None
+            first: Any = feed.attached.dispatch
+            store, going_on = first._acknowledging.single, asyncio.Event()
+
+            async def held_up(*given: Any) -> None:
+                await going_on.wait()
+                await store(*given)
+
+            first._acknowledging.single = held_up
+            async with client.transaction() as txn:
+                acknowledging = asyncio.ensure_future(consumer.ack(received, txn=txn))
+                await run_ready()
+                first._tell_end(LeaseLost("billing"))
+                await run_ready()
+                (feed,) = consumer._membership.feeds.values()
+                assert feed.attached is not None
+                assert feed.attached.dispatch is not first
+                assert consumer._inbox.positions(feed) == {received.id.position}
+                second: Any = feed.attached.dispatch
+                second._looking.again = lambda: None  # as if its watch were late
+                going_on.set()
+                await acknowledging
+                assert consumer._inbox.take(10) == ()
+            await consumer.close()
+
+    memory.run(work())
+
+
 def test_standing_by_reads_nothing(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for the store's word that the lease has ended: hours of waiting cost not one read."""
 

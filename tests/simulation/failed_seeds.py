@@ -7,6 +7,9 @@ FAILED: dict[str, tuple[int, ...]] = {
     "families": (14,),  # the same
     "retention": (1, 3, 7),  # two sweeps of one process at a time: a pass ended twice
     "seeks": (23, 36, 74, 76, 49),  # judged by what a subscription was before it was given up
-    "contention": (106,),  # a cumulative acknowledgment of a message that somebody else had done
+    "contention": (
+        106,  # a cumulative acknowledgment of a message that somebody else had done
+        98,  # a lease lost in mid-acknowledgment: what came again before it was stored was handed out after
+    ),
     "layouts": (1441,),  # nobody was left to sweep
 }

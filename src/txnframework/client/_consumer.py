@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from txnframework.broker import Host, acks_of, cumulative_ack, first_of
+from txnframework.broker import Host, SegmentDispatch, acks_of, cumulative_ack, first_of
 from txnframework.client._dead_letters import DeadLetters
 from txnframework.client._feed import Feed, Inbox, by_segment
 from txnframework.client._membership import Membership
@@ -212,6 +212,7 @@ class Consumer:
                     await dispatch.ack(sized, incarnation, holder, principal)
                 else:
                     await self._ack_detached(segment, acks_of(sized), incarnation, holder, principal)
+                await self._let_successor_look(segment, dispatch)
 
     async def _ack_cumulative(self, message: Acked, holder: Branch | None, principal: str = "") -> None:
         self._require_open()
@@ -225,6 +226,18 @@ class Consumer:
         else:
             ack = cumulative_ack(*sized)
             await self._ack_detached(one.id.segment, (ack,), one.incarnation, holder, principal)
+        await self._let_successor_look(one.id.segment, dispatch)
+
+    async def _let_successor_look(self, segment: str, asked: SegmentDispatch | None) -> None:
+        """
+        Let what dispatches a segment now see what was acknowledged elsewhere.
+
+        When a lease is lost in the middle of an acknowledgment, the dispatch that follows may have read before it was
+        stored, and have delivered the message again: handed out only now, it would come after it was done.
+        """
+        dispatch = self._feed(segment).dispatch
+        if dispatch is not None and dispatch is not asked:
+            await dispatch.refresh()
 
     async def _finish_ancestor(self, feed: Feed, holder: Branch | None, principal: str) -> None:
         """Acknowledge what was received of a segment before the one that it became; it has its own cursor."""
