@@ -142,11 +142,11 @@ def test_a_pipeline_shares_nothing_with_its_executors_but_the_stores(
 
     SIGTERM ends it between two batches; every row is there once, in both topics of its one transaction.
     """
-    values = [f"value {number}" for number in range(200)]
+    values = [f"value {number}" for number in range(80)]
     with fresh_database() as url:
         stores = stores_of(tmp_path, url)
         stores.create("in", "out", "copies")
-        stores.publish(values[:100])
+        stores.publish(values[:40])
         conf = {name: value for name, value in cluster.conf.items() if name != "spark.master"}
         folder = tmp_path / "driver"
         folder.mkdir()
@@ -164,7 +164,7 @@ def test_a_pipeline_shares_nothing_with_its_executors_but_the_stores(
                 # On one machine an executor could read it where it lies; on another one it could not.
                 config.rename(folder / "elsewhere.toml")
                 os.kill(cluster.executors()[0], signal.SIGKILL)
-                stores.publish(values[100:])
+                stores.publish(values[40:])
                 wait_for(lambda: len(stores.rows("out")) == len(values) or running.poll() is not None)
                 assert running.poll() is None, (tmp_path / "log").read_text()
             finally:
