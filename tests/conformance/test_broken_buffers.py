@@ -20,6 +20,7 @@ from txnframework.model import (
     Isolation,
     Position,
     Put,
+    ReadableEntry,
     ReadPlan,
     ReadRequest,
     Swept,
@@ -42,6 +43,18 @@ class ShowsEverything(MetadataBuffer):
 
     async def read(self, request: ReadRequest) -> EntryPage:
         return await super().read(replace(request, isolation=Isolation.READ_UNCOMMITTED))
+
+
+class JudgesEverybody(MetadataBuffer):
+    """Takes whatever it knows nothing of for committed."""
+
+    async def read(self, request: ReadRequest) -> EntryPage:
+        tail = await self.ledger_of_test.tail()
+        found = await self.ledger_of_test.read(EntryRange(request.after.entry, tail.last_confirmed), request.limit)
+        shown = tuple(ReadableEntry(one.position, one.data, None, Visibility.COMMITTED) for one in found)
+        return EntryPage(shown, tail.last_confirmed)
+
+    ledger_of_test: IManagedLedger
 
 
 class WritesNoIntent(MetadataBuffer):
@@ -235,6 +248,7 @@ CASES = [
     (ShowsEverything, "test_branches_that_count"),
     (ShowsEverything, "test_intent_comes_first"),
     (ShowsEverything, "test_restart"),
+    (JudgesEverybody, "test_entries_of_another_family_are_refused"),
     (GuessesBeforeItKnows, "test_answers_wait_for_the_recovery"),
     (GoesOnAfterItsClose, "test_closing_while_recovering"),
     (WritesNoIntent, "test_open_pins"),

@@ -20,7 +20,8 @@ class ITransactionBuffer(Interface):
 
     * An entry with a branch is appended only after its intent is durable, to the ledger that the intent names.
     * ``max_read_position``, once announced, never moves back; everything up to it is decided.
-    * Whether an entry is aborted is decided when it is read.
+    * Whether an entry is aborted is decided when it is read. One that a transaction of another family wrote cannot be
+      judged: ``recover`` or reading it raises ConfigurationError, and it is neither shown nor passed over.
     * Waiting for an announcement reads nothing from the store while nothing changes.
     """
 
@@ -32,6 +33,7 @@ class ITransactionBuffer(Interface):
 
         :raises StoreMismatch: ledger and metadata do not belong together (an ``after`` or abort record past the
             ledger's end).
+        :raises ConfigurationError: the segment was written through a buffer that this one cannot stand in for.
         """
 
     async def append(entries: tuple[Append, ...]) -> tuple[Appended, ...]:

@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
-from txnframework.errors import Closed, TransactionNotFound
+from txnframework.errors import Closed, ConfigurationError, TransactionNotFound
 from txnframework.interfaces import IInPlaceBuffer
-from txnframework.model import Branch, Transaction, Visibility
+from txnframework.model import Append, Branch, Transaction, TxnID, Visibility
+from txnframework.model.entries import EntryMessage, encode_entry
+from txnframework.model.ids import LOG_FAMILY, LOG_FAMILY_BIT
 from txnframework.testing._suites._buffer._case import (
     TIMEOUT_MS,
     BufferRules,
@@ -46,6 +48,20 @@ class RecoveryRules(BufferRules):
             assert await world.buffer.recover() >= end
             assert await visible(world) == expected
             assert await skipped(world) == passed_over
+
+    async def test_entries_of_another_family_are_refused(self) -> None:
+        """
+        What a transaction of another family wrote is neither shown nor passed over, committed as it may be.
+
+        If this fails, check that an id of which nothing is known is not taken for one that was forgotten.
+        """
+        async with self.data.open() as world:
+            log = world.coordinator.family == LOG_FAMILY
+            branch = Branch(TxnID(0 if log else LOG_FAMILY_BIT, 1))
+            data = encode_entry([EntryMessage(None, b"of another family", (), 0, 0)], "elsewhere", branch)
+            await world.ledger.append((Append(data, 1, branch),), (await world.ledger.tail()).open_ledger_id)
+            with pytest.raises(ConfigurationError):
+                await visible(world)
 
     @requires(IInPlaceBuffer)
     async def test_open_transactions_survive(self) -> None:
