@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from metadata_world import Process, World, branch_of, step, value_of, waiting
 from zope.interface import implementer
 
 from txnframework.interfaces import ITellingWatch, IWatch
-from txnframework.model import EARLIEST, Key, KeyRange, Limit, Position, ReadRequest
+from txnframework.model import EARLIEST, Key, KeyRange, LedgerEntry, Limit, Position, ReadRequest, Tail
 from txnframework.testing.clock import run_ready
+from txnframework_metadata.buffer.segment_view import grown_by
 
 
 class Rounds:
@@ -55,6 +57,19 @@ class Rounds:
         return delayed
 
 
+class Silent:
+    """A watch that tells only that something has changed."""
+
+    def __init__(self, watch: IWatch) -> None:
+        self._watch = watch
+
+    async def changed(self) -> None:
+        await self._watch.changed()
+
+    async def close(self) -> None:
+        await self._watch.close()
+
+
 async def _received(process: Process, after: Position) -> str:
     """Wait for what comes after a position, and return it."""
     buffer = await process.buffer()
@@ -66,26 +81,35 @@ async def _received(process: Process, after: Position) -> str:
         await buffer.advanced(after)
 
 
-async def _who_waits(world: World) -> tuple[Process, asyncio.Future[str], Rounds]:
+async def _who_waits(world: World, *, is_told: bool = True) -> tuple[Process, asyncio.Future[str], Rounds]:
     """Start a process in which somebody waits at the end, and hold up what it asks from now on."""
     reader = await world.process()
+    if not is_told:
+        ledger: Any = await reader.ledger()
+        arm = ledger.watch
+
+        async def watch() -> Silent:
+            return Silent(await arm())
+
+        ledger.watch = watch
     await (await reader.buffer()).recover()
     waits = await waiting(_received(reader, Position(1, -1)))
     return reader, waits, Rounds(reader, await reader.ledger())
 
 
-def test_what_was_committed_at_once_takes_two_rounds() -> None:
-    """The end and the entries behind it; then the headers of who wrote those, and nobody's intents."""
+@pytest.mark.parametrize(("is_told", "expected"), [(False, 2), (True, 1)])
+def test_what_was_committed_at_once_takes_two_rounds_at_most(is_told: bool, expected: int) -> None:
+    """The end and the entries behind it, unless a watch tells those; then who wrote them, and nobody's intents."""
 
     async def main() -> None:
         world = World()
         process = await world.process()
-        reader, waits, rounds = await _who_waits(world)
+        reader, waits, rounds = await _who_waits(world, is_told=is_told)
         txn = await process.begin()
         await process.send("a", branch_of(txn))
         await process.commit(txn)
         reader.wire.steps.clear()
-        assert await rounds.until(waits) == 2
+        assert await rounds.until(waits) == expected
         assert await waits == "a"
         assert not [name for name, _ in reader.wire.steps if name.startswith("scan")]
         await (await reader.buffer()).close()
@@ -108,6 +132,45 @@ def test_the_end_of_a_transaction_in_the_way_takes_one_round() -> None:
         assert await rounds.until(waits) == 1
         assert await waits == "a"
         await (await reader.buffer()).close()
+
+    asyncio.run(main())
+
+
+def test_what_is_told_counts_only_directly_behind_what_is_known() -> None:
+    """Otherwise the segment is read: nobody knows what stands between, or whether the end is still open."""
+    tail = Tail(Position(3, 4), 3, sealed=False)
+    entries = [LedgerEntry(Position(3, at), b"") for at in range(3, 8)]
+    assert grown_by(tail, entries) == (Tail(Position(3, 7), 3, sealed=False), entries[2:])
+    assert grown_by(tail, entries[:2]) == (tail, [])
+    assert grown_by(tail, entries[3:]) == (None, [])
+    assert grown_by(tail, (LedgerEntry(Position(4, 0), b""),)) == (None, [])
+    assert grown_by(Tail(Position(3, 4), 3, sealed=True), entries) == (None, [])
+    rolled = Tail(Position(3, 4), 5, sealed=False)
+    first = (LedgerEntry(Position(5, 0), b""),)
+    assert grown_by(rolled, first) == (Tail(Position(5, 0), 5, sealed=False), list(first))
+    assert grown_by(rolled, entries) == (None, [])
+
+
+def test_who_asks_how_it_stands_does_not_get_what_was_told() -> None:
+    """What a watch tells is as old as the telling, and another process may have been confirmed an append since."""
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        buffer = await reader.buffer()
+        await buffer.recover()
+        waits = await waiting(buffer.advanced(Position(1, -1)))
+        stop = reader.wire.stop(step("get", "/txn/"))
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        await stop.reached.wait()
+        asked = await waiting(buffer.max_read_position())
+        await process.commit(txn)
+        await process.send("b")
+        stop.go.set()
+        assert await asked == Position(1, 1)
+        await waits
+        await buffer.close()
 
     asyncio.run(main())
 
@@ -213,31 +276,39 @@ def test_what_is_read_ahead_is_bounded() -> None:
     asyncio.run(main())
 
 
+@implementer(ITellingWatch)
+class Telling:
+    """A watch on a header that tells what it became; a deaf one misses everything."""
+
+    def __init__(self, watch: IWatch, key: Key, world: World, *, is_deaf: bool = False) -> None:
+        self._watch = watch
+        self._key = key
+        self._world = world
+        self._is_deaf = is_deaf
+        self.told: bytes | None = None
+
+    async def changed(self) -> None:
+        await self._watch.changed()
+        while self._is_deaf:
+            await self._watch.changed()
+        (record,) = self._world.space.records.scan(KeyRange(self._key.path, self._key.path + "0"), 1).records
+        self.told = record.value
+
+    async def close(self) -> None:
+        await self._watch.close()
+
+
 def test_an_end_that_a_watch_tells_takes_no_round() -> None:
     """The header that comes with it is as good as one that is read, since how a transaction ended never changes."""
 
-    @implementer(ITellingWatch)
-    class Telling:
-        def __init__(self, watch: IWatch, key: Key) -> None:
-            self._watch = watch
-            self._key = key
-            self.told: bytes | None = None
-
-        async def changed(self) -> None:
-            await self._watch.changed()
-            (record,) = world.space.records.scan(KeyRange(self._key.path, self._key.path + "0"), 1).records
-            self.told = record.value
-
-        async def close(self) -> None:
-            await self._watch.close()
-
     async def main() -> None:
+        world = World()
         process = await world.process()
         reader, waits, rounds = await _who_waits(world)
         arm = reader.wire.watch
 
         async def watch(target: Any) -> Any:
-            return Telling(await arm(target), target)
+            return Telling(await arm(target), target, world)
 
         reader.wire.watch = watch  # type: ignore[method-assign]
         txn = await process.begin()
@@ -248,5 +319,49 @@ def test_an_end_that_a_watch_tells_takes_no_round() -> None:
         assert await waits == "a"
         await (await reader.buffer()).close()
 
-    world = World()
+    asyncio.run(main())
+
+
+def test_who_began_to_write_just_now_is_taken_for_open_without_reading_it() -> None:
+    """Where the entry and the end are told; an end that was not told is found by reading after a while."""
+
+    async def main() -> None:
+        world = World()
+        process, reader = await world.process(), await world.process()
+        arm, is_deaf = reader.wire.watch, False
+
+        async def watch(target: Any) -> Any:
+            return Telling(await arm(target), target, world, is_deaf=is_deaf)
+
+        reader.wire.watch = watch  # type: ignore[method-assign]
+        buffer = await reader.buffer()
+        waits = await waiting(buffer.advanced(Position(1, -1)))
+        txn = await process.begin()
+        await process.send("a", branch_of(txn))
+        await run_ready(200)
+        await process.commit(txn)
+        assert await waits == Position(1, 0)
+
+        waits = await waiting(buffer.advanced(Position(1, 0)))
+        reader.wire.steps.clear()
+        txn = await process.begin()
+        await process.send("b", branch_of(txn))
+        await run_ready(200)
+        assert not waits.done()
+        await process.commit(txn)
+        assert await waits == Position(1, 1)
+        assert [name for name, _ in reader.wire.steps] == ["watch"]
+
+        is_deaf = True
+        waits = await waiting(buffer.advanced(Position(1, 1)))
+        txn = await process.begin()
+        await process.send("c", branch_of(txn))
+        await process.commit(txn)
+        await run_ready(200)
+        assert not waits.done()
+        await world.environment.advance(2)
+        assert await waits == Position(1, 2)
+        assert await reader.values() == ["a", "b", "c"]
+        await buffer.close()
+
     asyncio.run(main())

@@ -21,7 +21,7 @@ from txnframework.interfaces._coordinator import (
     ITransactionCoordinator,
 )
 from txnframework.interfaces._dispatcher import IDispatcher
-from txnframework.interfaces._ledger import ILedgerStore, IManagedLedger
+from txnframework.interfaces._ledger import ILedgerStore, IManagedLedger, ITellingTailWatch
 from txnframework.interfaces._metadata_store import (
     IAtomicBatchStore,
     IDurableStore,
@@ -54,6 +54,7 @@ __all__ = [
     "IPlannableBuffer",
     "IRestorable",
     "ISharedStore",
+    "ITellingTailWatch",
     "ITellingWatch",
     "ITransactionBuffer",
     "ITransactionCoordinator",

@@ -10,6 +10,22 @@ from txnframework.model.ledger import Append, Appended, Counted, LedgerEntry, Le
 from txnframework.model.positions import EntryRange, Limit, Position
 
 
+class ITellingTailWatch(IWatch):
+    """
+    A watch on a ledger's tail that may bring along what was appended.
+
+    How it is used: entries that stand directly behind the last one that the watcher knows are as good as read, and the
+    tail is as it was but for them; whatever else is told makes it read.
+
+    Obligations.  Each entry is confirmed and stands where it says, whole. ``appended`` is None if anything else than
+    what it holds has changed since the return of ``changed`` before the last one, or may have.
+    """
+
+    appended: tuple[LedgerEntry, ...] | None = Attribute(
+        "The entries that the last return of ``changed`` told of, in their order; None: it did not tell all."
+    )
+
+
 class IManagedLedger(Interface):
     """
     A row of ledgers, the last of them open; entries 0, 1, 2, ... without gaps in each. Any process may append and

@@ -19,7 +19,7 @@ from txnframework.model import (
 )
 from txnframework_memory._link import Link, Pause
 from txnframework_memory._rows import Row, Rows
-from txnframework_memory._watch import Watch
+from txnframework_memory._watch import TailWatch
 
 
 @implementer(IManagedLedger)
@@ -32,7 +32,7 @@ class MemoryManagedLedger:
         self.link.is_cut = store_link.is_cut
         self._row = row
         # Dicts keep the order of arming and opening, so that a run can be repeated exactly.
-        self._watches: dict[Watch[None], None] = {}
+        self._watches: dict[TailWatch, None] = {}
 
     async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         """Append in order to ``ledger_id`` and no other."""
@@ -99,10 +99,10 @@ class MemoryManagedLedger:
         for watch in self._watches:
             watch.wake()
 
-    def _arm(self) -> Watch[None]:
+    def _arm(self) -> TailWatch:
         self._row.require_present()
         self._watches = {watch: None for watch in self._watches if not watch.is_closed}
-        watch = self._row.watches.arm(lambda _: not self.link.is_cut)
+        watch = self._row.watches.add(TailWatch(self._row.watches, lambda _: not self.link.is_cut))
         self._watches[watch] = None
         return watch
 

@@ -19,7 +19,7 @@ from txnframework.model import (
     Position,
     Tail,
 )
-from txnframework_memory._watch import Watches
+from txnframework_memory._watch import Grown, Watches
 from txnframework_memory._windows import Copy, Window
 
 LEDGERS_TRIMMED_MAX = 100
@@ -51,7 +51,7 @@ class Row:
 
     def __init__(self, name: str, rows: Rows) -> None:
         self.name = name
-        self.watches: Watches[None] = Watches()
+        self.watches: Watches[Grown] = Watches()
         self.is_deleted = False
         self._rows = rows
         self._open_id = rows.next_ledger_id()
@@ -73,7 +73,8 @@ class Row:
         before = self._last
         appended = tuple(self._append_one(entry) for entry in entries)
         if self._last > before:
-            self.watches.notify((None,))
+            grown = (stored for stored in self._entries(EntryRange(before, self._last)))
+            self.watches.notify((tuple(LedgerEntry(stored.position, stored.data) for stored in grown),))
         return appended
 
     def find_sequence(self, producer: str, sequence: int) -> Appended | None:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from zope.interface import implementer
 
 from txnframework.errors import Closed
-from txnframework.interfaces import IWatch
+from txnframework.interfaces import ITellingTailWatch, IWatch
+from txnframework.model import LedgerEntry
 
 C = TypeVar("C")
+W = TypeVar("W", bound="Watch")  # type: ignore[type-arg]
+
+Grown = tuple[LedgerEntry, ...] | None
+"""How a tail changed: by these entries and nothing else; None: otherwise."""
+
+ENTRIES_TOLD_MAX = 128
+"""How many entries a watch brings along at most."""
 
 
 @implementer(IWatch)
@@ -40,8 +48,8 @@ class Watch(Generic[C]):
         """Give the watch back; may be repeated."""
         self.end()
 
-    def wake(self) -> None:
-        """Make ``changed`` return."""
+    def wake(self, changes: Sequence[C] | None = None) -> None:  # noqa: ARG002 - for those that tell
+        """Make ``changed`` return, for these changes; None: something may have been missed."""
         self._may_have_changed = True
         self._woken.set()
 
@@ -50,6 +58,31 @@ class Watch(Generic[C]):
         self.is_closed = True
         self._woken.set()
         self._watches.remove(self)
+
+
+@implementer(ITellingTailWatch)
+class TailWatch(Watch[Grown]):
+    """A watch on the tail of a ledger, which brings along what was appended."""
+
+    def __init__(self, watches: Watches[Grown], concerns: Callable[[Grown], bool]) -> None:
+        super().__init__(watches, concerns)
+        self.appended: tuple[LedgerEntry, ...] | None = None
+        self._coming: list[LedgerEntry] | None = []
+
+    async def changed(self) -> None:
+        """Return once the tail may have changed; see IWatch."""
+        await super().changed()
+        coming, self._coming = self._coming, []
+        self.appended = None if coming is None else tuple(coming)
+
+    def wake(self, changes: Sequence[Grown] | None = None) -> None:
+        """Make ``changed`` return, for these changes; None: something may have been missed."""
+        for grown in (None,) if changes is None else changes:
+            if grown is None or self._coming is None or len(self._coming) + len(grown) > ENTRIES_TOLD_MAX:
+                self._coming = None
+            else:
+                self._coming += grown
+        super().wake()
 
 
 class Watches(Generic[C]):
@@ -61,7 +94,10 @@ class Watches(Generic[C]):
 
     def arm(self, concerns: Callable[[C], bool]) -> Watch[C]:
         """Return a watch that is woken by every change from now on that concerns it."""
-        watch = Watch(self, concerns)
+        return self.add(Watch(self, concerns))
+
+    def add(self, watch: W) -> W:
+        """Wake a watch from now on; return it."""
         self._armed[watch] = None
         return watch
 
@@ -73,8 +109,8 @@ class Watches(Generic[C]):
         """Wake every watch that one of the changes concerns."""
         told = tuple(changes)
         for watch in tuple(self._armed):
-            if any(map(watch.concerns, told)):
-                watch.wake()
+            if concerning := tuple(filter(watch.concerns, told)):
+                watch.wake(concerning)
 
     def __len__(self) -> int:
         return len(self._armed)

@@ -82,6 +82,14 @@ class BufferOptions(Options, frozen=True, kw_only=True):
     headers_together_max: Annotated[
         int, Meta(ge=1, description="How many transactions are looked up at the same time.")
     ] = 16
+    open_presumed_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How long a process that was told of an entry as soon as it came takes its transaction for open"
+            " without reading that, where the store would tell of its end at once, too.",
+        ),
+    ] = 2
     ahead_entries_max: Annotated[
         int,
         Meta(

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from txnframework.interfaces import ITellingWatch, IWatch
+from txnframework.interfaces import ITellingTailWatch, ITellingWatch, IWatch
+from txnframework.model.ledger import LedgerEntry
 
 
 async def first_of(waits: Iterable[Coroutine[Any, Any, object]]) -> None:
@@ -52,9 +53,19 @@ class Listening:
             self._wait.add_done_callback(lambda _: self._woken())
 
     @property
+    def tells(self) -> bool:
+        """Whether it may bring along what the watched record became."""
+        return bool(ITellingWatch.providedBy(self._watch))
+
+    @property
     def told(self) -> bytes | None:
         """What the watched record became at one of the changes that it told of last, if it brought that along."""
         return self._watch.told if ITellingWatch.providedBy(self._watch) else None
+
+    @property
+    def appended(self) -> tuple[LedgerEntry, ...] | None:
+        """The entries that it told of last, if they are all that has changed of the watched tail."""
+        return self._watch.appended if ITellingTailWatch.providedBy(self._watch) else None
 
     def has_told(self) -> bool:
         """Return, once, that it told something; raise what its wait ended with."""

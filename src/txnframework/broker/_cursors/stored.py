@@ -9,6 +9,7 @@ from zope.interface import implementer
 
 from txnframework.broker._agreement.cas import change, version_of
 from txnframework.broker._cursors.history import with_processed
+from txnframework.broker._cursors.own_writes import OwnWrites
 from txnframework.errors import SubscriptionNotFound
 from txnframework.interfaces import ICursor, IMetadataStore
 from txnframework.model import paths, records
@@ -30,7 +31,8 @@ class StoredCursor:
     """
     The cursor record and the part of the subscription record that must be written before it.
 
-    It keeps nothing in memory: every change reads, unites and compares, so any number of processes may have one.
+    It keeps nothing in memory that counts: every change reads, unites and compares, so any number of processes may have
+    one. ``own_writes`` only saves looks at what this process wrote itself.
     """
 
     def __init__(self, store: IMetadataStore, topic: str, segment: str, subscription: str) -> None:
@@ -39,6 +41,7 @@ class StoredCursor:
         self.subscription = subscription
         self._store = store
         self._key = paths.cursor_key(segment, subscription)
+        self.own_writes = OwnWrites()
 
     @property
     def key(self) -> Key:
@@ -154,7 +157,11 @@ class StoredCursor:
     async def _update(self, update: Update) -> None:
         async def decide(record: Record | None) -> Put | None:
             after = update(None if record is None else _decoded(record))
-            return None if after is None else self._write(record, after)
+            if after is None:
+                return None
+            put = self._write(record, after)
+            self.own_writes.replacing(None if record is None else record.value, put.value)
+            return put
 
         await change(self._store, self._key, decide)
 

@@ -76,7 +76,7 @@ class SegmentDispatch:
         :raises SubscriptionNotFound: there is no such subscription.
         """
         subscription = self._parts.subscription
-        await self._looking.arm(self.segment, subscription.name, subscription.cursor.key)
+        await self._looking.arm(self.segment, subscription.name, subscription.cursor)
         await self.refresh()
         for work in (self._pump, self._looking.at_changes, self._looking.at_ends, self._until_lease_lost):
             self._tasks.start(work)

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
+from txnframework.broker._cursors.stored import StoredCursor
 from txnframework.broker._tasks.waiting import first_of
 from txnframework.environment import Environment
-from txnframework.interfaces import IMetadataStore, ITransactionCoordinator, IWatch
+from txnframework.interfaces import IMetadataStore, ITellingWatch, ITransactionCoordinator, IWatch
 from txnframework.model.ids import TxnID
 from txnframework.model.index_keys import prefix_range
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
-from txnframework.model.metadata import Key
 
 INTERVAL_MS = 100
 """The shortest time between two looks that a change in the store caused: this process's own changes cause some."""
@@ -22,8 +22,9 @@ class Looking:
     """
     Calls ``look`` when a transaction that holds messages ended, at once, and when the subscription's records changed.
 
-    A change may come from this process itself, so those looks are spaced out; nothing depends on them for
-    correctness, because whoever delivers something again looks before.
+    A change may come from this process itself, so those looks are spaced out, and left out where nothing but its own
+    acknowledgments have changed the cursor; nothing depends on them for correctness, because whoever delivers something
+    again looks before.
     """
 
     def __init__(
@@ -40,14 +41,16 @@ class Looking:
         self._holders = holders
         self._look = look
         self._watches: list[IWatch] = []
+        self._cursor: StoredCursor | None = None
         self._again = asyncio.Event()
         self._changed = asyncio.Event()
 
-    async def arm(self, segment: str, subscription: str, cursor: Key) -> None:
+    async def arm(self, segment: str, subscription: str, cursor: StoredCursor) -> None:
         """Watch the subscription's acknowledgments and its cursor; to be called before the first look."""
         acks = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, segment, subscription)
         self._watches.append(await self._store.watch(acks))
-        self._watches.append(await self._store.watch(cursor))
+        self._watches.append(await self._store.watch(cursor.key))
+        self._cursor = cursor
 
     def again(self) -> None:
         """Look again soon."""
@@ -60,10 +63,25 @@ class Looking:
     async def at_changes(self) -> None:
         """Look after changes of the records, for ever."""
         while True:
-            await first_of(self._again.wait(), *(watch.changed() for watch in self._watches))
-            self._again.clear()
-            await self._look()
+            came = await first_of(self._again.wait(), *(watch.changed() for watch in self._watches))
+            # The cursor's watch is the last one: nothing else has told anything.
+            if came < len(self._watches) or not await self._is_own_work():
+                self._again.clear()
+                if self._cursor is not None:
+                    self._cursor.own_writes.looking()
+                await self._look()
             await self._environment.sleep_until(self._environment.now_ms() + INTERVAL_MS)
+
+    async def _is_own_work(self) -> bool:
+        """Return whether this process alone has changed the cursor since it was looked at."""
+        if self._cursor is None:
+            return False
+        watch = self._watches[-1]
+        told = watch.told if ITellingWatch.providedBy(watch) else None
+        if told is None:
+            record = await self._store.get(self._cursor.key)
+            told = None if record is None else record.value
+        return self._cursor.own_writes.are_all(told)
 
     async def at_ends(self) -> None:
         """Look as soon as a transaction that holds messages has ended, for ever; without a coordinator none does."""

@@ -10,7 +10,15 @@ from typing import TypeVar
 from zope.interface import implementer
 
 from txnframework.errors import OutcomeUnknown, Unavailable
-from txnframework.interfaces import IAtomicBatchStore, ILease, ILedgerStore, IManagedLedger, IMetadataStore, IWatch
+from txnframework.interfaces import (
+    IAtomicBatchStore,
+    ILease,
+    ILedgerStore,
+    IManagedLedger,
+    IMetadataStore,
+    ITellingTailWatch,
+    IWatch,
+)
 from txnframework.model import (
     Append,
     Appended,
@@ -115,6 +123,27 @@ class FaultyWatch:
     async def close(self) -> None:
         """Give the watch back."""
         await self._watch.close()
+
+
+@implementer(ITellingTailWatch)
+class FaultyTailWatch(FaultyWatch):
+    """A watch on a tail whose wake-ups go through ``Calls``; one that nothing has caused tells nothing."""
+
+    def __init__(self, watch: ITellingTailWatch, calls: Calls) -> None:
+        super().__init__(watch, calls)
+        self._telling = watch
+        self.appended: tuple[LedgerEntry, ...] | None = None
+
+    async def changed(self) -> None:
+        """Return once the tail may have changed."""
+        told: list[tuple[LedgerEntry, ...] | None] = []
+
+        async def changed() -> None:
+            await self._watch.changed()
+            told.append(self._telling.appended)
+
+        await self._calls.woken(changed)
+        self.appended = None if None in told else tuple(entry for some in told for entry in some or ())
 
 
 @implementer(ILease)
@@ -267,7 +296,10 @@ class FaultyLedger:
 
     async def watch(self) -> IWatch:
         """Return an armed watch on the tail."""
-        return FaultyWatch(await self._calls.read("watch", self.name, self._ledger.watch), self._calls)
+        watch = await self._calls.read("watch", self.name, self._ledger.watch)
+        if ITellingTailWatch.providedBy(watch):
+            return FaultyTailWatch(watch, self._calls)
+        return FaultyWatch(watch, self._calls)
 
     async def close(self) -> None:
         """Let go."""

@@ -95,6 +95,17 @@ class Ahead:
         if self._held is held:
             self._held = HeldEntries(held.after, held.entries + more, held.begun_ms)
 
+    def take(self, after: Position, last: Position, came: Iterable[LedgerEntry]) -> None:
+        """Hold also what came directly behind ``last``, if all is held from ``after`` to there and the bounds allow."""
+        held = None if self._held is None else self._held.behind(after)
+        if held is None and last <= after:
+            held = HeldEntries(after, (), self._retention.now_ms())
+        if held is None or (held.entries and held.entries[-1][0].position != last):
+            return
+        entries = held.entries + branched(came, self._segment)
+        if len(entries) <= self._limit.items and sum(len(entry.data) for entry, _ in entries) <= self._limit.bytes:
+            self._held = HeldEntries(held.after, entries, held.begun_ms)
+
     def page(self, entries: EntryRange, limit: Limit) -> HeldEntries | None:
         """Return the first entries of a range, if they are held."""
         return None if self._held is None else self._held.page(entries, limit)

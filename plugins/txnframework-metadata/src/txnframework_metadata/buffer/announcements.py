@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from txnframework.environment import Environment
 from txnframework.errors import Closed
 from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.ids import TxnID
+from txnframework.model.ledger import LedgerEntry
 from txnframework.model.paths import header_key
 from txnframework.model.positions import Position
-from txnframework_metadata.buffer.segment_view import SegmentView
+from txnframework.model.transactions import State, Transaction
+from txnframework_metadata.buffer.segment_view import Following, SegmentView
 from txnframework_metadata.records.views import ended_as_told
 from txnframework_metadata.watching import Listening
 
@@ -40,14 +43,25 @@ class Announcements:
     one of its own: what came after it they tell.
     """
 
-    def __init__(self, view: SegmentView, ledger: IManagedLedger, store: IMetadataStore) -> None:
+    def __init__(
+        self,
+        view: SegmentView,
+        ledger: IManagedLedger,
+        store: IMetadataStore,
+        environment: Environment,
+        open_presumed_ms: int,
+    ) -> None:
         self._view = view
+        self._environment = environment
+        self._open_presumed_ms = open_presumed_ms
         self._ledger = ledger
         self._store = store
         self._waiters: list[_Waiter] = []
         self._kicked = False
         self._moved = asyncio.Event()
         self._pin: _Pin | None = None
+        # Whether headers' watches tell what they became: known from the first one on.
+        self._tells = False
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -109,6 +123,7 @@ class Announcements:
     async def _follow_with(self, grown: Listening) -> None:
         """Follow until something fails."""
         told = self._view.begun
+        appended: tuple[LedgerEntry, ...] | None = None
         while True:
             await self._wanted.wait()
             pin = self._pin
@@ -118,7 +133,8 @@ class Announcements:
             else:
                 self._kicked = False
                 if pin is None:
-                    reading = await self._view.refresh(self._watch)
+                    came, appended = appended, None
+                    reading = await self._view.refresh(Following(self._watch, self._tells, came))
                 else:
                     reading = await self._view.look_again(ended_as_told(pin.txn_id, pin.header.told))
             if not self._waiters:
@@ -133,14 +149,19 @@ class Announcements:
                 await self._watch(pinned_by)
                 if pinned_by not in (reading.followed, None if pin is None else pin.txn_id):
                     continue  # it may have ended before its watch was armed
-            await self._until_told(grown if self._pin is None else self._pin.header)
+            is_told = await self._until_told(grown if self._pin is None else self._pin.header, reading.is_presumed)
+            appended = grown.appended if is_told and self._pin is None else None
             told = self._view.begun
 
-    async def _watch(self, txn_id: TxnID) -> None:
-        """Watch the header of a transaction, and no other."""
-        if self._pin is None or self._pin.txn_id != txn_id:
+    async def _watch(self, txn_id: TxnID) -> Transaction:
+        """Watch the header of a transaction, and no other; return what was told of it, see ``Following``."""
+        pin = self._pin
+        if pin is None or pin.txn_id != txn_id:
             await self._unwatch()
-            self._pin = _Pin(txn_id, Listening(await self._store.watch(header_key(txn_id)), self._moved.set))
+            pin = _Pin(txn_id, Listening(await self._store.watch(header_key(txn_id)), self._moved.set))
+            self._pin = pin
+        self._tells = pin.header.tells
+        return ended_as_told(txn_id, pin.header.told) or Transaction(txn_id, State.OPEN, deadline_ms=0, created_ms=0)
 
     async def _unwatch(self) -> None:
         """Watch no header."""
@@ -148,13 +169,27 @@ class Announcements:
             pin, self._pin = self._pin, None
             await pin.header.close()
 
-    async def _until_told(self, listening: Listening) -> None:
-        """Return when a watch has told something, or a look was asked for here."""
-        listening.listen()
-        # Both are asked: what comes at the same moment is found by the same look.
-        while not (listening.has_told() or self._kicked):
-            self._moved.clear()
-            await self._moved.wait()
+    async def _until_told(self, listening: Listening, is_presumed: bool) -> bool:
+        """
+        Return when a watch has told something, or a look was asked for here; whether it was the watch alone.
+
+        What was only presumed is looked at after a while in any case.
+        """
+        late = asyncio.ensure_future(self._presumed_for_long()) if is_presumed else None
+        try:
+            listening.listen()
+            # Both are asked: what comes at the same moment is found by the same look.
+            while not ((has_told := listening.has_told()) or self._kicked or (late is not None and late.done())):
+                self._moved.clear()
+                await self._moved.wait()
+        finally:
+            if late is not None:
+                late.cancel()
+        return has_told and not self._kicked
+
+    async def _presumed_for_long(self) -> None:
+        await self._environment.sleep_until(self._environment.now_ms() + self._open_presumed_ms)
+        self._moved.set()
 
     def _answer(self) -> None:
         """Answer those whose position has come, and all when the segment is sealed and decided to its end."""

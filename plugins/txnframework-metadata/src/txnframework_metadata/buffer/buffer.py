@@ -61,7 +61,9 @@ class MetadataBuffer:
         self._view = SegmentView(context.segment, context.ledger, context.ledgers, context.store, options, self._ahead)
         if context.metrics is not None:
             VisibilityTimes(self._view, context.metrics, context.environment, options.outcomes_max)
-        self._announcements = Announcements(self._view, context.ledger, context.store)
+        self._announcements = Announcements(
+            self._view, context.ledger, context.store, context.environment, options.open_presumed_ms
+        )
         self._intents = Intents(context.segment, context.ledger, context.store, options)
         self._appending = Appending(
             context.ledger, self._intents, self._resolve_copy, self._retention, options.attempts_max

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from txnframework.errors import StoreMismatch
@@ -11,7 +11,7 @@ from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
 from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
 from txnframework.model.indexes import WRITES_BY_SEGMENT
-from txnframework.model.ledger import Tail
+from txnframework.model.ledger import LedgerEntry, Tail
 from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.records import WriteOperation
 from txnframework.model.transactions import State, Transaction
@@ -23,8 +23,20 @@ from txnframework_metadata.options import BufferOptions
 from txnframework_metadata.records.operations import read_header, scan_index_all
 from txnframework_metadata.records.views import operation_of
 
-Follow = Callable[[TxnID], Awaitable[None]]
-"""Watches the header of a transaction from when it returns on."""
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """
+    Somebody waits for entries.
+
+    ``watch``: watches the header of a transaction from when it returns on; returns how it has ended if that was told
+    already, otherwise that it is open. ``tells``: whether it would be told. ``appended``: all that has changed of the
+    tail since the last reading began, or more; None: that is not known.
+    """
+
+    watch: Callable[[TxnID], Awaitable[Transaction]]
+    tells: bool = False
+    appended: tuple[LedgerEntry, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +46,8 @@ class Reading:
     far may be read by what was open.
 
     ``followed``: whose header was watched before it was read. ``is_whole``: the intents are all of those that stood,
-    and not only the writers of what came since the announced position.
+    and not only the writers of what came since the announced position. ``is_presumed``: a header was not read, because
+    its transaction cannot have ended for longer than it takes to be told of that.
     """
 
     tail: Tail
@@ -43,6 +56,7 @@ class Reading:
     seen: Seen
     followed: TxnID | None = None
     is_whole: bool = True
+    is_presumed: bool = False
 
 
 class SegmentView:
@@ -84,6 +98,7 @@ class SegmentView:
         self._lock = asyncio.Lock()
         self._begun = 0
         self._finished = 0
+        self._finished_reading = 0
         self._listeners: list[Callable[[], None]] = []
 
     @property
@@ -119,20 +134,24 @@ class SegmentView:
                 f" {self._ledgers.identity} it ends at {end}; one of them was restored from a backup"
             )
 
-    async def refresh(self, follow: Follow | None = None) -> Reading:
+    async def refresh(self, following: Following | None = None) -> Reading:
         """
         Return a reading that began after this was called; callers that wait at the same time share one.
 
-        ``follow``: somebody waits for the entries, so they are read ahead; it is asked to watch the header of whoever
-        wrote the first of them, who is in the way if anybody is.
+        ``following``: somebody waits for the entries, so they are read ahead unless they were told; it is asked to
+        watch the header of whoever wrote the first of them, who is in the way if anybody is.
         """
         ticket = self._begun
         async with self._lock:
-            if self.latest is None or self._finished <= ticket:
+            if self.latest is None or self._finished_reading <= ticket:
                 self._begun += 1
                 number = self._begun
-                self.latest = await self._read(follow)
+                told = None if following is None else self._told_tail(following.appended)
+                self.latest = await self._read(following, told)
                 self._finished = number
+                # What was told is as old as the telling: it does not serve somebody who asks how it stands by now.
+                if told is None:
+                    self._finished_reading = number
             reading = self.latest
         self._tell()
         return reading
@@ -146,7 +165,7 @@ class SegmentView:
         async with self._lock:
             latest = self.latest
             if latest is None:
-                latest = await self._read(None)
+                latest = await self._read(None, None)
             ended = {txn_id: header for txn_id, header in latest.headers.items() if not _is_open(header)}
             if told is not None:
                 ended[told.txn_id] = told
@@ -158,18 +177,33 @@ class SegmentView:
         for listener in self._listeners:
             listener()
 
-    async def _read(self, follow: Follow | None) -> Reading:
-        """Read in the order that is the rule, take in what was found, and announce."""
+    async def _read(self, following: Following | None, told: Tail | None) -> Reading:
+        """Read in the order that is the rule, take in what was found, and announce; ``told``: the end is known."""
         announced = self.announced
-        if follow is None or announced is None:
+        if following is None or announced is None:
             return await self._decided(await self._ledger.tail(), await self._intents(), {})
-        tail, _ = await asyncio.gather(self._ledger.tail(), self._ahead.read_on(announced))
+        if told is None:
+            tail, _ = await asyncio.gather(self._ledger.tail(), self._ahead.read_on(announced))
+        else:
+            tail = told
         intents = self._ahead.written(announced, tail.last_confirmed)
         if intents is None or self.outcomes.unsettled >= self._options.outcomes_max:
-            found, (headers, followed) = await asyncio.gather(self._intents(), self._headers_ahead(follow))
+            found, (headers, followed) = await asyncio.gather(self._intents(), self._headers_ahead(following))
             return replace(await self._decided(tail, found, headers), followed=followed)
-        headers, followed = await self._headers_ahead(follow)
-        return replace(await self._decided(tail, intents, headers, is_whole=False), followed=followed)
+        presumed = None if told is None else await self._presumed(following)
+        headers, followed = presumed or await self._headers_ahead(following)
+        reading = await self._decided(tail, intents, headers, is_whole=False)
+        return replace(reading, followed=followed, is_presumed=presumed is not None and reading.seen.pin is not None)
+
+    def _told_tail(self, appended: tuple[LedgerEntry, ...] | None) -> Tail | None:
+        """Return the tail with what was appended since the last reading, and hold that; None: it has to be read."""
+        if self.latest is None or self.announced is None or not appended:
+            return None
+        before = self.latest.tail
+        after, came = grown_by(before, appended)
+        if after is not None:
+            self._ahead.take(self.announced, before.last_confirmed, came)
+        return after
 
     async def _decided(
         self, tail: Tail, intents: list[Intent], headers: dict[TxnID, Transaction | None], *, is_whole: bool = True
@@ -183,17 +217,25 @@ class SegmentView:
         self.announced = result.max_read if self.announced is None else max(self.announced, result.max_read)
         return Reading(tail, intents, headers, result, is_whole=is_whole)
 
-    async def _headers_ahead(self, follow: Follow) -> tuple[dict[TxnID, Transaction | None], TxnID | None]:
+    async def _presumed(self, following: Following) -> tuple[dict[TxnID, Transaction | None], TxnID] | None:
+        """Return how the one transaction stands whose entries were told, as far as is told; None: it has to be read."""
+        wanted = {branch.txn_id for branch in self._ahead.branches()}
+        if len(wanted) != 1 or not following.tells or not self._options.open_presumed_ms:
+            return None
+        (txn_id,) = wanted
+        return {txn_id: await following.watch(txn_id)}, txn_id
+
+    async def _headers_ahead(self, following: Following) -> tuple[dict[TxnID, Transaction | None], TxnID | None]:
         """Return the headers of those who wrote what was read ahead, as far as they are there, and who is followed."""
         branches = self._ahead.branches()
         wanted = list(dict.fromkeys(branch.txn_id for branch in branches))[: self._options.headers_together_max]
         if not wanted:
             return {}, None
-        following = asyncio.ensure_future(follow(wanted[0]))
+        watching = asyncio.ensure_future(following.watch(wanted[0]))
         await asyncio.sleep(0)
         # Where a watch needs a request of its own, the headers do not wait for it.
-        followed = wanted[0] if following.done() else None
-        _, found = await asyncio.gather(following, self._headers(wanted))
+        followed = wanted[0] if watching.done() else None
+        _, found = await asyncio.gather(watching, self._headers(wanted))
         # One that is not there tells nothing yet: its intent may have gone before it, or may come with it.
         headers = {txn_id: header for txn_id, header in found.items() if header is not None}
         for branch in branches:
@@ -219,6 +261,19 @@ class SegmentView:
             if isinstance(document, WriteOperation) and document.segment == self.segment:
                 found.append(Intent(operation.branch, document.ledger, Position.parse(document.after)))
         return sorted(found, key=lambda intent: intent.after)
+
+
+def grown_by(tail: Tail, appended: Sequence[LedgerEntry]) -> tuple[Tail | None, list[LedgerEntry]]:
+    """Return a tail with entries that were appended behind it, and those; None: there is something between them."""
+    last, came = tail.last_confirmed, []
+    for entry in appended:
+        if entry.position > last:
+            following = last.entry_id + 1 if last.ledger_id == tail.open_ledger_id else 0
+            if tail.sealed or entry.position != Position(tail.open_ledger_id, following):
+                return None, []
+            last = entry.position
+            came.append(entry)
+    return replace(tail, last_confirmed=last), came
 
 
 def _is_open(header: Transaction | None) -> bool:

@@ -57,7 +57,7 @@ class AppendGroup:
         self.now_ms = max(call.now_ms for call in calls)
         self._entries: list[tuple[Waiting, int]] = []
         self._ends: list[tuple[int, int]] = []
-        self._datas: list[bytes] = []
+        self.datas: list[bytes] = []
         self._messages_through: list[int] = []
         self._bytes = self._messages = 0
         self._producers: dict[str, _Producer] = {}
@@ -71,7 +71,7 @@ class AppendGroup:
         producers = self._producers.values()
         return (
             *_turned(self._ends, 2),
-            self._datas,
+            self.datas,
             self._messages_through,
             *_turned(self._sequences, 7),
             list(self._producers),
@@ -112,7 +112,7 @@ class AppendGroup:
             self._entries.append((call, number))
             self._bytes += len(entry.data)
             self._messages += entry.messages
-            self._datas.append(entry.data)
+            self.datas.append(entry.data)
             self._messages_through.append(self._messages)
             if entry.branch is not None:
                 txn_id = entry.branch.txn_id

@@ -24,7 +24,7 @@ from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._append_groups import AppendGroup, Waiting, take_group
 from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._functions import APPEND_ENTRIES
-from txnframework_sql.postgresql._payloads import CHANNEL, payloads
+from txnframework_sql.postgresql._payloads import CHANNEL, payloads, told_entries
 from txnframework_sql.steps.changes import Change, LedgerChange
 from txnframework_sql.steps.ledgers import Managed
 
@@ -146,6 +146,7 @@ class Appends:
             *group.columns(),
             CHANNEL,
             *payloads((LedgerChange(managed.id),)),
+            told_entries(group.datas),
         )
         try:
             rows = await self._connections.run(

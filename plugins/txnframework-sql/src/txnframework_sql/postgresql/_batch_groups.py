@@ -7,13 +7,16 @@ from typing import Any
 
 from txnframework.errors import InvalidInput, TxnFrameworkError, VersionMismatch
 from txnframework.model import Check, Delete, Expect, Expected, Key, Put, PutSequential, Record
-from txnframework_sql.postgresql._payloads import BYTES_MAX, CHANNEL, PAYLOADS_MAX
+from txnframework_sql.postgresql._payloads import BYTES_MAX, CHANNEL, PAYLOADS_MAX, told_value
 from txnframework_sql.steps.changes import RecordChange, partition_of
 from txnframework_sql.steps.records import decode_indexes, encode_indexes
 
 Step = Check | Put | PutSequential | Delete
 Steps = tuple[Step, ...]
 """The steps of one batch, in the order in which they are checked; those that put also in that of what is returned."""
+
+# What more batches than these write is not told: too many payloads wake everybody.
+_TELLING_MAX = 16
 
 _CHECK, _PUT, _PUT_SEQUENTIAL, _DELETE = range(4)
 
@@ -46,6 +49,8 @@ class BatchGroup:
         expecteds: list[int | None] = []
         lists: list[str | None] = []
         values: list[bytes | None] = []
+        tellings: list[str | None] = []
+        are_few = len(self.batches) <= _TELLING_MAX
         for _, step in self._steps:
             kind, key = _kind_and_key(step)
             kinds.append(kind)
@@ -58,8 +63,10 @@ class BatchGroup:
             else:
                 lists.append(None)
                 values.append(None)
+            moves = are_few and isinstance(step, Put) and step.indexes and step.expected is not Expect.ABSENT
+            tellings.append(told_value(step.value) if moves and isinstance(step, Put) else None)
         return (
-            *(self._ends, kinds, paths, partitions, expecteds, lists, values),
+            *(self._ends, kinds, paths, partitions, expecteds, lists, values, tellings),
             *self._locks(),
             *(CHANNEL, BYTES_MAX, PAYLOADS_MAX),
         )

@@ -19,16 +19,13 @@ from typing import Any
 import msgspec
 
 from txnframework.model import Expect, IndexEntry, Put, Record
-from txnframework_sql.postgresql._payloads import BYTES_MAX, CHANNEL
+from txnframework_sql.postgresql._payloads import BYTES_MAX, CHANNEL, told_value
 from txnframework_sql.schema import NUMBERS
 from txnframework_sql.steps.changes import RecordChange, partition_of
 from txnframework_sql.steps.records import encode_indexes
 
 # Of so many records it is known which index entry they have: about as many as there are transactions open at a time.
 _KNOWN_MAX = 4_096
-
-# A value up to this many bytes is told with the change.
-_TOLD_MAX = 1_024
 
 _MADE = f"""
 WITH made AS (
@@ -99,8 +96,8 @@ class LonePuts:
                 return None
             before = frozenset((known,))
         list_before, list_after = encode_indexes(before), encode_indexes(after)
-        # A record that moves in an index ends what it was before: somebody may wait for just that.
-        value = _text(put.value) if before else None
+        # Somebody may wait for just that: how a transaction ended, or that a cursor is as it was left.
+        value = None if put.expected is Expect.ABSENT else told_value(put.value)
         told = _payload(*place, list_before, list_after, value)
         if len(told.encode()) > BYTES_MAX:
             return None
@@ -135,13 +132,5 @@ def _columns(entries: frozenset[IndexEntry]) -> tuple[str, bytes]:
 def _payload(path: str, partition: str, list_before: str | None, list_after: str | None, value: str | None) -> str:
     """Return what is notified: the entries before and after apart, as the function does it, and the value if given."""
     start = msgspec.json.encode((path, None if partition == path else partition)).decode()[:-1]
-    told = "" if value is None else f",{msgspec.json.encode(value).decode()}"
+    told = "" if value is None else f",{value}"
     return f"[{start},{list_before or 'null'},{list_after or 'null'}{told}]]"
-
-
-def _text(value: bytes) -> str | None:
-    """Return a value as the text that it is; None for one that is long, or no text."""
-    try:
-        return bytes(value).decode() if len(value) <= _TOLD_MAX else None
-    except UnicodeDecodeError:
-        return None

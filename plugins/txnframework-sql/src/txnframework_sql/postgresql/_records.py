@@ -22,7 +22,7 @@ _Scan = tuple[KeyRange, int]
 if TYPE_CHECKING:
     from txnframework_sql.postgresql._executor import PostgresqlExecutor
 
-_APPLY = APPLY_BATCHES.call(14)
+_APPLY = APPLY_BATCHES.call(15)
 _GET = "SELECT value, version FROM records WHERE path = $1 AND partition = $2"
 # Each looked up by its key, however many the planner believes there are.
 _GET_MANY = """

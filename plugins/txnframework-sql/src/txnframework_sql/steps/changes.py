@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from txnframework.model import IndexEntry, IndexRange, Key, KeyRange
 
 
 @dataclass(frozen=True, slots=True)
 class RecordChange:
-    """A record was written or removed; ``indexes``: its index entries before and after; ``value``: perhaps its own."""
+    """
+    A record was written or removed; ``indexes``: its index entries before and after; ``value``: perhaps its own.
+
+    ``is_later``: it stood in an index before, so this is not its beginning.
+    """
 
     path: str
     partition: str
     indexes: frozenset[IndexEntry]
     value: bytes | None = None
+    is_later: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,17 @@ class LedgerChange:
     managed_id: int
 
 
-Change = RecordChange | LedgerChange
+@dataclass(frozen=True, slots=True)
+class EntriesChange:
+    """Entries were appended to a ledger of a managed one, from ``entry_id`` on; nothing else of its tail changed."""
+
+    managed_id: int
+    ledger_id: int
+    entry_id: int
+    datas: tuple[bytes, ...]
+
+
+Change = RecordChange | LedgerChange | EntriesChange
 Target = Key | KeyRange | IndexRange | LedgerChange
 """What can be watched; a ``LedgerChange`` is watched as itself."""
 
@@ -36,8 +51,10 @@ def partition_of(key: Key) -> str:
 
 def concerns(target: Target, change: Change) -> bool:
     """Whether a watch on ``target`` is to be woken by ``change``."""
-    if isinstance(change, LedgerChange) or isinstance(target, LedgerChange):
-        return target == change
+    if isinstance(target, LedgerChange):
+        return isinstance(change, LedgerChange | EntriesChange) and target.managed_id == change.managed_id
+    if not isinstance(change, RecordChange):
+        return False
     if isinstance(target, Key):
         return (target.path, partition_of(target)) == (change.path, change.partition)
     if isinstance(target, KeyRange):

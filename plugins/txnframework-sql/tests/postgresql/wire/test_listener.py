@@ -17,8 +17,16 @@ from txnframework.testing import VirtualEnvironment
 from txnframework.testing.servers.proxy import Proxy, Side
 from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._listener import Listener
-from txnframework_sql.postgresql._payloads import BYTES_MAX, CHANNEL, EVERYBODY, PAYLOADS_MAX, changes_of, payloads
-from txnframework_sql.steps.changes import Change, LedgerChange, RecordChange
+from txnframework_sql.postgresql._payloads import (
+    BYTES_MAX,
+    CHANNEL,
+    EVERYBODY,
+    PAYLOADS_MAX,
+    changes_of,
+    payloads,
+    told_entries,
+)
+from txnframework_sql.steps.changes import Change, EntriesChange, LedgerChange, RecordChange
 
 NOTIFY = "SELECT pg_notify('txnframework', payload) FROM unnest($1::text[]) payload"
 HEARTBEAT_MS = 200
@@ -301,6 +309,15 @@ def test_payload_with_a_value() -> None:
     expected = RecordChange("/a", "p", frozenset({IndexEntry("i", b"\1")}), b'{"\xc3\xa4":"\\""}')
     assert changes_of('[["/a","p",null,[["i","01"]],"{\\"\u00e4\\":\\"\\\\\\"\\"}"]]') == (expected,)
     assert changes_of('[["/a",null,null,null,7]]') is None
+
+
+def test_payload_with_entries() -> None:
+    """Small entries are told with where they stand; what is not understood wakes everybody."""
+    assert told_entries([b"x" * 1_000, b"y" * 25]) is None
+    told = told_entries([b"", bytes(range(256))])
+    assert changes_of(f"[[7,3,9,{told}]]") == (EntriesChange(7, 3, 9, (b"", bytes(range(256)))),)
+    for unknown in ('[[7,3,"9"]]', "[[7,3]]", '[[7,3,9,"?"]]', "[[7,3,9,null]]", "[[]]"):
+        assert changes_of(unknown) is None
 
 
 def test_long_payloads(wire: Any) -> None:

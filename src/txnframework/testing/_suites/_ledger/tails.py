@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from txnframework.errors import Closed, EntryTrimmed
-from txnframework.interfaces import IManagedLedger
-from txnframework.model import EARLIEST, Append, Counted, EntryRange, LedgerSummary, Position
+from txnframework.interfaces import IManagedLedger, ITellingTailWatch
+from txnframework.model import EARLIEST, Append, Counted, EntryRange, LedgerSummary, Limit, Position
 from txnframework.testing._suites._ledger._case import (
     MANY,
     NAME,
@@ -215,6 +217,36 @@ class TailRules(LedgerStoreRules):
             await watch.close()
             with pytest.raises(Closed):
                 await self.soon(watch.changed())
+
+    async def test_what_a_watch_tells_was_appended(self) -> None:
+        """What a watch brings along are the entries that came since it told last, and all that changed; else nothing.
+
+        If this fails, check that what closes a ledger, or is too large to be brought along, takes back all of it.
+        """
+        async with self.data.open() as store, self.data.open() as other:
+            ledger, writer = await store.create(NAME), await other.create(NAME)
+            watch = await ledger.watch()
+            if not ITellingTailWatch.providedBy(watch):
+                return
+            known = (await ledger.tail()).last_confirmed
+            for data in (b"a", bytes(range(256)), b"large" * 20_000, b"b"):
+                await append(writer, data)
+                while (upto := (await ledger.tail()).last_confirmed) > known:
+                    await self.soon(watch.changed())
+                    standing = await ledger.read(EntryRange(known, upto), Limit(10))
+                    told = None if watch.appended is None else [one for one in watch.appended if one.position > known]
+                    assert told in (None, [], list(standing))
+                    if told != []:
+                        known = upto
+            for changed in (writer.roll, writer.seal):
+                async with self.started(watch.changed()) as waiting:
+                    await append(writer, b"c")
+                    await changed()
+                    await self.soon(asyncio.wait({waiting}))
+                # Told of first may have been the entry alone; then the rest is told of.
+                if watch.appended is not None:
+                    await self.soon(watch.changed())
+                assert watch.appended is None
 
     async def test_closed_ledger_closes_its_watches(self) -> None:
         """Closing the ledger ends a waiting ``changed`` with Closed."""

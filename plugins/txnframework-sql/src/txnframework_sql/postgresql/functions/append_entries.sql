@@ -8,6 +8,8 @@
 -- for each entry with a sequence (at_entries: which entry; at_producers: which producer; ...), for each producer
 -- (lowest: its first sequence; added: how many), and for each call and coordinator (number_ends: the call's end).
 --
+-- ``payload`` is notified, or, if they are told, the entries with where they stand; see _payloads.py.
+--
 -- Answers: 'appended', with the place of the first entry and how many there are, since the call that fills a ledger
 -- closes it and those behind it are refused or go to the next; 'copies', a row for each sequence that stands there, and
 -- nothing was appended; 'gone', 'sealed', 'closed'.
@@ -19,7 +21,7 @@ CREATE FUNCTION {name}(
     sequences_through bigint[],
     producers text[], lowest bigint[], added bigint[],
     number_ends bigint[], coordinators bigint[], numbers text[],
-    channel text, payload text
+    channel text, payload text, told text
 ) RETURNS TABLE (
     answer text, ledger_id bigint, entry_id bigint, entries bigint,
     at_entry bigint, copy_first bigint, copy_last bigint, copy_txn text, copy_branch bigint
@@ -146,7 +148,11 @@ BEGIN
             WHERE m.id = of_managed_id;
     END IF;
 
-    PERFORM pg_notify(channel, payload);
+    -- A ledger that is full is more than its last entries.
+    PERFORM pg_notify(channel, CASE
+        WHEN told IS NULL OR is_full THEN payload
+        ELSE format('[[%s,%s,%s,%s]]', of_managed_id, managed.open_ledger_id, totals.entries, told)
+    END);
     answer := 'appended';
     ledger_id := managed.open_ledger_id;
     entry_id := totals.entries;

@@ -5,7 +5,8 @@
 -- for a record would not find the index entries that it was given meanwhile, and leave them behind.
 --
 -- Arrays have one value for each batch (ends: its last step), for each step (kinds: 0 check, 1 put, 2 put under the next
--- number, 3 delete; expecteds: a version, -1 absent, -2 any; lists: the index entries that the record keeps of itself),
+-- number, 3 delete; expecteds: a version, -1 absent, -2 any; lists: the index entries that the record keeps of itself;
+-- tellings: what is notified of its value, where it is one that moves in an index, see _payloads.py),
 -- or for each record that is locked before all else, in the order of their keys, so that two calls never wait for each
 -- other. A record that is only checked is locked against changes, and not against other checks. One that is not there
 -- and may come to be made (lock_makes) is made to have its place in that order, with a version that no record has, and
@@ -16,6 +17,7 @@
 CREATE FUNCTION {name}(
     ends bigint[],
     kinds bigint[], paths text[], partitions text[], expecteds bigint[], lists text[], contents bytea[],
+    tellings text[],
     lock_paths text[], lock_partitions text[], lock_writes boolean[], lock_makes boolean[],
     channel text, payload_bytes_max bigint, payloads_max bigint
 ) RETURNS TABLE (step bigint, is_met boolean, version bigint, list_before text) LANGUAGE plpgsql AS $function$
@@ -190,7 +192,9 @@ BEGIN
             RETURN NEXT;
             told := '[' || to_json(paths[place]) || ','
                 || CASE WHEN partitions[place] = paths[place] THEN 'null' ELSE to_json(partitions[place])::text END || ','
-                || coalesce(befores[place], 'null') || ',' || coalesce(lists[place], 'null') || ']';
+                || coalesce(befores[place], 'null') || ',' || coalesce(lists[place], 'null')
+                || CASE WHEN befores[place] IS NULL OR tellings[place] IS NULL THEN ''
+                    ELSE ',' || tellings[place] END || ']';
             is_too_long := is_too_long OR octet_length(told) + 2 > payload_bytes_max;
             IF payload <> '' AND octet_length(payload) + octet_length(told) + 3 > payload_bytes_max THEN
                 payloads := payloads || ('[' || payload || ']');
