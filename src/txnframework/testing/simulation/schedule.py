@@ -35,7 +35,7 @@ class Schedule:
 
     def take(self) -> tuple[Process, asyncio.Handle] | None:
         """Return what runs next; None: nothing is ready."""
-        while waiting := tuple(process for process in self._ready if not process.frozen):
+        while waiting := [process for process in self._ready if not process.frozen]:
             process = waiting[0] if len(waiting) == 1 else self._random.choice(waiting)
             queue = self._ready[process]
             handle = queue.popleft()
