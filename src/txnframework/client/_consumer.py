@@ -12,10 +12,10 @@ from txnframework.client._dead_letters import DeadLetters
 from txnframework.client._feed import Feed, Inbox, by_segment
 from txnframework.client._membership import Membership
 from txnframework.client._messages import Message, MessageID
-from txnframework.client._seeking import Target, entry_before, sought
+from txnframework.client._seeking import Target, entry_before, partly_moved, sought
 from txnframework.client._terms import Terms
 from txnframework.client._transaction import TransactionPart
-from txnframework.errors import Closed, InvalidInput, NotFound, ReceiveTimeout
+from txnframework.errors import Closed, InvalidInput, NotFound, ReceiveTimeout, Unavailable
 from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.entries import EntryView
 from txnframework.model.ids import Branch
@@ -166,17 +166,25 @@ class Consumer:
         any more, those of open transactions included.
 
         :raises InvalidInput: it is none of these.
+        :raises OutcomeUnknown: it may have been moved, on all of its segments or on some.
         """
         self._require_open()
         membership = self._membership
         moving = await sought(self._host, membership.layouts.values(), tuple(membership.wanted()), to)
         async with membership.reopening(moving):
+            moved = False
             for segment, position in moving.items():
-                subscribed = await self._host.subscription(str(topic_of(segment)), self.subscription, segment)
-                await subscribed.cursor.seek(position)
-                feed = membership.feeds.get(segment)
-                if feed is not None and feed.attached is not None:
-                    await feed.attached.dispatch.refresh()
+                try:
+                    subscribed = await self._host.subscription(str(topic_of(segment)), self.subscription, segment)
+                    await subscribed.cursor.seek(position)
+                    moved = True
+                    feed = membership.feeds.get(segment)
+                    if feed is not None and feed.attached is not None:
+                        await feed.attached.dispatch.refresh()
+                except Unavailable as error:
+                    if not moved:
+                        raise
+                    raise partly_moved(self.subscription, segment) from error
 
     async def close(self) -> None:
         """Leave; what was not acknowledged goes to others. May be repeated."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from txnframework.broker import Host, Start
 from txnframework.client._messages import MessageID
-from txnframework.errors import InvalidInput, NotFound
+from txnframework.errors import InvalidInput, NotFound, OutcomeUnknown
 from txnframework.model.layout import Layout
 from txnframework.model.positions import EARLIEST, Position
 
@@ -35,6 +35,11 @@ async def sought(host: Host, layouts: Iterable[Layout], wanted: tuple[str, ...],
         else:
             found[segment] = await opened.buffer.max_read_position()
     return found
+
+
+def partly_moved(subscription: str, segment: str) -> OutcomeUnknown:
+    """Return what is raised when a store is away after some cursors were moved: it is not as if nothing had changed."""
+    return OutcomeUnknown(f"subscription {subscription} was moved on some segments, and not on {segment}; seek again")
 
 
 def entry_before(position: Position) -> Position:

@@ -7,8 +7,8 @@ from functools import partial
 from txnframework.broker import Lag, Start, ack_status
 from txnframework.client._calls import Calls, check_subscription
 from txnframework.client._messages import Message, MessageID, received
-from txnframework.client._seeking import sought
-from txnframework.errors import InvalidInput
+from txnframework.client._seeking import partly_moved, sought
+from txnframework.errors import InvalidInput, Unavailable
 from txnframework.model.acks import AckStatus
 from txnframework.model.names import topic_of
 
@@ -42,14 +42,22 @@ class SubscriptionCalls(Calls):
 
         :raises SubscriptionNotFound: there is no such subscription.
         :raises TopicNotFound: there is no such topic.
+        :raises OutcomeUnknown: it may have been moved, on all of its segments or on some.
         """
         layout = await self.host.topics.finish_changes(self._topic(topic))
         segments = tuple(str(layout.name_of(segment.id)) for segment in layout.in_order())
+        moved = False
         for segment, position in (await sought(self.host, (layout,), segments, to)).items():
             if segment not in segments:
                 raise InvalidInput(f"{segment} is not a segment of {layout.topic}")
-            subscribed = await self.host.subscription(str(layout.topic), subscription, segment)
-            await self._retrying.run(partial(subscribed.cursor.seek, position))
+            try:
+                subscribed = await self.host.subscription(str(layout.topic), subscription, segment)
+                await self._retrying.run(partial(subscribed.cursor.seek, position))
+            except Unavailable as error:
+                if not moved:
+                    raise
+                raise partly_moved(subscription, segment) from error
+            moved = True
 
     async def lag(self, topic: str, subscription: str) -> Lag:
         """

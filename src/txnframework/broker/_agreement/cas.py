@@ -23,15 +23,30 @@ async def change(store: IMetadataStore, key: Key, decide: Decide) -> None:
     or an unknown outcome it is asked again with what stands there then.
 
     :raises Unavailable: it changed too often in between; what was read last stands.
+    :raises OutcomeUnknown: the store went away behind a write whose outcome is not known.
     """
+    unknown: OutcomeUnknown | None = None
     for _ in range(ATTEMPTS_MAX):
-        write = await decide(await store.get(key))
+        try:
+            write = await decide(await store.get(key))
+        except Unavailable as error:
+            if unknown is None:
+                raise
+            # Passed on as it is, it would say that nothing was changed.
+            raise OutcomeUnknown(f"record {key.path} may have changed: {unknown}") from error
         if write is None:
             return
         try:
             await store.put(write)
-        except (VersionMismatch, OutcomeUnknown):
+        except VersionMismatch:
             continue
+        except OutcomeUnknown as error:
+            unknown = error
+            continue
+        except Unavailable as error:
+            if unknown is None:
+                raise
+            raise OutcomeUnknown(f"record {key.path} may have changed: {unknown}") from error
         return
     raise Unavailable(f"record {key.path} changed {ATTEMPTS_MAX} times while it was being changed")
 
