@@ -149,7 +149,7 @@ class ReadsTheTailLast(MetadataBuffer):
         super().__init__(context)
         view, read, intents = self._view, self._view._read, self._view._intents
 
-        async def read_in_this_order(awaited: bool) -> Any:
+        async def read_in_this_order(*arguments: Any) -> Any:
             found = await intents()
 
             async def known() -> Any:
@@ -157,7 +157,7 @@ class ReadsTheTailLast(MetadataBuffer):
 
             view.__dict__["_intents"] = known
             try:
-                return await read(awaited)
+                return await read(*arguments)
             finally:
                 view.__dict__["_intents"] = intents
 

@@ -126,6 +126,8 @@ def test_transactions_of_both_at_once(stores: Stores) -> None:
                 await client.abort(txn.id)
             await client.upkeep()
             assert await open_in(client) == set()
+            for txn in opened:
+                await client.settle(txn.id)
             for coordinator in await client.host.coordinators():
                 assert await coordinator.outstanding(None, Limit(9)) == ()
             assert await stores.read(client, SCALABLE) == [b"segment"]

@@ -72,12 +72,3 @@ def test_a_wrong_scenario_is_told(typed: Run, tmp_path: Path, text: str, said: s
     status, _, err = typed("--scenario", str(file))
     assert status == 2
     assert said in err
-
-
-def test_a_scenario_of_ones_own_is_repeated_from_its_file(typed: Run, tmp_path: Path) -> None:
-    """What is said to repeat the run names what was typed, not a scenario that comes with the framework."""
-    file = tmp_path / "chain.toml"
-    file.write_text('workload = "chain"\noperations = 5\n', encoding="utf-8")
-    status, out, _ = typed("--replay", "1", "--scenario", str(file))
-    assert status == 0
-    assert f"Repeat it with: txnframework simulate --replay 1 --scenario {file}\n" in out
