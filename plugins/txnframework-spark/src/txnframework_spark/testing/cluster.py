@@ -29,6 +29,7 @@ from txnframework.testing.servers.outliving import Guard
 from txnframework_spark.java import check_java
 from txnframework_spark.spark_home import make_spark_home
 from txnframework_spark.unix_sessions import JVM, living, send_kill, wait_until_gone
+from txnframework_spark_workers import NURSERY
 
 _LOCALHOST: Final = "127.0.0.1"
 _START_SECONDS_MAX: Final = 60.0
@@ -186,8 +187,11 @@ class StandaloneCluster:
         scratch = place / "tmp"
         scratch.mkdir(parents=True)
         home = self.folder / "spark-home"
+        # Of this process's own Spark nothing is passed on, its nursery of Python workers neither: another machine has
+        # none of it.
+        ours = ("SPARK_", "PYSPARK_", NURSERY)
         environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))},
+            **{name: value for name, value in os.environ.items() if not name.startswith(ours)},
             "SPARK_HOME": str(home),
             "SPARK_CONF_DIR": str(place),
             "SPARK_LOCAL_DIRS": str(scratch),
