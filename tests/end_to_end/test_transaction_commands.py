@@ -26,6 +26,10 @@ def test_an_open_transaction_is_found_and_aborted(cli: Any, shared: Stores) -> N
             return str(txn.id)
 
     txn_id = asyncio.run(leave_open())
+    assert (read := cli("topic", "consume", "orders")).out == ""
+    assert read.err.startswith("1 more message waits for an open transaction to end: 'txnframework transaction list'")
+    uncommitted = cli("topic", "consume", "orders", "--isolation", "read_uncommitted")
+    assert (uncommitted.out, uncommitted.err) == ("undecided  (not committed)\n", "")
     (listed,) = json.loads(cli("transaction", "list", "--output", "json").out)
     assert (listed["transaction"], listed["state"]) == (txn_id, "OPEN")
     described = json.loads(cli("transaction", "describe", txn_id, "--output", "json").out)

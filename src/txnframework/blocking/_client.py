@@ -139,6 +139,10 @@ class Client:
         """Return how many messages a subscription may read and has not acknowledged."""
         return self._loop.run(self._client.lag(topic, subscription))
 
+    def undecided(self, topic: str) -> dict[str, int]:
+        """Return, by segment, how many messages may not be read yet because of an open transaction."""
+        return self._loop.run(self._client.undecided(topic))
+
     def peek(self, topic: str, subscription: str, messages_max: int = 1) -> tuple[Message, ...]:
         """Return the first messages that a subscription has not acknowledged, without delivering them."""
         return self._loop.run(self._client.peek(topic, subscription, messages_max))

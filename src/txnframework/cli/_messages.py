@@ -18,6 +18,7 @@ from txnframework.cli._opening import config_option, with_client
 from txnframework.cli.output import output_option, print_json, print_json_line, time_of
 from txnframework.client import Client, Consumer, Message, Producer, Transaction
 from txnframework.errors import InvalidInput, ReceiveTimeout
+from txnframework.model.names import SegmentName, parse_name
 
 TOGETHER = 1_000
 """How many messages are sent, or received and acknowledged, at a time."""
@@ -157,7 +158,8 @@ def consume(
     """
     Print the messages of TOPIC from its first one on.
 
-    Without --subscription it only looks and leaves no trace. With --output json there is one document a line; a key or
+    Without --subscription it only looks and leaves no trace. What waits for an open transaction is told of on standard
+    error. With --output json there is one document a line; a key or
     value that is not UTF-8 text stands there in base64, as key_base64 or value_base64.
     """
     if subscription is None and kind is not None:
@@ -189,7 +191,26 @@ def consume(
                 await _print_and_acknowledge(consumer, received, output)
                 left -= len(received)
 
-    with_client(loaded, config, read if subscription is None else lambda client: receive(client, subscription))
+    async def work(client: Client) -> None:
+        await (read(client) if subscription is None else receive(client, subscription))
+        if left and not follow and isolation != "read_uncommitted":
+            await _tell_what_is_held_back(client, topic)
+
+    with_client(loaded, config, work)
+
+
+async def _tell_what_is_held_back(client: Client, topic: str) -> None:
+    """Say, beside what was printed, that this was not the end of the topic."""
+    name = parse_name(topic)
+    by_segment = await client.undecided(str(name.topic))
+    count = by_segment.get(str(name), 0) if isinstance(name, SegmentName) else sum(by_segment.values())
+    if count:
+        messages, wait = ("message", "waits") if count == 1 else ("messages", "wait")
+        click.echo(
+            f"{count} more {messages} {wait} for an open transaction to end: 'txnframework transaction list' shows it, "
+            "--isolation read_uncommitted what stands there.",
+            err=True,
+        )
 
 
 async def _print_and_acknowledge(consumer: Consumer, received: Iterable[Message], output: str) -> None:

@@ -27,6 +27,17 @@ class TopicCalls(Calls):
             if not exist_ok:
                 raise
 
+    async def undecided(self, topic: str) -> dict[str, int]:
+        """
+        Return, by segment, how many messages may not be read yet, as the first of them is of an open transaction.
+
+        What was aborted behind it is counted as well, as nobody looked at it yet.
+
+        :raises TopicNotFound: there is no such topic.
+        """
+        layout = await self.host.topics.layout(self._topic(topic))
+        return await self._retrying.run(lambda: self.host.backlog.undecided(layout))
+
     async def upkeep(self) -> None:
         """
         Do now what clients do in the background, for programs that do not live for so long.
