@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from installed import without_log_family
 
 from txnframework import Client, HangingTransaction, State
 from txnframework.errors import InvalidTransactionState, TransactionDomainMismatch, TransactionNotFound, Unavailable
 from txnframework.model import Action, End, Participant, TxnID
+from txnframework.plugin import load_plugins
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -114,8 +116,10 @@ def test_pages(stores: Stores) -> None:
     stores.run(work())
 
 
-def test_an_id_of_a_family_that_is_not_there(memory: Stores) -> None:
+def test_an_id_of_a_family_that_is_not_there(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever takes an id says so, instead of asking the coordinator of another family."""
+    monkeypatch.setattr("txnframework.plugin._load.entry_points", without_log_family)
+    memory.registry = load_plugins()
 
     async def work() -> None:
         async with memory.open() as client:
