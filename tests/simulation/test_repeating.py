@@ -16,3 +16,9 @@ def test_a_scenario_of_ones_own_is_repeated_from_its_file(tmp_path: Path, capsys
     assert main(["simulate", "--replay", "1", "--scenario", str(file)]) == 0
     said = capsys.readouterr().out
     assert f"Repeat it with: txnframework simulate --replay 1 --scenario {file}\n" in said
+
+
+def test_a_fault_that_a_run_does_not_have_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """It would otherwise look as if that fault made no difference."""
+    assert main(["simulate", "--replay", "3", "--scenario", "chain", "--only", "0,4000"]) == 2
+    assert "--only names fault 4000, which this run does not have" in capsys.readouterr().err

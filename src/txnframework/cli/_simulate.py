@@ -212,6 +212,12 @@ def _replay(
 
     logging.disable(logging.CRITICAL)
     outcome = run(load_scenario(name), seed, Limits(operations, only))
+    missing = sorted((only or frozenset()) - {one.number for one in outcome.misfortunes})
+    if missing:
+        raise InvalidInput(
+            f"--only names fault {missing[0]}, which this run does not have; without --only it tells the numbers"
+            " of those that it has"
+        )
     _tell(outcome, name, history)
     if outcome.violations:
         ctx.exit(STATUS_FAILED)

@@ -63,6 +63,21 @@ def test_bad_input_is_told(typed: Run, arguments: tuple[str, ...], said: str) ->
         ),
         ('workload = "chain"\n[host.transactions]\ntimeout_ms = 0', "timeout_ms"),
         ('workload = "mixture"\n[options]\ntopics = { a = 1 }\nactions = { fly = 1 }', "no action 'fly'"),
+        (
+            'workload = "mixture"\n[options]\ntopics = { a = 1 }\nactions = { send = 1 }\n'
+            'subscriptions = [{ topic = "a", name = "b", type = "share" }]',
+            "mine.toml: options.subscriptions[0].type: no dispatcher named 'share'",
+        ),
+        (
+            'workload = "chain"\n[options]\ntypes = ["shared", "nobody"]',
+            "mine.toml: options.types[1]: no dispatcher named 'nobody'",
+        ),
+        (
+            'workload = "mixture"\n[options]\ntopics = { a = 1 }\nactions = { send = 1 }\n'
+            'subscriptions = [{ topic = "c", name = "b" }]',
+            "subscription 'b' is of 'c', which is none of its topics",
+        ),
+        ('workload = "mixture"\n[options]\ntopics = { a = 1 }\nactions = { send = 0 }', "an action that is drawn"),
     ],
 )
 def test_a_wrong_scenario_is_told(typed: Run, tmp_path: Path, text: str, said: str) -> None:

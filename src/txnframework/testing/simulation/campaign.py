@@ -8,7 +8,8 @@ import multiprocessing
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
-from txnframework.testing.simulation.running import registry, run
+from txnframework.testing.simulation.machines import registry
+from txnframework.testing.simulation.running import run
 from txnframework.testing.simulation.scenario import Scenario, load_scenario
 
 SEEDS_AT_A_TIME = 4

@@ -58,6 +58,8 @@ class DisturbedCalls(Calls):
         await changed()
         if kind is Kind.WAKE_UP_LATE:
             await self._pass(self._misfortunes.milliseconds(LATE_MS_MAX))
+        elif kind is Kind.WAKE_UP_MISSED:
+            await self._first_of(changed(), self._pass(self._misfortunes.milliseconds(LATE_MS_MAX)))
 
     def _draw(self, call: Call) -> Fault | None:
         kind = self._misfortunes.at_call(self._machine, call)
@@ -75,6 +77,19 @@ class DisturbedCalls(Calls):
             case _:
                 self._befall(kind)
         return None
+
+    async def _first_of(self, *waits: Awaitable[None]) -> None:
+        """Return when one of these is over, and stop the others."""
+        waiting = [asyncio.ensure_future(one) for one in waits]
+        try:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for one in waiting:
+                if one in done:
+                    one.result()
+        finally:
+            for one in waiting:
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
 
     async def _pass(self, delay_ms: int) -> None:
         environment = self._loop.environment

@@ -82,7 +82,7 @@ class Calls:
         """Return when the reply to a call has arrived."""
 
     async def woken(self, changed: Callable[[], Awaitable[None]]) -> None:
-        """Return when a wake-up that ``changed`` waits for has arrived."""
+        """Return when a wake-up that ``changed`` waits for has arrived; it may be asked for several, or none."""
         await changed()
 
     async def read(self, name: str, about: object, answer: Callable[[], Awaitable[T]]) -> T:
@@ -110,15 +110,27 @@ class Calls:
 
 @implementer(IWatch)
 class FaultyWatch:
-    """A watch whose wake-ups go through ``Calls``."""
+    """
+    A watch whose wake-ups go through ``Calls``.
+
+    What the real one has told while nobody waits any more, because the wait was cancelled on the way, is told next.
+    """
 
     def __init__(self, watch: IWatch, calls: Calls) -> None:
         self._watch = watch
         self._calls = calls
+        self._owes = False
 
     async def changed(self) -> None:
         """Return once anything may have changed."""
-        await self._calls.woken(self._watch.changed)
+        if not self._owes:
+            await self._calls.woken(self._next)
+        self._owes = False
+
+    async def _next(self) -> None:
+        """Return once the real one has told something, which is to be told from then on."""
+        await self._watch.changed()
+        self._owes = True
 
     async def close(self) -> None:
         """Give the watch back."""
@@ -133,17 +145,17 @@ class FaultyTailWatch(FaultyWatch):
         super().__init__(watch, calls)
         self._telling = watch
         self.appended: tuple[LedgerEntry, ...] | None = None
+        self._told: list[tuple[LedgerEntry, ...] | None] = []
 
     async def changed(self) -> None:
         """Return once the tail may have changed."""
-        told: list[tuple[LedgerEntry, ...] | None] = []
-
-        async def changed() -> None:
-            await self._watch.changed()
-            told.append(self._telling.appended)
-
-        await self._calls.woken(changed)
+        await super().changed()
+        told, self._told = self._told, []
         self.appended = None if None in told else tuple(entry for some in told for entry in some or ())
+
+    async def _next(self) -> None:
+        await super()._next()
+        self._told.append(self._telling.appended)
 
 
 @implementer(ILease)

@@ -13,6 +13,7 @@ from txnframework.testing.simulation.clocks import SkewedEnvironment
 from txnframework.testing.simulation.disturbed import DisturbedCalls
 from txnframework.testing.simulation.machines import Machine
 from txnframework.testing.simulation.misfortunes import Kind
+from txnframework.testing.workloads.part import NEVER_EXPECTED
 
 if TYPE_CHECKING:
     from txnframework.testing.simulation.running import Run
@@ -65,7 +66,7 @@ class Host:
         await self._unless_it_died(opened.wait(), living)
         if living.done():
             error = living.exception()
-            if error is not None and not isinstance(error, TxnFrameworkError):
+            if error is not None and (isinstance(error, NEVER_EXPECTED) or not isinstance(error, TxnFrameworkError)):
                 raise error
             await machine.gone()
             await self._pass(run.misfortunes.milliseconds(DOWN_MS_MAX))

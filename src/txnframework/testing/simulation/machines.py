@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import cache
 from itertools import count
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -14,8 +15,9 @@ from txnframework.broker import open_host
 from txnframework.client import Client
 from txnframework.config import Config, LedgerSection, MetadataSection
 from txnframework.environment import Environment
+from txnframework.errors import PluginError
 from txnframework.interfaces import IAtomicBatchStore, ILease, ILedgerStore, IMetadataStore
-from txnframework.plugin import PluginRegistry, Provider, StoreContext, hookimpl
+from txnframework.plugin import PluginRegistry, Provider, StoreContext, hookimpl, load_plugins
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework.testing.simulation.faults import (
     Calls,
@@ -209,6 +211,13 @@ class SimulatedStores:
 def _machine(url: str) -> Machine:
     parts = urlsplit(url)
     return _worlds[parts.netloc].machines[parts.path.strip("/")]
+
+
+@cache
+def registry() -> PluginRegistry:
+    """Return the installed plugins, with the stores of the simulation; those that cannot be loaded are left out."""
+    ignored: list[PluginError] = []
+    return load_plugins([SimulatedStores()], on_error=ignored.append)
 
 
 _numbers = count()

@@ -28,11 +28,12 @@ class Kind(Enum):
     CLOCK_MOVED = "clock_moved"
     WAKE_UP_LATE = "wake_up_late"
     WAKE_UP_REPEATED = "wake_up_repeated"
+    WAKE_UP_MISSED = "wake_up_missed"
 
 
-AT_CALLS = tuple(kind for kind in Kind if kind not in (Kind.WAKE_UP_LATE, Kind.WAKE_UP_REPEATED))
-AT_WAKE_UPS = (Kind.WAKE_UP_LATE, Kind.WAKE_UP_REPEATED)
-"""Late ones coalesce with those that come meanwhile; one that is missed comes when the store looks again."""
+AT_WAKE_UPS = (Kind.WAKE_UP_LATE, Kind.WAKE_UP_REPEATED, Kind.WAKE_UP_MISSED)
+"""One that is missed is told with the next one, or when the store notices that it may have missed something."""
+AT_CALLS = tuple(kind for kind in Kind if kind not in AT_WAKE_UPS)
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +49,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     clock_moved: PerThousand = 0.5
     wake_up_late: PerThousand = 30.0
     wake_up_repeated: PerThousand = 20.0
+    wake_up_missed: PerThousand = 10.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,18 @@ import hashlib
 import random
 import traceback
 from collections.abc import Coroutine, Iterable
-from functools import cache, partial
+from functools import partial
 from itertools import count
 from typing import Any
 
 import msgspec
 
-from txnframework.errors import PluginError
-from txnframework.plugin import PluginRegistry, load_plugins
 from txnframework.testing.checking import Violation, check
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework.testing.history import Begun, Event, History, Kind, Recorder
 from txnframework.testing.simulation.inhabited import Host
 from txnframework.testing.simulation.loop import SimulatedLoop, Stuck
-from txnframework.testing.simulation.machines import Machine, SimulatedStores, World
+from txnframework.testing.simulation.machines import Machine, World, registry
 from txnframework.testing.simulation.misfortunes import Misfortunes
 from txnframework.testing.simulation.outcome import Limits, Outcome
 from txnframework.testing.simulation.outside import OutsideWorld
@@ -193,13 +191,6 @@ class Run:
             self.environment.now_ms() - self.began_ms,
             digest.hexdigest(),
         )
-
-
-@cache
-def registry() -> PluginRegistry:
-    """Return the installed plugins, with the stores of the simulation; those that cannot be loaded are left out."""
-    ignored: list[PluginError] = []
-    return load_plugins([SimulatedStores()], on_error=ignored.append)
 
 
 async def _at_once() -> None:

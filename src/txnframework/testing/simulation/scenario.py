@@ -15,8 +15,8 @@ from msgspec import Meta
 
 from txnframework.config import Config, Place, decode, load_config
 from txnframework.environment import Environment
-from txnframework.errors import ConfigurationError, InvalidInput
-from txnframework.testing.simulation.machines import Space
+from txnframework.errors import ConfigurationError, InvalidInput, UnknownPlugin
+from txnframework.testing.simulation.machines import Space, registry
 from txnframework.testing.simulation.misfortunes import Rates
 from txnframework.testing.workloads import WORKLOADS, Workload
 
@@ -106,7 +106,7 @@ def parse_scenario(text: str, name: str, file: str | None = None) -> Scenario:
         raise place.error(f"is not TOML: {error}") from error
     scenario = msgspec.structs.replace(decode(table, Scenario, place), name=name)
     with _in(place):
-        scenario.make_workload()
+        _require_types(scenario.make_workload())
     with _in(place / "host"):
         scenario.config()
     return scenario
@@ -122,6 +122,16 @@ def _in(place: Place) -> Iterator[None]:
         raise ConfigurationError(path, error.reason, place.file) from error
     except InvalidInput as error:
         raise place.error(str(error)) from error
+
+
+def _require_types(workload: Workload[Any]) -> None:
+    """Refuse a subscription type that nobody has; of one whose plugin is missing, opening a host tells."""
+    for path, name in workload.types.items():
+        try:
+            registry().dispatcher(name)
+        except UnknownPlugin as error:
+            if error.brought_by is None:
+                raise ConfigurationError(f"options.{path}", str(error)) from error
 
 
 def _named(name: str) -> type[Workload[Any]] | None:

@@ -51,6 +51,11 @@ class Chain(Workload[ChainOptions]):
         """The one of the workers."""
         return (Subscribed(ORDERS, BILLING),)
 
+    @property
+    def types(self) -> dict[str, str]:
+        """Those of the workers."""
+        return {f"types[{number}]": name for number, name in enumerate(self.options.types)}
+
     async def run(self, part: Part) -> None:
         """Take orders and bill them."""
         actor = _Clerk(part, self.options)

@@ -34,6 +34,12 @@ class Mixture(Workload[MixtureOptions]):
         unknown = [name for name in options.actions if name not in known]
         if unknown:
             raise InvalidInput(f"a mixture has no action {unknown[0]!r}; there are {', '.join(known)}")
+        if not any(options.actions.values()):
+            raise InvalidInput("a mixture needs an action that is drawn more often than never")
+        topics = options.full_topics()
+        for one in options.subscriptions:
+            if full(one.topic) not in topics:
+                raise InvalidInput(f"subscription {one.name!r} is of {one.topic!r}, which is none of its topics")
 
     @property
     def topics(self) -> dict[str, int]:
@@ -44,6 +50,11 @@ class Mixture(Workload[MixtureOptions]):
     def subscriptions(self) -> tuple[Subscribed, ...]:
         """Those of the options."""
         return tuple(Subscribed(full(one.topic), one.name, one.type) for one in self.options.subscriptions)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Those of the subscriptions."""
+        return {f"subscriptions[{number}].type": one.type for number, one in enumerate(self.options.subscriptions)}
 
     async def run(self, part: Part) -> None:
         """Draw one action after the other."""

@@ -14,7 +14,7 @@ from txnframework.testing.workloads.recorded import RecordedClient
 T = TypeVar("T")
 
 WAIT_MS_MAX = 200
-_NEVER_EXPECTED = (Corrupt, InvalidInput, StoreMismatch)
+NEVER_EXPECTED = (Corrupt, InvalidInput, StoreMismatch)
 """What no fault excuses."""
 
 
@@ -45,7 +45,7 @@ class Part:
         """Do something that may fail; return whether it succeeded."""
         try:
             await action()
-        except _NEVER_EXPECTED:
+        except NEVER_EXPECTED:
             raise
         except TxnFrameworkError:
             return False

@@ -54,6 +54,11 @@ class Workload(ABC, Generic[O]):
         """The subscriptions that are drained in the end."""
         return ()
 
+    @property
+    def types(self) -> dict[str, str]:
+        """The subscription types that consumers ask for, by where the options name them."""
+        return {}
+
     async def prepare(self, recorded: RecordedClient) -> None:
         """Make topics and subscriptions, before anything goes wrong."""
         for topic, segments in self.topics.items():

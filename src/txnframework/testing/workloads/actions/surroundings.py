@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from txnframework.client import MessageID, Transaction
 from txnframework.model.names import parse_name
@@ -34,13 +36,13 @@ class MixtureOptions(Options, frozen=True, kw_only=True):
     their timeout.
     """
 
-    topics: dict[str, int]
-    actions: dict[str, float]
+    topics: Annotated[dict[str, Annotated[int, Meta(ge=1)]], Meta(min_length=1)]
+    actions: dict[str, Annotated[float, Meta(ge=0)]]
     subscriptions: tuple[SubscriptionOptions, ...] = ()
-    keys: int = 6
-    segments_max: int = 6
-    aborts: float = 0.15
-    forgotten: float = 0.05
+    keys: Annotated[int, Meta(ge=1)] = 6
+    segments_max: Annotated[int, Meta(ge=1)] = 6
+    aborts: Annotated[float, Meta(ge=0, le=1)] = 0.15
+    forgotten: Annotated[float, Meta(ge=0, le=1)] = 0.05
 
     def full_topics(self) -> dict[str, int]:
         """Return the topics by their full names."""

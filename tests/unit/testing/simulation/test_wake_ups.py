@@ -1,0 +1,95 @@
+"""Wake-ups that come late or are missed: nothing is lost by them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from zope.interface import implementer
+
+from txnframework.interfaces import ITellingTailWatch
+from txnframework.model import LedgerEntry, Position
+from txnframework.testing.clock import VirtualEnvironment
+from txnframework.testing.simulation.disturbed import LATE_MS_MAX, DisturbedCalls
+from txnframework.testing.simulation.faults import FaultyTailWatch, FaultyWatch
+from txnframework.testing.simulation.loop import SimulatedLoop
+from txnframework.testing.simulation.misfortunes import Misfortunes, Rates
+
+ENTRY = LedgerEntry(Position(1, 1), b"")
+KINDS = ("wake_up_late", "wake_up_missed")
+
+
+@implementer(ITellingTailWatch)
+class Told:
+    """A watch that tells when it is told to; it counts what it was asked for and answered."""
+
+    def __init__(self) -> None:
+        self.appended: tuple[LedgerEntry, ...] | None = None
+        self._changed = asyncio.Event()
+
+    def tell(self) -> None:
+        self._changed.set()
+
+    async def changed(self) -> None:
+        await self._changed.wait()
+        self._changed.clear()
+        self.appended = (ENTRY,)
+
+    async def close(self) -> None:
+        return None
+
+
+def _run(kind: str, work: Callable[[SimulatedLoop, Told, DisturbedCalls], Awaitable[None]]) -> None:
+    loop = SimulatedLoop(VirtualEnvironment(1), 1)
+    rates = dict.fromkeys(Rates.__struct_fields__, 0.0) | {kind: 1000.0}
+    misfortunes = Misfortunes(Rates(**rates), "seed", loop.environment.now_ms)
+    calls = DisturbedCalls("host", misfortunes, loop, lambda _: None)
+
+    async def begin() -> None:
+        await work(loop, Told(), calls)
+
+    loop.run_until_complete(begin())
+    assert {one.kind.value for one in misfortunes.happened} == {kind}
+    loop.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cancelled_wait_misses_nothing(kind: str) -> None:
+    """What was told while its wake-up was on the way is told to whoever waits next, with the entries."""
+
+    async def work(loop: SimulatedLoop, real: Told, calls: DisturbedCalls) -> None:
+        watch = FaultyTailWatch(real, calls)
+        wait = asyncio.ensure_future(watch.changed())
+        await asyncio.sleep(0)
+        real.tell()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not wait.done()
+        wait.cancel()
+        await asyncio.gather(wait, return_exceptions=True)
+        assert wait.cancelled()
+        await watch.changed()
+        assert watch.appended == (ENTRY,)
+
+    _run(kind, work)
+
+
+def test_one_that_is_missed_comes_with_the_next() -> None:
+    """Of two changes the second wakes, at once; and without one the store wakes when it notices."""
+
+    async def work(loop: SimulatedLoop, real: Told, calls: DisturbedCalls) -> None:
+        watch = FaultyWatch(real, calls)
+        began_ms = loop.environment.now_ms()
+        wait = asyncio.ensure_future(watch.changed())
+        for _ in range(2):
+            real.tell()
+            for _ in range(5):
+                await asyncio.sleep(0)
+        await wait
+        assert loop.environment.now_ms() == began_ms
+        real.tell()
+        await watch.changed()
+        assert began_ms < loop.environment.now_ms() <= began_ms + LATE_MS_MAX
+
+    _run("wake_up_missed", work)
