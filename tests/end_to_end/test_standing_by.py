@@ -220,6 +220,49 @@ def test_acknowledging_while_the_lease_is_lost(memory: Stores) -> None:
     memory.run(work())
 
 
+def test_acknowledging_while_the_next_dispatch_begins(memory: Stores) -> None:
+    """One that has read, and that the consumer is not at yet, looks again before anything of it is handed out."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await prepared(client, 1)
+            consumer = await client.consumer("orders", "billing", start="earliest", stand_by=True)
+            received = await consumer.receive()
+            (feed,) = consumer._membership.feeds.values()
+            assert feed.attached is not None
+            first: Any = feed.attached.dispatch
+            store, going_on, attaching = first._acknowledging.single, asyncio.Event(), asyncio.Event()
+
+            async def held_up(*given: Any) -> None:
+                await going_on.wait()
+                await store(*given)
+
+            first._acknowledging.single = held_up
+            dispatches: Any = client.host.dispatches
+            begin = dispatches._begin
+
+            async def begin_late(place: Any) -> Any:
+                dispatch = await begin(place)
+                dispatch._looking.again = lambda: None  # as if its watch were late
+                await attaching.wait()
+                return dispatch
+
+            dispatches._begin = begin_late
+            acknowledging = asyncio.ensure_future(consumer.ack(received))
+            await run_ready()
+            first._tell_end(LeaseLost("billing"))
+            await run_ready()
+            going_on.set()
+            await run_ready()
+            assert consumer._membership.feeds[feed.place.segment].attached is None
+            attaching.set()
+            await acknowledging
+            assert consumer._inbox.take(10) == ()
+            await consumer.close()
+
+    memory.run(work())
+
+
 def test_standing_by_reads_nothing(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for the store's word that the lease has ended: hours of waiting cost not one read."""
 

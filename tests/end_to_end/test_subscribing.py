@@ -11,7 +11,7 @@ import pytest
 
 from txnframework import Client
 from txnframework.broker import StoredCursor, Topics
-from txnframework.errors import SubscriptionNotFound
+from txnframework.errors import OutcomeUnknown, SubscriptionNotFound, Unavailable
 from txnframework.model import EARLIEST, Position, TopicName, paths, records
 from txnframework.model.cursor import Cursor
 
@@ -171,6 +171,64 @@ def test_a_subscription_that_begins_while_it_is_given_up(memory: Stores) -> None
         assert await cursors(client) == before
 
     at_every_step(memory, subscribe_earliest, unsubscribe, then)
+
+
+def test_one_life_ends_when_a_subscription_is_given_up(memory: Stores) -> None:
+    """What begins once the name was struck off is another one, however late the rest of that is done."""
+    seen: set[bool] = set()
+
+    async def then(client: Client, paused: Paused) -> None:
+        struck = NAME not in (await client.topics.layout(TOPIC)).subscriptions
+        seen.add(struck)
+        if struck:
+            await subscribe_earliest(client.topics)
+            before = await cursors(client)
+            await paused.go_on()
+            assert await cursors(client) == before
+            assert await listed(client)
+
+    at_every_step(memory, subscribe_earliest, unsubscribe, then)
+    assert seen == {False, True}
+
+
+@pytest.mark.parametrize(
+    ("failure", "lives"),
+    [(None, True), (Unavailable("away"), True), (OutcomeUnknown("lost"), False)],
+)
+def test_giving_up_is_tried_again_only_where_it_ends_one_life(
+    memory: Stores, failure: Exception | None, lives: bool
+) -> None:
+    """Another life may have begun after the first try: it is not ended, and what nobody can know is told."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("orders")
+            await client.subscribe("orders", NAME, start="earliest")
+            subscribing: Any = client.host.topics._subscribing
+            name = "bury" if lives else "strike_off"
+            step, failed = getattr(subscribing, name), False
+
+            async def fails_once(*arguments: Any) -> None:
+                nonlocal failed
+                if not lives:
+                    await step(*arguments)
+                if failure is not None and not failed:
+                    failed = True
+                    setattr(subscribing, name, step)
+                    await client.subscribe("orders", NAME, start="earliest")
+                    raise failure
+                if lives:
+                    await step(*arguments)
+
+            setattr(subscribing, name, fails_once)
+            if lives:
+                await client.unsubscribe("orders", NAME)
+            else:
+                with pytest.raises(OutcomeUnknown):
+                    await client.unsubscribe("orders", NAME)
+            assert (NAME in (await client.topics.layout(TOPIC)).subscriptions) is (failure is not None)
+
+    memory.run(work())
 
 
 def test_a_split_that_outlives_a_subscription(memory: Stores) -> None:

@@ -241,8 +241,10 @@ class Consumer:
         Let what dispatches a segment now see what was acknowledged elsewhere.
 
         When a lease is lost in the middle of an acknowledgment, the dispatch that follows may have read before it was
-        stored, and have delivered the message again: handed out only now, it would come after it was done.
+        stored, and have delivered the message again, or be about to: handed out only now, it would come after it was
+        done.
         """
+        await self._feed(segment).tried.wait()
         dispatch = self._feed(segment).dispatch
         if dispatch is not None and dispatch is not asked:
             await dispatch.refresh()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -56,6 +57,8 @@ class Feed:
         self.lost = False
         """Another process may dispatch the segment now; this consumer stands by."""
         self.error: Exception | None = None
+        self.tried = asyncio.Event()
+        """It was tried to attach it."""
         self.last_seen: Position | None = None
         self._inbox = inbox
         self._changed = changed

@@ -237,6 +237,8 @@ class Membership:
             else:
                 self.feeds[segment] = lost
             raise
+        finally:
+            feed.tried.set()
 
     async def _detach(self, feed: Feed) -> None:
         attached, feed.attached = feed.attached, None

@@ -8,7 +8,7 @@ from txnframework.broker import Lag, Start, ack_status
 from txnframework.client._calls import Calls, check_subscription
 from txnframework.client._messages import Message, MessageID, received
 from txnframework.client._seeking import partly_moved, sought
-from txnframework.errors import InvalidInput, Unavailable
+from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable
 from txnframework.model.acks import AckStatus
 from txnframework.model.names import topic_of
 
@@ -32,9 +32,17 @@ class SubscriptionCalls(Calls):
         Give a subscription up, with everything that it acknowledged.
 
         :raises SubscriptionNotFound: there is no such subscription.
+        :raises OutcomeUnknown: it may have been given up.
         """
         named = self._topic(topic)
-        await self._retrying.run(lambda: self.host.topics.unsubscribe(named, subscription))
+        # One life ends by it: where nobody knows whether it has, another try might end what somebody began since.
+        await self._retrying.run(lambda: self.host.topics.strike_off(named, subscription), _raise_unknown)
+        try:
+            await self._retrying.run(lambda: self.host.topics.bury(named, subscription))
+        except Unavailable as error:
+            raise OutcomeUnknown(
+                f"subscription {subscription} was given up, and not all that it left: {error}"
+            ) from error
 
     async def seek(self, topic: str, subscription: str, to: MessageID | int | Start) -> None:
         """
@@ -97,3 +105,9 @@ class SubscriptionCalls(Calls):
         topic = str(topic_of(message.segment))
         subscribed = await self.host.subscription(topic, subscription, message.segment)
         return await self._retrying.run(lambda: ack_status(subscribed, message.position))
+
+
+def _raise_unknown(error: Exception) -> None:
+    """Try nothing again whose outcome is not known."""
+    if isinstance(error, OutcomeUnknown):
+        raise error

@@ -68,22 +68,26 @@ class Acknowledging:
             acks = (Ack(upto, cumulative=True),) if whole and begun else acks_of(free)
             await self._write(begun, incarnation, acks)
         else:
-            begun = self._deliveries.begin_ack((position for position, _ in messages), holder, cumulative=False)
-            await self._add(begun, AckRequest(holder, acks_of(messages), incarnation, principal=principal))
+            positions = [position for position, _ in messages]
+            held = self._deliveries.pending(positions)
+            begun = self._deliveries.begin_ack(positions, holder, cumulative=False)
+            await self._add(begun, held, AckRequest(holder, acks_of(messages), incarnation, principal=principal))
 
     async def cumulative(self, message: Sized, incarnation: int, holder: Branch | None, principal: str) -> None:
         """Acknowledge a message and everything before it in the segment."""
         position, size = message
         ack = cumulative_ack(position, size)
-        begun = self._deliveries.begin_ack(self._deliveries.upto(position), holder, cumulative=True)
+        covered = self._deliveries.upto(position)
+        held = self._deliveries.pending(covered)
+        begun = self._deliveries.begin_ack(covered, holder, cumulative=True)
         if holder is None:
-            await self._write(begun, incarnation, (ack,))
+            await self._write(begun + held, incarnation, (ack,))
         else:
-            await self._add(begun, AckRequest(holder, (ack,), incarnation, principal=principal))
+            await self._add(begun, held, AckRequest(holder, (ack,), incarnation, principal=principal))
 
     async def outdated(self, messages: tuple[Sized, ...], incarnation: int, holder: Branch, principal: str) -> None:
         """Let the store judge what was delivered before someone sought; nothing that is held here is meant."""
-        await self._add([], AckRequest(holder, acks_of(messages), incarnation, principal=principal))
+        await self._add([], [], AckRequest(holder, acks_of(messages), incarnation, principal=principal))
 
     async def _once_known(self, messages: tuple[Sized, ...], incarnation: int) -> tuple[Sized, ...]:
         """Wait until it is known which of the messages are held; return those that are not. None, if someone sought."""
@@ -118,7 +122,8 @@ class Acknowledging:
         finally:
             self._ended.set()
 
-    async def _add(self, begun: list[HeldMessage], request: AckRequest) -> None:
+    async def _add(self, begun: list[HeldMessage], held: list[HeldMessage], request: AckRequest) -> None:
+        """Record it; ``held``: of what it covers, that which another transaction held at the last look."""
         if not request.acks:
             return
         try:
@@ -136,6 +141,8 @@ class Acknowledging:
             raise
         else:
             self._deliveries.pend(begun)
+            # It would have been a conflict if that one were open, or had been committed.
+            self._deliveries.take_over(held, request.branch, cumulative=any(ack.cumulative for ack in request.acks))
         finally:
             self._ended.set()
 

@@ -145,6 +145,10 @@ class Deliveries:
         held = self._held.get(position)
         return held is not None and held.standing is Standing.PENDING_ACK
 
+    def pending(self, positions: Iterable[Position]) -> list[HeldMessage]:
+        """Return those of some messages that a transaction held when the stores were looked at last, or since."""
+        return [self._held[position] for position in positions if self.is_pending(position)]
+
     # -- events ---------------------------------------------------------------------------------------
 
     def remember(self, earlier: Mapping[Position, int]) -> None:
@@ -221,6 +225,17 @@ class Deliveries:
             if self._held.get(held.position) is held and held.standing is Standing.ACKING:
                 held.since = self._looks
                 self._set(held, Standing.PENDING_ACK, held.holder)
+
+    def take_over(self, held: Iterable[HeldMessage], holder: Branch, *, cumulative: bool) -> None:
+        """
+        A transactional acknowledgment was recorded of what another transaction held: that one had been aborted.
+
+        A look that has found that, but began before this was recorded, may have freed them, or be about to.
+        """
+        for one in held:
+            if self._held.get(one.position) is one and one.standing is not Standing.ACKING:
+                one.since, one.cumulative = self._looks, cumulative
+                self._set(one, Standing.PENDING_ACK, holder)
 
     def forget(self, done: Iterable[HeldMessage]) -> frozenset[Position]:
         """

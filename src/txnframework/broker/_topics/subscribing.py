@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from txnframework.broker._agreement.cas import ATTEMPTS_MAX, change, version_of
 from txnframework.broker._cursors.stored import StoredCursor
 from txnframework.broker._topics.layouts import StoredLayouts, restless
-from txnframework.errors import SubscriptionNotFound
+from txnframework.errors import OutcomeUnknown, SubscriptionNotFound, Unavailable, VersionMismatch
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import paths, records
 from txnframework.model.indexes import subscription_indexes
@@ -52,11 +52,12 @@ class Subscribing:
                 return
         raise restless(topic, ATTEMPTS_MAX)
 
-    async def unsubscribe(self, topic: TopicName, name: str) -> None:
+    async def strike_off(self, topic: TopicName, name: str) -> None:
         """
-        Give a subscription up; repeated after a failure, it finishes.
+        End the life of a subscription; what stands of it is left to ``bury``.
 
-        :raises SubscriptionNotFound: there is no such subscription.
+        :raises SubscriptionNotFound: there is no such subscription, and nothing of an earlier life stands.
+        :raises OutcomeUnknown: it may be struck off; repeated, it may end another life that has begun since.
         """
         layout, version = await self._layouts.load(topic)
         record = await self._store.get(paths.subscription_key(str(topic), name))
@@ -64,10 +65,26 @@ class Subscribing:
             raise SubscriptionNotFound(str(topic), name)
         for _ in range(ATTEMPTS_MAX):
             if name not in layout.subscriptions:
-                await self.bury(layout, name)
                 return
-            await self._layouts.put_if(without_subscription(layout, name), version)
-            layout, version = await self._layouts.load(topic)
+            before, unknown = version, None
+            try:
+                await self._layouts.put(without_subscription(layout, name), version)
+            except VersionMismatch:
+                pass
+            except OutcomeUnknown as error:
+                unknown = error
+            else:
+                return  # one that is listed from here on is another life
+            try:
+                layout, version = await self._layouts.load(topic)
+            except Unavailable as error:
+                if unknown is None:
+                    raise
+                raise OutcomeUnknown(f"{unknown}; then {error}") from unknown
+            if unknown is not None and name in layout.subscriptions and version != before:
+                raise OutcomeUnknown(
+                    f"subscription {name} of {topic} may have been given up and begun again"
+                ) from unknown
         raise restless(topic, ATTEMPTS_MAX)
 
     async def make_cursors(self, layout: Layout, segment_id: int) -> None:

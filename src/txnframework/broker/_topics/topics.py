@@ -189,9 +189,27 @@ class Topics:
         """
         Give a subscription up; its cursors stay as tombstones, so that acks of this life can do nothing in a next one.
 
+        Repeated after a failure it finishes, but may end another life that has begun in the meantime: whoever tries
+        again takes the two steps one by one.
+
         :raises SubscriptionNotFound: there is no such subscription.
         """
-        await self._subscribing.unsubscribe(topic, name)
+        await self.strike_off(topic, name)
+        await self.bury(topic, name)
+
+    async def strike_off(self, topic: TopicName, name: str) -> None:
+        """
+        End the life of a subscription, which may begin anew at once.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        :raises OutcomeUnknown: it may have ended.
+        """
+        await self._subscribing.strike_off(topic, name)
+
+    async def bury(self, topic: TopicName, name: str) -> None:
+        """Give up what stands of a subscription whose life has ended, unless another one has begun; may be repeated."""
+        layout, _ = await self._layouts.load(topic)
+        await self._subscribing.bury(layout, name)
 
     # -- one step each --------------------------------------------------------------------------------
 

@@ -87,6 +87,23 @@ def test_a_look_that_began_before_an_acknowledgment_says_nothing_about_it() -> N
     assert deliveries.reconcile(CURSOR, NOTHING, deliveries.look()) == {_at(1)}
 
 
+def test_a_look_that_began_before_frees_nothing_that_another_transaction_took_over() -> None:
+    """What an aborted transaction held, and the next one acknowledges before anybody looked, is the next one's."""
+    for freed_first in (False, True):
+        deliveries = Deliveries()
+        _read(deliveries, 1, open_acks=_holding(Ack(_at(1).entry)))
+        held = deliveries.pending((_at(1), _at(2)))
+        look = deliveries.look()
+        if freed_first:
+            assert deliveries.reconcile(CURSOR, NOTHING, look) == {_at(1)}
+            deliveries.deliver(_at(1), 5)
+        deliveries.take_over(held, Branch(TxnID(0, 8)), cumulative=True)
+        assert deliveries.reconcile(CURSOR, NOTHING, look) == frozenset()
+        assert deliveries.holders() == {TxnID(0, 8)}
+        assert deliveries.candidates(9) == deliveries.delivered_to(5) == ()
+        assert deliveries.reconcile(CURSOR, NOTHING, deliveries.look()) == {_at(1)}
+
+
 def test_what_others_acknowledge_is_noticed() -> None:
     """Held by their transaction, or gone because the cursor passed it, wherever it stood here."""
     deliveries = Deliveries()
