@@ -55,8 +55,15 @@ async def open_in_short_ledgers(context: SegmentContext) -> ITransactionBuffer:
     return SidecarBuffer(replace(context, options=BUSY))
 
 
-async def open_with_small_markers(context: SegmentContext) -> ITransactionBuffer:
-    return SidecarBuffer(replace(context, options=msgspec.structs.replace(BUSY, marker_messages_max=2)))
+LARGE = msgspec.structs.replace(BUSY, marker_messages_max=1, own_ledgers_open_max=1)
+
+
+async def open_for_large_transactions(context: SegmentContext) -> ITransactionBuffer:
+    return SidecarBuffer(replace(context, options=LARGE))
+
+
+async def open_busy_for_large_transactions(context: SegmentContext) -> ITransactionBuffer:
+    return TidySidecar(replace(context, options=LARGE))
 
 
 class ShortLedgers(SidecarInMemory):
@@ -65,7 +72,13 @@ class ShortLedgers(SidecarInMemory):
     buffer = replace(SidecarInMemory.buffer, open=open_in_short_ledgers)
 
 
-class SmallMarkers(SidecarInMemory):
-    """The same with markers of two messages."""
+class LargeTransactions(SidecarInMemory):
+    """The same, and a transaction of two messages is a large one: the second stands in a ledger of its own."""
 
-    buffer = replace(SidecarInMemory.buffer, open=open_with_small_markers)
+    buffer = replace(SidecarInMemory.buffer, open=open_for_large_transactions)
+
+
+class LargeTransactionsInShortLedgers(SidecarInMemory):
+    """The same, compacted and trimmed all the time."""
+
+    buffer = replace(SidecarInMemory.buffer, open=open_busy_for_large_transactions)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from sidecar_steps import (
     NAMES,
     Runner,
-    begin,
     compacted,
     filled,
     held,
@@ -14,21 +13,11 @@ from sidecar_steps import (
     stored,
     visible,
 )
-from sidecar_world import ShortLedgers, SmallMarkers
+from sidecar_world import ShortLedgers
 
-from txnframework.model import (
-    EARLIEST,
-    Action,
-    End,
-    EntryRange,
-    Limit,
-    Position,
-)
+from txnframework.model import Position
 from txnframework.testing import WorldHarness
-from txnframework.testing.world import SEGMENT
 from txnframework_sidecar.buffer import SidecarBuffer
-from txnframework_sidecar.compaction.format import Kind, decode_line
-from txnframework_sidecar.model.markers import read_topic_entry
 
 
 def test_compaction_while_it_is_read(run: Runner) -> None:
@@ -97,48 +86,6 @@ def test_two_processes_compact_at_once(run: Runner) -> None:
                 expected += await filled(other, 2, 1_000 * step)
 
     run(ShortLedgers, test)
-
-
-def test_a_large_transaction_has_several_markers_and_a_ledger_of_its_own(run: Runner) -> None:
-    """It is read as a whole; compacted it stands alone, so that it goes as soon as the topic is trimmed behind it."""
-
-    async def test(harness: WorldHarness) -> None:
-        async with harness.open() as world:
-            small, large = await begin(world), await begin(world)
-            await send(world, 1, small)
-            for sequence in range(10, 15):
-                await send(world, sequence, large)
-                assert await visible(world) == []
-            await world.coordinator.end(End(small, Action.COMMIT))
-            await world.coordinator.end(End(large, Action.COMMIT))
-            await send(world, 20)
-            expected = ["s1", *(f"s{sequence}" for sequence in range(10, 15)), "s20"]
-            assert await visible(world) == expected
-            last = (await world.ledger.tail()).last_confirmed
-            entries = await world.ledger.read(EntryRange(EARLIEST, last), Limit(9))
-            markers = [read_topic_entry(one, SEGMENT) for one in entries]
-            assert [None if one is None else (one.number, one.parts, one.part.messages) for one in markers] == [
-                (0, 1, 1),
-                (0, 3, 2),
-                (1, 3, 2),
-                (2, 3, 1),
-                None,
-            ]
-            await compacted(world)
-            row = await world.ledgers.open(NAMES.compacted)
-            kept = []
-            for summary in await row.ledgers(-1, 9):
-                upto = Position(summary.ledger_id, summary.entries - 1)
-                lines = [
-                    decode_line(one, "row")
-                    for one in await row.read(EntryRange(Position(summary.ledger_id, -1), upto), Limit(9))
-                ]
-                kept.append([line.position.entry_id for line in lines if line.kind is Kind.KEPT])
-            assert [1, 2, 3] in kept, "the large one stands alone"
-            async with harness.open() as fresh:
-                assert await visible(fresh) == expected
-
-    run(SmallMarkers, test)
 
 
 def test_retention_follows_the_topic(run: Runner) -> None:

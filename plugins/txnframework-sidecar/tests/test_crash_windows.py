@@ -16,7 +16,7 @@ from sidecar_steps import (
     steps_of,
     visible,
 )
-from sidecar_world import ShortLedgers, SidecarInMemory
+from sidecar_world import LargeTransactions, ShortLedgers, SidecarInMemory
 
 from txnframework.errors import (
     EndTransactionTimeout,
@@ -46,7 +46,8 @@ def test_appended_and_the_reply_lost(run: Runner) -> None:
     run(SidecarInMemory, test)
 
 
-def test_written_behind_the_decision(run: Runner) -> None:
+@pytest.mark.parametrize("kind", [SidecarInMemory, LargeTransactions])
+def test_written_behind_the_decision(run: Runner, kind: type[WorldHarness]) -> None:
     """
     An entry of a writer that was paused while its transaction was committed is listed in the marker or never read; sent
     again it is found if it is listed, and read once if it is not.
@@ -70,10 +71,11 @@ def test_written_behind_the_decision(run: Runner) -> None:
                     for process in (other, fresh):
                         assert await visible(process) == expected, f"held up at step {step}"
 
-    run(SidecarInMemory, test)
+    run(kind, test)
 
 
-def test_written_while_it_is_ended(run: Runner) -> None:
+@pytest.mark.parametrize("kind", [SidecarInMemory, LargeTransactions])
+def test_written_while_it_is_ended(run: Runner, kind: type[WorldHarness]) -> None:
     """The same between any two steps of ending, the last of which are after the markers and before the note."""
 
     async def test(harness: WorldHarness) -> None:
@@ -97,7 +99,7 @@ def test_written_while_it_is_ended(run: Runner) -> None:
                     for process in (other, fresh):
                         assert await visible(process) == expected, f"held up at step {step}"
 
-    run(SidecarInMemory, test)
+    run(kind, test)
 
 
 def test_two_processes_end_at_once(run: Runner) -> None:

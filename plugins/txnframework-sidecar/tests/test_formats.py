@@ -61,7 +61,7 @@ def test_a_snapshot_past_the_end_is_refused(run: Runner) -> None:
     async def test(harness: WorldHarness) -> None:
         async with harness.open() as world:
             snapshot = Snapshot(
-                topic=str(Position(10**9, 5)), marked={}, repeated=[], ahead={}, references=[],
+                topic=str(Position(10**9, 5)), marked={}, repeated=[], ahead={}, references=[], own={},
                 sidecar=str(EARLIEST), writing={}, noted={}, aborted={}, late={},
             )  # fmt: skip
             await Snapshots(world.ledgers, NAMES.snapshots, BUSY).write(snapshot)

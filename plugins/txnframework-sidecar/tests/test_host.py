@@ -153,9 +153,12 @@ def test_what_is_beside_a_topic_goes_with_it(stores: HostStores) -> None:
                 for _ in range(2):
                     async with client.transaction(domain="persistent") as txn:
                         await producer.send_many([b"%d" % number, b"again"], txn=txn)
+                async with client.transaction(domain="persistent") as large:
+                    for _ in range(3):
+                        await producer.send(b"large", txn=large)
                 await client.upkeep()
-                assert await read_all(client, ORDERS) == [b"%d" % number, b"again"] * 2
-                assert await beside(client) == ["", "compacted", "snapshots"]
+                assert await read_all(client, ORDERS) == [b"%d" % number, b"again"] * 2 + [b"large"] * 3
+                assert await beside(client) == ["", "compacted", f"own-{large.id}", "snapshots"]
                 await client.delete_topic(ORDERS, force=True)
                 assert await beside(client) == []
 

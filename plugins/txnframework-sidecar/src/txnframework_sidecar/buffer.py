@@ -28,9 +28,11 @@ from txnframework_legacy.buffer.closing import Closing
 from txnframework_legacy.family import FamilyNote
 from txnframework_sidecar.compaction.compacted import Compacted
 from txnframework_sidecar.compaction.compacting import Compacting
+from txnframework_sidecar.large import Large
 from txnframework_sidecar.ledgers import TopicLedgers, names_of
 from txnframework_sidecar.model.markers import read_topic_entry
 from txnframework_sidecar.options import SidecarOptions
+from txnframework_sidecar.own_ledgers import OwnLedgers
 from txnframework_sidecar.resolving import Resolving
 from txnframework_sidecar.retaining import Retaining
 from txnframework_sidecar.sending import Sending
@@ -51,13 +53,19 @@ class SidecarBuffer:
         self._ledgers = TopicLedgers(context.ledger, context.ledgers, names, retention, options)
         self._settling = Settling(self._ledgers, Participant(context.segment), environment, options)
         note = FamilyNote(context.store, context.segment, options.attempts_max)
+        topic = (context.segment, context.life)
+        self._own = OwnLedgers(context.ledgers, context.ledger, *topic, options.own_ledgers_open_max)
+        large = Large(self._ledgers.index, self._own, environment, options)
+        judge = self._visibility_of_copy
         self._sending = Sending(
-            context.segment, self._ledgers, context.coordinator, note, self._visibility_of_copy, retention, options
+            context.segment, self._ledgers, context.coordinator, note, large, judge, retention, options
         )
         self._compacted = Compacted(context.ledgers, names.compacted)
-        self._resolving = Resolving(self._ledgers, self._compacted)
+        self._resolving = Resolving(self._ledgers, self._own, self._compacted)
         compacting = Compacting(self._ledgers, self._compacted, self._resolving, environment, options)
-        self._retaining = Retaining(self._ledgers, self._settling, self._compacted, compacting, options)
+        self._retaining = Retaining(
+            self._ledgers, self._own, self._settling, context.coordinator, self._compacted, compacting, options
+        )
         self._recovering = asyncio.Lock()
         self._is_recovered = False
         self._closing = Closing(context.segment)
@@ -164,6 +172,7 @@ class SidecarBuffer:
         """Stop; whoever waits gets Closed."""
         self._closing.close()
         await self._ledgers.close()
+        await self._own.close()
         await self._compacted.close()
 
     async def _visibility_of_copy(self, branch: Branch, position: Position) -> Visibility:

@@ -22,6 +22,14 @@ class SidecarOptions(TopicOptions, frozen=True, kw_only=True):
     marker_spans_max: Annotated[
         int, Meta(ge=1, description="How many places in the sidecar one marker names, each of entries without a gap.")
     ] = 1_000
+    own_ledgers_open_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How many ledgers of large transactions a process keeps open when nobody is at them;"
+            " a transaction that no single marker could list has one.",
+        ),
+    ] = 100
     compaction_ledgers_kept_max: Annotated[
         int,
         Meta(

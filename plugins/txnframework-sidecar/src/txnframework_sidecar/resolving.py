@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from txnframework.errors import CorruptEntry, EntryTrimmed
-from txnframework.interfaces import IManagedLedger
-from txnframework.model import Branch, EntryRange, LedgerEntry, Limit, Position, ReadableEntry, Visibility
+from txnframework.errors import CorruptEntry, EntryTrimmed, LedgerNotFound
+from txnframework.model import Branch, LedgerEntry, Position, ReadableEntry, Visibility
 from txnframework_sidecar.compaction.compacted import Compacted
 from txnframework_sidecar.ledgers import TopicLedgers
 from txnframework_sidecar.model.markers import Marker
-from txnframework_sidecar.model.parts import Span, as_one_entry
+from txnframework_sidecar.model.parts import as_one_entry
+from txnframework_sidecar.own_ledgers import OwnLedgers
+from txnframework_sidecar.reading import read_span
 
 
 class Resolving:
     """Reads the messages that markers list."""
 
-    def __init__(self, ledgers: TopicLedgers, compacted: Compacted) -> None:
+    def __init__(self, ledgers: TopicLedgers, own: OwnLedgers, compacted: Compacted) -> None:
         self._ledgers = ledgers
+        self._own = own
         self._compacted = compacted
 
     async def entry(self, marker: Marker, position: Position) -> ReadableEntry:
@@ -24,6 +26,8 @@ class Resolving:
 
         :raises EntryTrimmed: the topic was trimmed there since the marker was read.
         """
+        if marker.part.own:
+            return await self._from_own(marker, position)
         found = await self._compacted.find(position) if position <= self._compacted.upto else None
         if found is None:
             try:
@@ -45,24 +49,25 @@ class Resolving:
         sidecar = await self._ledgers.find_sidecar()
         if sidecar is None:
             raise CorruptEntry(position, "the sidecar that its marker names is not there", self._ledgers.topic.name)
-        stored: list[bytes] = []
-        for span in marker.part.spans:
-            stored += [entry.data for entry in await _read(sidecar, span)]
-        return _readable(as_one_entry(stored, Branch(marker.txn_id, marker.part.branch)), marker, position)
+        return _together([await read_span(sidecar, span) for span in marker.part.spans], marker, position)
+
+    async def _from_own(self, marker: Marker, position: Position) -> ReadableEntry:
+        """Return the same, from the ledger of the transaction's own, which stands as long as the marker does."""
+        try:
+            found = [await self._own.read(marker.txn_id, span) for span in marker.part.spans]
+        except LedgerNotFound as error:
+            (first, *_) = await self._ledgers.topic.ledgers(-1, 1)
+            if first.ledger_id > position.ledger_id:
+                raise EntryTrimmed(self._ledgers.topic.name, position) from error
+            what = f"the ledger of transaction {marker.txn_id}, which its marker names, is not there"
+            raise CorruptEntry(position, what, self._ledgers.topic.name) from error
+        return _together(found, marker, position)
+
+
+def _together(spans: list[list[LedgerEntry]], marker: Marker, position: Position) -> ReadableEntry:
+    stored = [entry.data for span in spans for entry in span]
+    return _readable(as_one_entry(stored, Branch(marker.txn_id, marker.part.branch)), marker, position)
 
 
 def _readable(data: bytes, marker: Marker, position: Position) -> ReadableEntry:
     return ReadableEntry(position, data, Branch(marker.txn_id, marker.part.branch), Visibility.COMMITTED)
-
-
-async def _read(sidecar: IManagedLedger, span: Span) -> list[LedgerEntry]:
-    """Return every entry of a span."""
-    found: list[LedgerEntry] = []
-    after = span.after
-    while after < span.upto:
-        page = await sidecar.read(EntryRange(after, span.upto), Limit(span.last - span.first + 1))
-        if not page:
-            raise CorruptEntry(span.upto, "a marker lists it, and it is not there", sidecar.name)
-        found += page
-        after = page[-1].position
-    return found

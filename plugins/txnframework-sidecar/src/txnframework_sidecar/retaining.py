@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from txnframework.interfaces import IManagedLedger
-from txnframework.model import Position, Swept
+from txnframework.errors import TransactionNotFound, Unavailable
+from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
+from txnframework.model import Position, State, Swept, TxnID
 from txnframework_sidecar.compaction.compacted import Compacted
 from txnframework_sidecar.compaction.compacting import Compacting
 from txnframework_sidecar.ledgers import TopicLedgers
 from txnframework_sidecar.options import SidecarOptions
+from txnframework_sidecar.own_ledgers import OwnLedgers
 from txnframework_sidecar.settling import Settling
 
 LEDGERS_MAX = 1_000
@@ -20,13 +22,17 @@ class Retaining:
     def __init__(
         self,
         ledgers: TopicLedgers,
+        own: OwnLedgers,
         settling: Settling,
+        coordinator: ITransactionCoordinator,
         compacted: Compacted,
         compacting: Compacting,
         options: SidecarOptions,
     ) -> None:
         self._ledgers = ledgers
+        self._own = own
         self._settling = settling
+        self._coordinator = coordinator
         self._compacted = compacted
         self._compacting = compacting
         self._options = options
@@ -49,7 +55,10 @@ class Retaining:
         await self._compacted.refresh()
         await self._compacted.trim(Position(first, -1))
         sidecar = await self._ledgers.find_sidecar()
-        left = 0 if sidecar is None else await self._trim_sidecar(sidecar)
+        left = 0
+        if sidecar is not None:
+            left = await self._trim_sidecar(sidecar)
+            await self._drop_own()
         return Swept(int(first > before.ledger_id), int(first < below) + left)
 
     async def _trim_sidecar(self, sidecar: IManagedLedger) -> int:
@@ -70,6 +79,45 @@ class Retaining:
         self._ledgers.sidecar_trimmed(first)
         return int(is_long)
 
+    async def _drop_own(self) -> None:
+        """
+        Drop the ledgers of large transactions to which nothing refers, nor ever will.
+
+        That a transaction is over comes first, then the sidecar is read, then the topic, as for `_bounds`: what refers
+        to the ledger of one that was over before stands in what is read then. Killed half way, or made anew by a writer
+        that was paused: a ledger that is left is found again by its name.
+        """
+        index, references = self._ledgers.index, self._ledgers.stream.references
+        over = [
+            txn_id
+            async for txn_id in self._own.transactions()
+            if txn_id not in index.writing and txn_id not in references.own and await self._is_over(txn_id)
+        ]
+        if not over:
+            return
+        await self._ledgers.read_sidecar()
+        await self._ledgers.read_topic()
+        for txn_id in over:
+            if txn_id not in index.writing and txn_id not in references.own:
+                await self._own.drop(txn_id)
+
+    async def _is_over(self, txn_id: TxnID) -> bool:
+        """Return whether nothing that a transaction sends from now on can come to count here; let it be noted."""
+        if txn_id in self._ledgers.index.noted:
+            return True
+        try:
+            transaction = await self._coordinator.describe(txn_id)
+        except TransactionNotFound:
+            return True
+        if transaction.state is State.OPEN:
+            return False
+        try:
+            # Decided is not enough: what was sent behind the decision is listed, if nobody has looked before.
+            await self._settling.settle(transaction)
+        except Unavailable:
+            return False
+        return True
+
     async def _bounds(self) -> tuple[int, int]:
         """
         Return the first ledger of the sidecar with something undecided, and the first that a marker refers to.
@@ -84,7 +132,7 @@ class Retaining:
         first_open = self._ledgers.index.first_open_ledger()
         await self._ledgers.read_topic()
         references = self._ledgers.stream.references
-        references.drop(self._compacted.upto)
+        references.compacted(self._compacted.upto)
         referred = references.first_ledger()
         undecided = open_ledger_id if first_open is None else min(first_open, open_ledger_id)
         return undecided, open_ledger_id if referred is None else referred

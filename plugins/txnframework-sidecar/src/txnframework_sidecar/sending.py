@@ -14,6 +14,7 @@ from txnframework.model.positions import ASIDE
 from txnframework.plugin import AbortRetention, Appending
 from txnframework_legacy.buffer.admission import EnlistedBranches
 from txnframework_legacy.family import FamilyNote
+from txnframework_sidecar.large import Large
 from txnframework_sidecar.ledgers import TopicLedgers
 from txnframework_sidecar.options import SidecarOptions
 
@@ -35,6 +36,7 @@ class Sending:
         ledgers: TopicLedgers,
         coordinator: ITransactionCoordinator,
         note: FamilyNote,
+        large: Large,
         judge: Judge,
         retention: AbortRetention,
         options: SidecarOptions,
@@ -43,6 +45,7 @@ class Sending:
         self._ledgers = ledgers
         self._coordinator = coordinator
         self._note = note
+        self._large = large
         self._judge = judge
         self._retention = retention
         self._options = options
@@ -74,6 +77,9 @@ class Sending:
             enlisted = EnlistedBranches(self._segment, sidecar, self._coordinator, self._note, branches_max)
             admission = _Admission(self._segment, self._ledgers.topic, enlisted, branches_max)
             self._inside = Appending(sidecar, admission, self._judge, self._retention, self._options.attempts_max)
+        branch = entries[0].branch
+        if branch is not None:
+            entries = await self._large.referred(branch.txn_id, entries)
         appended = await self._inside.append(entries)
         return tuple(replace(one, position=outward(one.position)) for one in appended)
 

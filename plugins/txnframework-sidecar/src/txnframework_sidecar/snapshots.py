@@ -9,7 +9,7 @@ from txnframework.interfaces import ILedgerStore, IManagedLedger
 from txnframework.model import Append, Branch, Position, TxnID
 from txnframework_legacy.buffer.documents import read_document
 from txnframework_legacy.buffer.snapshot_format import decode_document, encode
-from txnframework_sidecar.model.index import TransactionIndex
+from txnframework_sidecar.model.index import Late, TransactionIndex
 from txnframework_sidecar.model.markers import Note
 from txnframework_sidecar.model.parts import Run, Span
 from txnframework_sidecar.model.stream import Marked, Stream
@@ -26,6 +26,9 @@ class RunDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     last: int
     messages: int
     bytes: int
+    begun: str
+    upto: str
+    own: bool = False
 
 
 class MarkedDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -57,11 +60,12 @@ class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     repeated: list[str]
     ahead: dict[str, str]
     references: list[tuple[str, int]]
+    own: dict[str, str]
     sidecar: str
     writing: dict[str, list[RunDocument]]
     noted: dict[str, NoteDocument]
     aborted: dict[str, str]
-    late: dict[str, str]
+    late: dict[str, tuple[str, str]]
 
     @property
     def topic_upto(self) -> Position:
@@ -127,6 +131,7 @@ def snapshot_of(stream: Stream, index: TransactionIndex) -> Snapshot:
         repeated=[str(at) for at in sorted(stream.repeated)],
         ahead={str(txn): str(at) for txn, at in stream.ahead.items()},
         references=[(str(at), ledger_id) for at, ledger_id in stream.references.lowest],
+        own={str(txn): str(last) for txn, last in stream.references.own.items()},
         sidecar=str(index.upto),
         writing={str(txn): [_document_of(run) for run in runs] for txn, runs in index.writing.items()},
         noted={
@@ -138,7 +143,7 @@ def snapshot_of(stream: Stream, index: TransactionIndex) -> Snapshot:
             for txn, note in index.noted.items()
         },
         aborted={_text_of(branch): str(last) for branch, last in index.aborted.items()},
-        late={str(at): _text_of(branch) for at, branch in index.late.items()},
+        late={_text_of(branch): (str(late.first), str(late.last)) for branch, late in index.late.items()},
     )
 
 
@@ -158,6 +163,7 @@ def restore(found: Snapshot, stream: Stream, index: TransactionIndex) -> None:
         stream.repeated = set(map(at, found.repeated))
         stream.ahead = {TxnID.parse(txn): at(text) for txn, text in found.ahead.items()}
         stream.references.lowest.extend((at(text), ledger_id) for text, ledger_id in found.references)
+        stream.references.own.update({TxnID.parse(txn): at(last) for txn, last in found.own.items()})
         index.upto = at(found.sidecar)
         index.writing = {TxnID.parse(txn): [_run_of(one) for one in runs] for txn, runs in found.writing.items()}
         index.noted = {
@@ -170,7 +176,7 @@ def restore(found: Snapshot, stream: Stream, index: TransactionIndex) -> None:
             for txn, one in found.noted.items()
         }
         index.aborted = {_branch_of(text): at(last) for text, last in found.aborted.items()}
-        index.late = {at(text): _branch_of(branch) for text, branch in found.late.items()}
+        index.late = {_branch_of(text): Late(at(first), at(last)) for text, (first, last) in found.late.items()}
     except ValueError as error:
         raise CorruptEntry(None, f"a snapshot of a topic with a sidecar cannot be read: {error}") from error
 
@@ -184,11 +190,16 @@ def _document_of(run: Run) -> RunDocument:
         last=run.last_sequence,
         messages=run.messages,
         bytes=run.bytes,
+        begun=str(run.begun),
+        upto=str(run.upto),
+        own=run.own,
     )
 
 
 def _run_of(one: RunDocument) -> Run:
-    return Run(Span.parse(one.span), one.branch, one.producer, one.first, one.last, one.messages, one.bytes)
+    begun, upto = Position.parse(one.begun), Position.parse(one.upto)
+    counts = (one.first, one.last, one.messages, one.bytes)
+    return Run(Span.parse(one.span), one.branch, one.producer, *counts, begun, upto, one.own)
 
 
 def _text_of(branch: Branch) -> str:

@@ -28,7 +28,6 @@ class _Run:
     upto: Position
     kept: int = 0
     waiting: list[Append] = field(default_factory=list)
-    is_whole: bool = False
 
 
 class Compacting:
@@ -40,8 +39,8 @@ class Compacting:
     count; what it wrote is dropped with the ledger. Reading goes on from the sidecar until the run is done, and from
     there on as long as the sidecar stands.
 
-    A commit of more than one marker gets a run of its own: a large transaction stands alone in its ledger, which goes
-    as soon as the topic does not refer to it any more.
+    What a large transaction wrote to a ledger of its own stays there: it stands together, and goes as a whole as soon
+    as the topic does not refer to it any more.
     """
 
     def __init__(
@@ -96,8 +95,7 @@ class Compacting:
                 return
 
     async def _write(self, run: _Run, ledger: IManagedLedger, marker: Marker, position: Position) -> None:
-        run.is_whole = marker.parts > 1
-        if not marker.part.spans:
+        if marker.part.own or not marker.part.spans:
             return
         entry = await self._resolving.from_sidecar(marker, position)
         run.waiting.append(encode_line(Line(Kind.KEPT, run.token, position, entry.data)))
@@ -108,7 +106,5 @@ class Compacting:
 
 
 def _belongs(run: _Run, marker: Marker, entries_max: int) -> bool:
-    """Whether a marker is still this run's: it is bounded, and a large transaction has a run of its own."""
-    if marker.number:
-        return True
-    return not run.kept or (run.kept < entries_max and not run.is_whole and marker.parts == 1)
+    """Whether a marker is still this run's: it is bounded, but for the markers of one commit."""
+    return marker.number > 0 or run.kept < entries_max

@@ -1,7 +1,7 @@
 """
-Markers in the topic and notes in the sidecar: entries that say how a transaction ended.
+Markers in the topic and notes in the sidecar, which say how a transaction ended, and references there to what it wrote.
 
-Both are encoded as any entry, so that whoever reads the ledger without this family sees an entry of a transaction,
+All are encoded as any entry, so that whoever reads the ledger without this family sees an entry of a transaction,
 which it can neither show nor judge. Their branch has the bit that no branch of a client can have. The markers of one
 transaction are appended by one call, and so stand adjacent, or not at all. Each has a format; an unknown one is
 refused.
@@ -9,7 +9,7 @@ refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -26,6 +26,7 @@ from txnframework_sidecar.model.parts import Part, Run, Span
 FORMAT = 1
 _MARKERS = "__sidecar-marker"
 _NOTES = "__sidecar-note"
+_REFERENCES = "__sidecar-reference"
 
 D = TypeVar("D")
 _Count = Annotated[int, Meta(ge=0)]
@@ -44,6 +45,18 @@ class _MarkerDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     branches: list[_BranchNumber]
     branch: _BranchNumber
     spans: list[str]
+    messages: _Count
+    bytes: _Count
+    own: bool = False
+
+
+class _ReferenceDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    format: int
+    branch: _BranchNumber
+    span: str
+    producer: str
+    first: int
+    last: int
     messages: _Count
     bytes: _Count
 
@@ -92,7 +105,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An entry that a transaction wrote."""
+    """An entry that a transaction wrote, in the sidecar or, as its entry there says, in a ledger of its own."""
 
     txn_id: TxnID
     run: Run
@@ -111,8 +124,31 @@ def encode_marker(marker: Marker, now_ms: int) -> Append:
         spans=[str(span) for span in part.spans],
         messages=part.messages,
         bytes=part.bytes,
+        own=part.own,
     )
     return _append(document, _MARKERS, marker.txn_id, part.messages, now_ms)
+
+
+def encode_reference(entry: Append, position: Position, now_ms: int) -> Append:
+    """
+    Return what the sidecar holds for an entry that stands in the ledger of its transaction's own.
+
+    It has the sequences of that entry, so that the sidecar compares them with those of every other one.
+    """
+    assert entry.branch is not None
+    view = EntryView(entry.data)
+    document = _ReferenceDocument(
+        format=FORMAT,
+        branch=entry.branch.number,
+        span=str(Span(position.ledger_id, position.entry_id, position.entry_id)),
+        producer=view.producer,
+        first=view.first_sequence,
+        last=view.last_sequence,
+        messages=view.count,
+        bytes=len(entry.data),
+    )
+    kept = _append(document, _REFERENCES, entry.branch.txn_id, entry.messages, now_ms)
+    return replace(entry, data=kept.data)
 
 
 def encode_note(note: Note, now_ms: int) -> Append:
@@ -144,7 +180,7 @@ def read_topic_entry(entry: LedgerEntry, topic: str) -> Marker | None:
     document = _document(view, entry.position, topic, _MarkerDocument)
     try:
         spans = tuple(map(Span.parse, document.spans))
-        part = Part(document.branch, spans, document.messages, document.bytes)
+        part = Part(document.branch, spans, document.messages, document.bytes, document.own)
         branches = frozenset(document.branches)
         upto = Position.parse(document.upto)
         return Marker(view.branch.txn_id, document.part, document.parts, part, upto, branches)
@@ -165,12 +201,26 @@ def read_sidecar_entry(entry: LedgerEntry, sidecar: str) -> Written | Note:
     txn_id, number = view.branch.txn_id, view.branch.number
     if number != MARKER_BRANCH:
         return Written(txn_id, Run.of(view, entry.position, len(entry.data), number))
+    if view.producer == _REFERENCES:
+        return Written(txn_id, _referred(view, entry.position, sidecar))
     document = _document(view, entry.position, sidecar, _NoteDocument)
     try:
         marker = None if document.marker is None else Position.parse(document.marker)
         return Note(txn_id, frozenset(document.branches), Position.parse(document.upto), marker)
     except ValueError as error:
         raise CorruptEntry(entry.position, f"its note cannot be read: {error}", sidecar) from error
+
+
+def _referred(view: EntryView, position: Position, sidecar: str) -> Run:
+    found = _document(view, position, sidecar, _ReferenceDocument)
+    try:
+        span = Span.parse(found.span)
+    except ValueError as error:
+        raise CorruptEntry(position, f"its reference cannot be read: {error}", sidecar) from error
+    sequences = (found.first, found.last)
+    return Run(
+        span, found.branch, found.producer, *sequences, found.messages, found.bytes, position, position, own=True
+    )
 
 
 def _append(document: msgspec.Struct, producer: str, txn_id: TxnID, messages: int, now_ms: int) -> Append:
@@ -184,7 +234,7 @@ def _document(view: EntryView, position: Position, name: str, kind: type[D]) -> 
     try:
         version = msgspec.json.decode(value, type=_Format).format
         if version != FORMAT:
-            raise UnknownFormat(f"the end of transaction {view.branch} at {position} of {name}", version)
+            raise UnknownFormat(f"what is said of transaction {view.branch} at {position} of {name}", version)
         return msgspec.json.decode(value, type=kind)
     except UNREADABLE as error:
-        raise CorruptEntry(position, f"the end of a transaction cannot be read there: {error}", name) from error
+        raise CorruptEntry(position, f"what is said of a transaction cannot be read there: {error}", name) from error

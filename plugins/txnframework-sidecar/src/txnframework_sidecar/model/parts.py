@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from txnframework.model import Branch, Position
@@ -15,7 +15,7 @@ _SPAN = re.compile(r"([0-9]{1,18}):([0-9]{1,18})-([0-9]{1,18})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Entries of the sidecar without a gap: ``first`` to ``last`` of one ledger."""
+    """Entries without a gap: ``first`` to ``last`` of one ledger, of the sidecar or of a transaction's own."""
 
     ledger_id: int
     first: int
@@ -43,14 +43,15 @@ class Span:
         """Where the last entry stands."""
         return Position(self.ledger_id, self.last)
 
-    def positions(self) -> Iterable[Position]:
-        """Return where its entries stand."""
-        return (Position(self.ledger_id, number) for number in range(self.first, self.last + 1))
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Messages of one branch and one producer, whose sequence ids grow, in entries without a gap."""
+    """
+    Messages of one branch and one producer, whose sequence ids grow, in entries without a gap.
+
+    ``own``: they stand in the ledger of the transaction's own, and not in the sidecar. ``begun`` and ``upto``: the
+    first and the last entry of the sidecar that holds or refers to them; entries of others may stand between these.
+    """
 
     span: Span
     branch: int
@@ -59,18 +60,22 @@ class Run:
     last_sequence: int
     messages: int
     bytes: int
+    begun: Position
+    upto: Position
+    own: bool = False
 
     @classmethod
     def of(cls, view: EntryView, position: Position, size: int, branch: int) -> Run:
-        """Return the run of one entry."""
+        """Return the run of one entry of the sidecar."""
         span = Span(position.ledger_id, position.entry_id, position.entry_id)
-        return cls(span, branch, view.producer, view.first_sequence, view.last_sequence, view.count, size)
+        sequences = (view.first_sequence, view.last_sequence)
+        return cls(span, branch, view.producer, *sequences, view.count, size, position, position)
 
     def then(self, other: Run, bounds: SidecarOptions) -> Run | None:
         """Return both as one, None where that cannot be."""
         adjacent = self.span.ledger_id == other.span.ledger_id and self.span.last + 1 == other.span.first
         messages, size = self.messages + other.messages, self.bytes + other.bytes
-        if not adjacent or not _go_together(self, other) or not _fits(messages, size, bounds):
+        if not adjacent or not _go_together(self, other) or not fits(messages, size, bounds):
             return None
         return replace(
             self,
@@ -78,17 +83,23 @@ class Run:
             last_sequence=other.last_sequence,
             messages=messages,
             bytes=size,
+            upto=other.upto,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one marker lists: it is read as one entry, of one producer in one branch; there may be nothing."""
+    """
+    What one marker lists: it is read as one entry, of one producer in one branch; there may be nothing.
+
+    ``own``: its spans are of the ledger that the transaction has of its own.
+    """
 
     branch: int
     spans: tuple[Span, ...]
     messages: int
     bytes: int
+    own: bool = False
 
 
 def parts_of(runs: Sequence[Run], bounds: SidecarOptions) -> tuple[Part, ...]:
@@ -96,7 +107,8 @@ def parts_of(runs: Sequence[Run], bounds: SidecarOptions) -> tuple[Part, ...]:
     Return the parts of a transaction, in the order in which its messages stand in the sidecar.
 
     One entry cannot hold messages of two producers, nor sequence ids that do not grow: there a part ends, and where it
-    is full.
+    is full. What stands in a ledger of the transaction's own is listed apart: without a gap between its entries, each
+    of these parts names one span.
     """
     parts: list[Part] = []
     previous: Run | None = None
@@ -106,12 +118,13 @@ def parts_of(runs: Sequence[Run], bounds: SidecarOptions) -> tuple[Part, ...]:
             last is not None
             and previous is not None
             and _go_together(previous, run)
-            and _fits(last.messages + run.messages, last.bytes + run.bytes, bounds)
+            and fits(last.messages + run.messages, last.bytes + run.bytes, bounds)
             and len(last.spans) < bounds.marker_spans_max
         ):
-            parts[-1] = Part(run.branch, (*last.spans, run.span), last.messages + run.messages, last.bytes + run.bytes)
+            spans = (*last.spans, run.span)
+            parts[-1] = replace(last, spans=spans, messages=last.messages + run.messages, bytes=last.bytes + run.bytes)
         else:
-            parts.append(Part(run.branch, (run.span,), run.messages, run.bytes))
+            parts.append(Part(run.branch, (run.span,), run.messages, run.bytes, run.own))
         previous = run
     return tuple(parts) or (Part(0, (), 0, 0),)
 
@@ -124,9 +137,11 @@ def as_one_entry(entries: Sequence[bytes], branch: Branch) -> bytes:
     return encode_entry([message for view in views for message in view.messages()], views[0].producer, branch)
 
 
-def _go_together(run: Run, other: Run) -> bool:
-    return run.branch == other.branch and run.producer == other.producer and run.last_sequence < other.first_sequence
-
-
-def _fits(messages: int, size: int, bounds: SidecarOptions) -> bool:
+def fits(messages: int, size: int, bounds: SidecarOptions) -> bool:
+    """Return whether one marker can list so much."""
     return messages <= bounds.marker_messages_max and size <= bounds.marker_bytes_max
+
+
+def _go_together(run: Run, other: Run) -> bool:
+    same = (run.branch, run.producer, run.own) == (other.branch, other.producer, other.own)
+    return same and run.last_sequence < other.first_sequence

@@ -22,23 +22,34 @@ class Marked:
 @dataclass
 class References:
     """
-    Which ledgers of the sidecar the topic still refers to: the retention cursor.
+    Which ledgers beside it the topic still refers to: the retention cursor.
 
-    Kept are only the last markers with each lowest ledger, so it grows with the ledgers of the sidecar.
+    ``lowest``: kept are only the last markers with each lowest ledger of the sidecar, so it grows with these ledgers.
+    ``own``: transactions with messages in a ledger of their own, with the last marker that lists some of them.
     """
 
     lowest: deque[tuple[Position, int]] = field(default_factory=deque)
+    own: dict[TxnID, Position] = field(default_factory=dict)
 
-    def add(self, marker: Position, ledger_id: int) -> None:
-        """A marker refers to no ledger before this one."""
+    def add(self, marker: Position, found: Marker) -> None:
+        """A marker refers to what it lists."""
+        if found.part.own:
+            self.own[found.txn_id] = marker
+            return
+        ledger_id = min(span.ledger_id for span in found.part.spans)
         while self.lowest and self.lowest[-1][1] >= ledger_id:
             self.lowest.pop()
         self.lowest.append((marker, ledger_id))
 
-    def drop(self, upto: Position) -> None:
-        """The markers up to here are gone, or refer to the sidecar no more."""
+    def compacted(self, upto: Position) -> None:
+        """The markers up to here refer to the sidecar no more; what stands in ledgers of its own is not compacted."""
         while self.lowest and self.lowest[0][0] <= upto:
             self.lowest.popleft()
+
+    def trimmed(self, upto: Position) -> None:
+        """The markers up to here are gone."""
+        self.compacted(upto)
+        self.own = {txn_id: last for txn_id, last in self.own.items() if last > upto}
 
     def first_ledger(self) -> int | None:
         """Return the first ledger that is referred to; None: none is."""
@@ -93,7 +104,7 @@ class Stream:
         self.upto = max(self.upto, before)
         self.repeated = {at for at in self.repeated if at > before}
         self.ahead = {txn: at for txn, at in self.ahead.items() if at > self.upto}
-        self.references.drop(before)
+        self.references.trimmed(before)
 
     def _mark(self, marker: Marker, position: Position) -> None:
         first = marker.first(position)
@@ -105,4 +116,4 @@ class Stream:
             self.repeated.add(position)  # the first one decides
             return
         if marker.part.spans:
-            self.references.add(position, min(span.ledger_id for span in marker.part.spans))
+            self.references.add(position, marker)
