@@ -17,6 +17,7 @@ from txnframework.model.positions import Position
 from txnframework.model.reading import Visibility
 
 Resolve = Callable[[Branch, Position], Awaitable[Visibility]]
+AppendCall = Callable[[tuple[Append, ...], int | None], Awaitable[tuple[Appended, ...]]]
 
 _REPLACEMENTS_MAX = 8
 """How many earlier copies of one entry are replaced before it is refused."""
@@ -84,8 +85,11 @@ class Appending:
         resolve: Resolve,
         retention: AbortRetention,
         attempts_max: int,
+        append: AppendCall | None = None,
     ) -> None:
+        """Append to ``ledger``, through ``append`` where somebody takes what many append to it together."""
         self._ledger = ledger
+        self._append = append or ledger.append
         self._admission = admission
         self._resolve = resolve
         self._retention = retention
@@ -127,7 +131,7 @@ class Appending:
         for start in range(0, len(rest), step):
             some = rest[start : start + step]
             asked_ms = self._retention.now_ms()
-            answers = await self._ledger.append(tuple(entries[at] for at in some), ledger_id)
+            answers = await self._append(tuple(entries[at] for at in some), ledger_id)
             done.update({at: answer for at, answer in zip(some, answers, strict=True) if not answer.duplicate})
             for at, answer in zip(some, answers, strict=True):
                 if answer.duplicate:
@@ -164,7 +168,7 @@ class Appending:
                 )
             again = entry if outcome is Visibility.COMMITTED else replace(entry, replaces=answer.position)
             asked_ms = self._retention.now_ms()
-            (answer,) = await self._ledger.append((again,), ledger_id)
+            (answer,) = await self._append((again,), ledger_id)
         if not answer.duplicate:
             return answer
         raise TransactionConflict(

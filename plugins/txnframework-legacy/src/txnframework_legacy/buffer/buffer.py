@@ -36,6 +36,7 @@ from txnframework_legacy.buffer.admission import EnlistedBranches
 from txnframework_legacy.buffer.closing import Closing
 from txnframework_legacy.buffer.markers import Marker, marker_of, read_entry
 from txnframework_legacy.buffer.snapshots import SnapshotForm, Snapshots
+from txnframework_legacy.buffer.together import AppendsTogether
 from txnframework_legacy.buffer.topic import Topic
 from txnframework_legacy.family import FamilyNote
 from txnframework_legacy.options import BufferOptions
@@ -60,8 +61,14 @@ class MarkerBuffer:
         self._topic = Topic(context.ledger, self._snapshots, retention, options.snapshot_entries)
         note = FamilyNote(context.store, context.segment, options.attempts_max)
         admission = EnlistedBranches(context.segment, context.ledger, context.coordinator, note, options.branches_max)
+        self._together = AppendsTogether(context.ledger, options.append_entries_max, options.append_bytes_max)
         self._appending = Appending(
-            context.ledger, admission, self._visibility_of_copy, retention, options.attempts_max
+            context.ledger,
+            admission,
+            self._visibility_of_copy,
+            retention,
+            options.attempts_max,
+            self._together.append,
         )
         self._recovering = asyncio.Lock()
         self._is_recovered = False
@@ -174,16 +181,16 @@ class MarkerBuffer:
         :raises Unavailable: the topic is sealed, and takes no marker any more.
         """
         await self.recover()
-        await self._topic.catch_up()
+        tail = await self._topic.catch_up()
         if self._participant not in ended.participants or ended.txn_id in self._topic.state.marked:
             return
         if ended.txn_id not in self._topic.state.writing:
             await self._require_without_sidecar()
         for _ in range(self._options.attempts_max):
-            tail = await self._ledger.tail()
             try:
-                await self._ledger.append((marker_of(ended, self._environment.now_ms()),), tail.open_ledger_id)
+                await self._together.append((marker_of(ended, self._environment.now_ms()),), tail.open_ledger_id)
             except LedgerClosed:
+                tail = await self._ledger.tail()
                 continue
             except LedgerSealed as error:
                 raise Unavailable(
