@@ -243,7 +243,7 @@ def test_acknowledging_while_the_next_dispatch_begins(memory: Stores) -> None:
 
             async def begin_late(place: Any) -> Any:
                 dispatch = await begin(place)
-                dispatch._looking.again = lambda: None  # as if its watch were late
+                dispatch._looking._look = lambda: asyncio.sleep(0)  # as if its watches were late
                 await attaching.wait()
                 return dispatch
 
@@ -257,6 +257,7 @@ def test_acknowledging_while_the_next_dispatch_begins(memory: Stores) -> None:
             assert consumer._membership.feeds[feed.place.segment].attached is None
             attaching.set()
             await acknowledging
+            await run_ready()
             assert consumer._inbox.take(10) == ()
             await consumer.close()
 

@@ -15,7 +15,7 @@ from txnframework.client._messages import Message, MessageID
 from txnframework.client._seeking import Target, entry_before, partly_moved, sought
 from txnframework.client._terms import Terms
 from txnframework.client._transaction import TransactionPart
-from txnframework.errors import Closed, InvalidInput, NotFound, ReceiveTimeout, Unavailable
+from txnframework.errors import Closed, InvalidInput, NotFound, OutcomeUnknown, ReceiveTimeout, Unavailable
 from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.entries import EntryView
 from txnframework.model.ids import Branch
@@ -247,7 +247,10 @@ class Consumer:
         await self._feed(segment).tried.wait()
         dispatch = self._feed(segment).dispatch
         if dispatch is not None and dispatch is not asked:
-            await dispatch.refresh()
+            try:
+                await dispatch.refresh()
+            except Unavailable as error:
+                raise OutcomeUnknown(f"it was acknowledged, and may be delivered again: {error}") from error
 
     async def _finish_ancestor(self, feed: Feed, holder: Branch | None, principal: str) -> None:
         """Acknowledge what was received of a segment before the one that it became; it has its own cursor."""

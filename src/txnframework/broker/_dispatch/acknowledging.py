@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage
 from txnframework.broker._dispatch.open_acks import acks_of, cumulative_ack
 from txnframework.broker._dispatch.plain_acks import PlainAcks
-from txnframework.errors import OutcomeUnknown, TxnFrameworkError
+from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.interfaces import IPendingAckStore
 from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.ids import Branch
@@ -62,32 +62,49 @@ class Acknowledging:
         """
         if holder is None:
             free = await self._once_known(messages, incarnation)
+            unread = self._any_unread(position for position, _ in free)
             begun = self._deliveries.begin_ack((position for position, _ in free), None, cumulative=False)
             upto = passed()
             whole = len(begun) == len(self._deliveries) and all(one.position.entry <= upto for one in begun)
-            acks = (Ack(upto, cumulative=True),) if whole and begun else acks_of(free)
+            acks = (Ack(upto, cumulative=True),) if whole and begun and not unread else acks_of(free)
             await self._write(begun, incarnation, acks)
         else:
             positions = [position for position, _ in messages]
+            unread = self._any_unread(positions)
             held = self._deliveries.pending(positions)
             begun = self._deliveries.begin_ack(positions, holder, cumulative=False)
             await self._add(begun, held, AckRequest(holder, acks_of(messages), incarnation, principal=principal))
+        await self._look_if(unread)
 
     async def cumulative(self, message: Sized, incarnation: int, holder: Branch | None, principal: str) -> None:
         """Acknowledge a message and everything before it in the segment."""
         position, size = message
         ack = cumulative_ack(position, size)
-        covered = self._deliveries.upto(position)
+        covered, unread = self._deliveries.upto(position), self._any_unread((position,))
         held = self._deliveries.pending(covered)
         begun = self._deliveries.begin_ack(covered, holder, cumulative=True)
         if holder is None:
             await self._write(begun + held, incarnation, (ack,))
         else:
             await self._add(begun, held, AckRequest(holder, (ack,), incarnation, principal=principal))
+        await self._look_if(unread)
 
     async def outdated(self, messages: tuple[Sized, ...], incarnation: int, holder: Branch, principal: str) -> None:
         """Let the store judge what was delivered before someone sought; nothing that is held here is meant."""
         await self._add([], [], AckRequest(holder, acks_of(messages), incarnation, principal=principal))
+
+    def _any_unread(self, positions: Iterable[Position]) -> bool:
+        """Return whether some of it was not read here (yet): an earlier dispatch delivered it."""
+        return any(self._deliveries.get(position) is None for position in positions)
+
+    async def _look_if(self, unread: bool) -> None:
+        """Look at what was recorded before it is read: by what was looked up before, it would be delivered again."""
+        if not unread:
+            return
+        try:
+            await self._look()
+        except Unavailable as error:
+            raise OutcomeUnknown(f"it was acknowledged, and may be delivered again: {error}") from error
 
     async def _once_known(self, messages: tuple[Sized, ...], incarnation: int) -> tuple[Sized, ...]:
         """Wait until it is known which of the messages are held; return those that are not. None, if someone sought."""

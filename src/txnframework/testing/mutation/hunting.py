@@ -54,17 +54,26 @@ class _Line(msgspec.Struct):
 
 
 def hunt(mutant: Mutant, seeds: range) -> Hunted:
-    """Run seeds, in a process in which the mutant lives, until one finds it."""
-    program = [sys.executable, str(SCRIPT), str(mutant.table)]
-    command = [*program, mutant.name, str(seeds[0]), str(seeds[-1]), *mutant.scenarios]
+    """Run seeds, in a process in which the mutant lives, until one finds it; that has to pass without the mutant."""
+    found = _ran(mutant, mutant.name, seeds)
+    if isinstance(found, str):
+        return Lame(mutant, found)
+    if found.seed is None:
+        return Escaped(mutant, found.seeds)
+    unbroken = _ran(mutant, "", range(found.seed, found.seed + 1))
+    if isinstance(unbroken, str) or unbroken.seed is not None:
+        return Lame(mutant, f"seed {found.seed} does not pass with the rule kept: {found.invariant}")
+    return Caught(mutant, found.seed, seeds.index(found.seed) + 1, found.invariant, found.sentence)
+
+
+def _ran(mutant: Mutant, name: str, seeds: range) -> _Line | str:
+    """Run seeds of a mutant's scenarios with the mutant of this name, or with none; why not, if that broke."""
+    command = [sys.executable, str(SCRIPT), str(mutant.table), name, str(seeds[0]), str(seeds[-1]), *mutant.scenarios]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if ran.returncode:
         lines = ran.stderr.strip().splitlines()
-        return Lame(mutant, lines[-1] if lines else f"it ended with status {ran.returncode}")
-    found = msgspec.json.decode(ran.stdout.splitlines()[-1], type=_Line)
-    if found.seed is None:
-        return Escaped(mutant, found.seeds)
-    return Caught(mutant, found.seed, seeds.index(found.seed) + 1, found.invariant, found.sentence)
+        return lines[-1] if lines else f"it ended with status {ran.returncode}"
+    return msgspec.json.decode(ran.stdout.splitlines()[-1], type=_Line)
 
 
 def hunts(wanted: Sequence[Mutant], seeds: range, workers: int) -> Iterator[Hunted]:

@@ -66,7 +66,7 @@ class Host:
         await self._unless_it_died(opened.wait(), living)
         if living.done():
             error = living.exception()
-            if error is not None and (isinstance(error, NEVER_EXPECTED) or not isinstance(error, TxnFrameworkError)):
+            if error is not None and not _is_expected(error):
                 raise error
             await machine.gone()
             await self._pass(run.misfortunes.milliseconds(DOWN_MS_MAX))
@@ -88,7 +88,7 @@ class Host:
         if self._died.is_set():
             return
         for one in waiting[1:]:
-            if one.done() and not isinstance(one.exception(), TxnFrameworkError):
+            if one.done() and not _is_expected(one.exception()):
                 one.result()
 
     # -- what befalls it ------------------------------------------------------------------------------
@@ -141,3 +141,8 @@ class Host:
     def _keep(self, event: Event) -> None:
         self._left -= event.kind is EventKind.INVOKE
         self._run.keep(event)
+
+
+def _is_expected(error: BaseException | None) -> bool:
+    """Return whether faults may have caused it."""
+    return isinstance(error, TxnFrameworkError) and not isinstance(error, NEVER_EXPECTED)

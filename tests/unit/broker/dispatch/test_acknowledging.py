@@ -10,7 +10,7 @@ from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage
 from txnframework.broker._dispatch.open_acks import OpenAcks
 from txnframework.broker._dispatch.plain_acks import PlainAcks
 from txnframework.errors import OutcomeUnknown, TransactionConflict, TxnFrameworkError, Unavailable
-from txnframework.model import Ack, Branch, PendingAck, Position, State, TxnID
+from txnframework.model import Ack, AckRequest, Branch, PendingAck, Position, State, TxnID
 from txnframework.model.cursor import Cursor
 from txnframework.model.entries import EntryMessage
 from txnframework.testing.clock import VirtualEnvironment, run_ready
@@ -51,6 +51,45 @@ def test_a_plain_acknowledgment_is_dropped_only_if_the_transaction_still_holds_t
         assert (written, looks) == ([FREE.entry], 0)
         await acknowledging.single(((HELD, 1),), 1, None, "", lambda: EARLIER)
         assert (written, looks) == ([FREE.entry, HELD.entry] if ended else [FREE.entry], 1)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("away", [False, True])
+@pytest.mark.parametrize("holder", [None, Branch(TXN)])
+def test_what_was_not_read_here_is_recorded_and_looked_at(holder: Branch | None, away: bool) -> None:
+    """An earlier dispatch delivered it: read by what was looked up before, it would be delivered once more."""
+
+    async def main() -> None:
+        deliveries = Deliveries()
+        deliveries.read(HeldMessage(FREE, 1, EntryMessage(None, b"", (), 0, 0), "p", None), CURSOR, OpenAcks({}))
+        steps: list[object] = []
+        unread = Position(2, 0, 0)
+
+        class Stores:
+            async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: object) -> bool:
+                steps.extend(ack.position for ack in acks)
+                return True
+
+            async def add(self, request: AckRequest) -> None:
+                steps.extend(ack.position for ack in request.acks)
+
+        async def look() -> None:
+            steps.append("look")
+            if away:
+                raise Unavailable("away")
+
+        stores: Any = Stores()
+        plain = PlainAcks(stores, VirtualEnvironment(), 0)
+        unused: Any = None
+        acknowledging = Acknowledging(deliveries, plain, stores, deliveries.forget, look, unused, lambda: 1)
+        asked = ((FREE, 1), (unread, 1))
+        if away:
+            with pytest.raises(OutcomeUnknown, match="it was acknowledged"):
+                await acknowledging.single(asked, 1, holder, "", lambda: FREE.entry)
+        else:
+            await acknowledging.single(asked, 1, holder, "", lambda: FREE.entry)
+        assert steps == [FREE.entry, unread.entry, "look"]
 
     asyncio.run(main())
 

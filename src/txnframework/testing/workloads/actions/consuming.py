@@ -79,6 +79,7 @@ class Consuming(Surroundings):
         self, chosen: SubscriptionOptions, consumer: RecordedConsumer, received: tuple[Message, ...]
     ) -> None:
         domain = "persistent" if full(chosen.topic).startswith("persistent:") else "segment"
+        await self.hesitate()
         txn = await self.begin(domain)
         if chosen.type in ORDERED and self.part.likely(0.5):
             await consumer.ack_cumulative(self.chance.choice(received), txn)
@@ -90,6 +91,7 @@ class Consuming(Surroundings):
         if self.part.likely(0.5):
             producer = await self.recorded.producer(self.chance.choice(self.domains[domain]))
             await producer.send(self.recorded.unique(), key=self.key(), txn=txn)
+        await self.hesitate()
         await self.end(txn)
 
     def _some(self, received: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -33,7 +33,8 @@ class MixtureOptions(Options, frozen=True, kw_only=True):
 
     ``topics``: with how many segments each begins; a name without a scheme is one of ``topic://public/default``.
     ``actions``: how often each is drawn. ``aborts`` and ``forgotten``: how many transactions are aborted, or left to
-    their timeout.
+    their timeout. ``hesitates_ms``: how long at most somebody waits before acknowledging in a transaction what came,
+    and before ending it.
     """
 
     topics: Annotated[dict[str, Annotated[int, Meta(ge=1)]], Meta(min_length=1)]
@@ -43,6 +44,7 @@ class MixtureOptions(Options, frozen=True, kw_only=True):
     segments_max: Annotated[int, Meta(ge=1)] = 6
     aborts: Annotated[float, Meta(ge=0, le=1)] = 0.15
     forgotten: Annotated[float, Meta(ge=0, le=1)] = 0.05
+    hesitates_ms: Annotated[int, Meta(ge=0)] = 0
 
     def full_topics(self) -> dict[str, int]:
         """Return the topics by their full names."""
@@ -97,6 +99,11 @@ class Surroundings:
             return False
         await self.recorded.commit(txn, branches)
         return True
+
+    async def hesitate(self) -> None:
+        """Let some time pass in which others may do the same."""
+        if self.options.hesitates_ms:
+            await self.part.wait(self.options.hesitates_ms)
 
     def any_domain(self) -> str:
         """Return a domain that there are topics of."""
