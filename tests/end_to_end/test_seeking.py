@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from txnframework import Client, Transaction
-from txnframework.errors import InvalidInput
+from txnframework.broker import StoredCursor
+from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable
+from txnframework.model import Position
+from txnframework.model.cursor import Cursor
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -117,6 +120,46 @@ def test_what_cannot_be_sought_or_acknowledged(memory: Stores) -> None:
                         await acknowledge(wrong)
             await consumer.redeliver_unacknowledged()
             assert await memory.receive(consumer, 1) == [b"0"]
+            await consumer.close()
+
+    memory.run(work())
+
+
+@pytest.mark.parametrize("from_consumer", [True, False])
+@pytest.mark.parametrize("segments_moved", [0, 1])
+def test_a_store_that_goes_away_while_segments_are_moved(
+    memory: Stores, monkeypatch: pytest.MonkeyPatch, segments_moved: int, from_consumer: bool
+) -> None:
+    """What may have been moved in part is told as unknown, and seeking again finishes it; what was not, as refused."""
+
+    async def work() -> None:
+        async with memory.open(client={"retries_max": 0}) as client:
+            await client.create_topic("orders", segments=2)
+            producer = await client.producer("orders")
+            for number in range(8):
+                await producer.send(b"%d" % number, key=b"key %d" % number)
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            for _ in range(8):
+                await consumer.ack(await consumer.receive(timeout_ms=10_000))
+            seek, moved = StoredCursor.seek, 0
+
+            async def seek_until_away(cursor: StoredCursor, to: Position) -> Cursor:
+                nonlocal moved
+                if moved == segments_moved:
+                    raise Unavailable("the store is away")
+                moved += 1
+                return await seek(cursor, to)
+
+            async def once() -> None:
+                await (consumer.seek("earliest") if from_consumer else client.seek("orders", "billing", "earliest"))
+
+            with monkeypatch.context() as away:
+                away.setattr(StoredCursor, "seek", seek_until_away)
+                with pytest.raises(OutcomeUnknown if segments_moved else Unavailable):
+                    await once()
+            await once()
+            received = [(await consumer.receive(timeout_ms=10_000)).value for _ in range(8)]
+            assert sorted(set(received)) == [b"%d" % number for number in range(8)]
             await consumer.close()
 
     memory.run(work())

@@ -264,6 +264,34 @@ def test_acknowledging_while_the_next_dispatch_begins(memory: Stores) -> None:
     memory.run(work())
 
 
+def test_what_was_done_before_somebody_joined_does_not_come_to_it(memory: Stores) -> None:
+    """Acknowledged by whoever had it under the lease before, of which those who dispatch now have not heard yet."""
+
+    async def work() -> None:
+        async with memory.open() as old, memory.open(client={"receive_messages_max": 1}) as new:
+            await prepared(old, 2)
+            before = await old.consumer("orders", "billing", type="shared", start="earliest")
+            done = [await before.receive(timeout_ms=10_000) for _ in range(2)]
+            await end_session_of(old)
+            first = await new.consumer("orders", "billing", type="shared")
+            await run_ready()
+            (feed,) = first._membership.feeds.values()
+            assert feed.attached is not None
+            dispatch: Any = feed.attached.dispatch
+            dispatch._looking._look = lambda: asyncio.sleep(0)  # as if its watches were late
+            store: Any = old.host.metadata
+            store.restore()
+            await before.ack(done[1])
+            second = await new.consumer("orders", "billing", type="shared")
+            await run_ready()
+            assert second._inbox.take(9) == ()
+            assert [one.value for one in first._inbox.take(9)] == [done[0].value]
+            await first.close()
+            await second.close()
+
+    memory.run(work())
+
+
 def test_standing_by_reads_nothing(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for the store's word that the lease has ended: hours of waiting cost not one read."""
 

@@ -87,6 +87,9 @@ class Dispatches:
             if dispatch is None:
                 dispatch = await self._begin(place)
                 self._open[key] = dispatch
+            else:
+                # What was acknowledged elsewhere before it joined must not come to it, and a watch may be late.
+                await dispatch.refresh()
             try:
                 if dispatch.subscription_type != place.subscription_type:
                     raise Conflict(
