@@ -41,6 +41,8 @@ from txnframework_legacy.coordinator import records as log_records
 from txnframework_legacy.log import LogRecord
 from txnframework_legacy.log.format import Place, decode_entry, encode_batch, encode_plain
 from txnframework_legacy.pending_acks import records as ack_records
+from txnframework_sql.postgresql._payloads import changes_of, payloads
+from txnframework_sql.steps.changes import LedgerChange, RecordChange
 from txnframework_sql.steps.records import decode_indexes, encode_indexes
 from txnframework_zookeeper.connection._requests import Node, Stat
 from txnframework_zookeeper.tree._records import decode_node, encode_node
@@ -285,6 +287,7 @@ def _stored() -> tuple[Decoder, ...]:
 
 def _plugins() -> tuple[Decoder, ...]:
     indexes = frozenset({IndexEntry("txn-by-deadline", b"\x30\x01\x05"), IndexEntry("x", b"")})
+    notified = payloads([LedgerChange(7), RecordChange("/record", "/", indexes)])
     logged = tuple(
         log_records.encode(one)
         for one in (
@@ -326,6 +329,11 @@ def _plugins() -> tuple[Decoder, ...]:
             "index entries in SQL",
             partial(_text, partial(decode_indexes, Key("/record"))),
             ((encode_indexes(indexes) or "").encode(),),
+        ),
+        Decoder(
+            "notification of PostgreSQL",
+            partial(_text, changes_of),
+            (*(one.encode() for one in notified), b'[[4, 1, 7, "ZGF0YQ=="], ["/record", null, null, [], "{}"]]'),
         ),
         Decoder(
             "file of JSON lines",

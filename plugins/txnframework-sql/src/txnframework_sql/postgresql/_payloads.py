@@ -51,7 +51,7 @@ def changes_of(payload: str) -> tuple[Change, ...] | None:
         return None
     try:
         return tuple(_change(part) for part in msgspec.json.decode(payload, type=list[int | list[object]]))
-    except (msgspec.DecodeError, ValueError, TypeError):
+    except (msgspec.DecodeError, ValueError, TypeError, RecursionError):
         # Of a later release, or of somebody else.
         return None
 
