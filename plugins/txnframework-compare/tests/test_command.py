@@ -67,7 +67,7 @@ def test_a_sealed_segment_over_sqlite(capsys: pytest.CaptureFixture[str], tmp_pa
     (tmp_path / "mine.db").write_bytes(b"somebody's own")
     url = f"sqlite:///{tmp_path}/mine.db"
     document = json.loads(shown(capsys, "--backend", url, *SMALL, "--measures", "sealed,writes", "--output", "json"))
-    for family in ("legacy", "legacy-batched", "sidecar"):
+    for family in ("log", "log-batched", "sidecar"):
         assert "EndTransactionTimeout" in figure(document, "sealed", family, "commit")["cannot"]
         assert figure(document, "sealed", family, "took")["median"] > 200
         assert figure(document, "sealed", family, "readable")["median"] == 1
@@ -79,11 +79,11 @@ def test_a_sealed_segment_over_sqlite(capsys: pytest.CaptureFixture[str], tmp_pa
 
 def test_tables_at_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     """A sentence under each says what it shows; what a family cannot is said where its number would be."""
-    printed = shown(capsys, *SMALL, "--measures", "ending,sealed", "--families", "metadata,legacy")
+    printed = shown(capsys, *SMALL, "--measures", "ending,sealed", "--families", "metadata,log")
     assert max(map(len, printed.splitlines())) <= 80
     assert printed.count("As a multiple of metadata") + printed.count("as a multiple of metadata") == 2
     assert "cannot: EndTransactionTimeout" in " ".join(printed.split())
-    for said in ("Ending a transaction: commit, ms", "participants:", "1", "2", "metadata", "legacy"):
+    for said in ("Ending a transaction: commit, ms", "participants:", "1", "2", "metadata", "log"):
         assert said in printed
 
 
@@ -99,7 +99,7 @@ def test_svg(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        (("--families", "legacy,nobody"), "--families: there is no family 'nobody'; there are legacy, "),
+        (("--families", "log,nobody"), "--families: there is no family 'nobody'; there are log, "),
         (("--measures", "speed"), "--measures: there is no measure 'speed'; there are ending, "),
         (("--participants", "1,many"), "--participants: 'many' is not a count; write numbers such as 1,10,100"),
         (("--finished", "0"), "--finished: '0' is not a count; write numbers such as 1,10,100"),

@@ -49,14 +49,14 @@ def test_what_the_metadata_family_writes() -> None:
         assert by_phase(found, ending, "deletions") == (0, 0, 0, 0, 2 * TOPICS)
 
 
-def test_what_the_legacy_family_writes() -> None:
+def test_what_the_log_family_writes() -> None:
     """
     One record in the log for the beginning, each topic and each subscription; one more where these are kept.
 
     Then the decision, a marker in each topic, what is settled in each subscription, and the final state. Cursors are
     the only records, and only a commit moves them.
     """
-    found = counted("legacy")
+    found = counted("log")
     for ending, cursors in (("commit", TOPICS), ("abort", 0)):
         ended = 1 + TOPICS + TOPICS + 1
         assert by_phase(found, ending, "entries") == (1, TOPICS * MESSAGES + TOPICS, 2 * TOPICS, ended, 0)
@@ -65,7 +65,7 @@ def test_what_the_legacy_family_writes() -> None:
 
 
 def test_what_the_sidecar_writes() -> None:
-    """As the legacy family, and for each topic a note beside it: after its marker, or instead of one for an abort."""
+    """As the log family, and for each topic a note beside it: after its marker, or instead of one for an abort."""
     found = counted("sidecar")
     for ending, markers in (("commit", TOPICS), ("abort", 0)):
         ended = 1 + markers + TOPICS + TOPICS + 1
@@ -76,7 +76,7 @@ def test_what_the_sidecar_writes() -> None:
 @pytest.mark.parametrize(
     ("family", "entries", "records"),
     # The message; begin, enlist, decide and finish in the log, and a marker; the sidecar's note.
-    [("metadata", 1, 3), ("legacy", 6, 0), ("sidecar", 7, 0)],
+    [("metadata", 1, 3), ("log", 6, 0), ("sidecar", 7, 0)],
 )
 def test_what_transactions_write_that_run_together(family: str, entries: int, records: int) -> None:
     """As much as one alone: nothing of a family grows with how many run at a time."""
@@ -98,7 +98,7 @@ def test_batches_share_entries() -> None:
 
     async def work() -> float:
         with backend("memory:", None, registry) as places:
-            async with opened(FAMILIES["legacy-batched"], places.place(), WORKLOAD, registry, {}) as system:
+            async with opened(FAMILIES["log-batched"], places.place(), WORKLOAD, registry, {}) as system:
                 return {one.name: one.value for one in await together(system, 16)}["entries"]  # type: ignore[return-value]
 
     assert asyncio.run(work()) < 6

@@ -66,9 +66,9 @@ class Noted:
 
 def test_families_are_taken_in_turn() -> None:
     """Every other round in the other order, one size after the other: a slow moment is slow for all of them."""
-    noted, (first, second) = Noted(), (FAMILIES["legacy"], FAMILIES["metadata"])
+    noted, (first, second) = Noted(), (FAMILIES["log"], FAMILIES["metadata"])
     found = noted.run(first, second)
-    order = ["legacy", "metadata", "metadata", "legacy", "legacy", "metadata"]
+    order = ["log", "metadata", "metadata", "log", "log", "metadata"]
     assert noted.taken == [(name, size) for size in (1, 2) for name in order]
     assert found.of(second)[1].figure("one").rounds == (2.0, 3.0, 6.0)
     assert found.of(first)[2].figure("one").median == 10.0
@@ -86,11 +86,11 @@ def test_a_family_that_is_not_installed() -> None:
 
 def test_a_family_that_gives_up() -> None:
     """Ending that times out where that is not what is measured: it is not asked again, and says why."""
-    noted = Noted(gives_up="legacy")
-    found = noted.run(FAMILIES["legacy"], FAMILIES["metadata"])
-    assert noted.taken.count(("legacy", 1)) == 1
-    assert ("legacy", 2) not in noted.taken
-    assert "within 5 ms" in (found.of(FAMILIES["legacy"])[2].figure("one").unable or "")
+    noted = Noted(gives_up="log")
+    found = noted.run(FAMILIES["log"], FAMILIES["metadata"])
+    assert noted.taken.count(("log", 1)) == 1
+    assert ("log", 2) not in noted.taken
+    assert "within 5 ms" in (found.of(FAMILIES["log"])[2].figure("one").unable or "")
     assert len(found.of(FAMILIES["metadata"])[2].figure("one").rounds) == 3
 
 

@@ -14,6 +14,7 @@ from txnframework.errors import (
     TransactionDomainMismatch,
     TransactionHasFailedOperations,
 )
+from txnframework.interfaces import IPlannableBuffer
 from txnframework.model import Limit, State
 from txnframework_legacy.beside import KINDS, what_of
 from txnframework_legacy.testing import BACKENDS, BUFFERS, HostStores, read_all
@@ -170,5 +171,19 @@ def test_a_transaction_belongs_to_one_family(stores: HostStores) -> None:
                 assert await read_all(client, topic) == []
             with pytest.raises(InvalidInput, match="'topics' is no domain of transactions"):
                 client.transaction(domain="topics")
+
+    stores.run(work())
+
+
+def test_nobody_reads_its_ledger_without_the_buffer(stores: HostStores) -> None:
+    """Neither buffer plans a range for who reads the ledger alone, and what needs a plan says so and what to do."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic(ORDERS)
+            buffer = (await client.host.segment(ORDERS)).buffer
+            assert not IPlannableBuffer.providedBy(buffer)
+            with pytest.raises(InvalidInput, match="cannot be read from the ledger alone; use 'txnframework topic"):
+                await client.host.compacting.plan(ORDERS, None, "position", 10)
 
     stores.run(work())

@@ -64,9 +64,9 @@ _RECORDS = DomainSection(coordinator="metadata", buffer="metadata", pending_ack=
 FAMILIES: Final = {
     family.name: family
     for family in (
-        Family("legacy", "transaction log and markers, as PIP-31 has them", "persistent", _LOGS),
+        Family("log", "transaction log and markers, as PIP-31 has them", "persistent", _LOGS),
         Family(
-            "legacy-batched",
+            "log-batched",
             "the same with batches in its logs, as PIP-160 has them",
             "persistent",
             _LOGS,

@@ -66,7 +66,7 @@ def _lines(axes: Axes, measured: Measured, families: Sequence[Family]) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks(measured.sizes, [f"{size:,}" for size in measured.sizes])
-    axes.xaxis.set_tick_params(which="minor", bottom=False)
+    axes.xaxis.set_tick_params(which="minor", bottom=False, labelbottom=False)
     _log_ticks(axes.yaxis, axes.get_ylim())
     axes.set_xlabel(measured.measure.axis or "")
     axes.set_ylabel(plot.label)

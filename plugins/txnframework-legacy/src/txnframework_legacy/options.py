@@ -73,13 +73,6 @@ class TopicOptions(Options, frozen=True, kw_only=True):
     snapshot_entry_bytes_max: Annotated[
         int, Meta(ge=1_024, description="The largest entry of a snapshot or segment; a larger one takes several.")
     ] = 256 * 1024
-    append_entries_max: Annotated[
-        int,
-        Meta(ge=1, description="How many entries that a process appends to a topic at the same moment go as one call."),
-    ] = 512
-    append_bytes_max: Annotated[
-        int, Meta(ge=1, description="How many bytes such a call has at most, unless a single append is larger.")
-    ] = 4 * 1024 * 1024
     branches_max: Annotated[
         int, Meta(ge=1, description="How many writers a process remembers to have admitted; forgetting costs a look.")
     ] = 10_000
@@ -98,3 +91,10 @@ class BufferOptions(TopicOptions, frozen=True, kw_only=True):
     snapshot_segment_branches: Annotated[
         int, Meta(ge=1, le=100_000, description="How many aborted branches make a segment.")
     ] = 1_000
+    append_entries_max: Annotated[
+        int,
+        Meta(ge=1, description="How many entries that a process appends to a topic at the same moment go as one call."),
+    ] = 512
+    append_bytes_max: Annotated[
+        int, Meta(ge=1, description="How many bytes such a call has at most, unless a single append is larger.")
+    ] = 4 * 1024 * 1024
