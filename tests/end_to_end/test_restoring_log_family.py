@@ -191,6 +191,52 @@ def test_an_older_ledger_store(pair: Pair) -> None:
     pair.run(work())
 
 
+@pytest.mark.parametrize("older", ["metadata", "ledger"])
+def test_a_large_transaction(pair: Pair, older: str) -> None:
+    """
+    Its messages stand or go as those of any other, also where they have a ledger of their own; what was aborted leaves
+    none.
+    """
+    pair.sections["buffers"] = {"sidecar": {"marker_messages_max": 1}}
+    pair.sections["retention"] = {"time_ms": -1}
+
+    async def send_large(client: Client, value: bytes) -> Any:
+        txn = await begun(client, value)
+        producer = await client.producer(ORDERS)
+        for _ in range(2):
+            await producer.send(value, txn=txn)
+        return txn
+
+    async def before(client: Client) -> Any:
+        await client.create_topic(ORDERS)
+        await (await send_large(client, b"kept")).commit()
+        torn = await send_large(client, b"torn")
+        taken_ms = pair.back_up(older)
+        await pair.clock.advance(10)
+        await torn.commit()
+        return taken_ms, torn.id
+
+    async def after(client: Client, torn: Any) -> None:
+        await client.upkeep()
+        kept = [b"kept"] * 3 + [b"torn"] * 3 * (older == "metadata")
+        assert await read(client) == kept
+        names = await client.host.ledgers.list_names("sidecar:", "", 99)
+        assert not names or any(f"own-{torn}" in name for name in names) == (older == "metadata")
+        await (await send_large(client, b"new")).commit()
+        assert await read(client) == kept + [b"new"] * 3
+
+    async def work() -> None:
+        taken_ms, torn = await pair.play(before)
+        pair.put_back(older)
+        request = (
+            RestoreRequest(Restored.METADATA, taken_ms) if older == "metadata" else RestoreRequest(Restored.LEDGER)
+        )
+        await pair.restore(request)
+        await pair.play(lambda client: after(client, torn))
+
+    pair.run(work())
+
+
 def test_a_participant_that_takes_no_outcome(pair: Pair) -> None:
     """A transaction that wrote to a sealed segment is decided like any other, and the restore goes on."""
 
