@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,10 +33,11 @@ from txnframework.model import (
 )
 from txnframework.model.ids import TxnID
 from txnframework.testing import VirtualEnvironment
+from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
 from txnframework_memory import MemorySpace
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
-from txnframework_zookeeper.connection._requests import CreateNode, Op, SetNode
+from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode, Op, SetNode
 from txnframework_zookeeper.tree._layout import node_of
 
 TXN = TxnID.parse(f"{0x124F80:032x}")
@@ -469,11 +471,41 @@ async def test_a_later_format_is_refused(opened: Open) -> None:
 
 @in_a_loop
 async def test_a_chroot_with_something_else_is_refused(opened: Open, url: str) -> None:
-    """A place where other nodes stand is not taken for a new store."""
+    """A place where another program has nodes, whatever their names, is left as it was; one below it is taken."""
     async with opened() as store:
-        await store.zookeeper.multi([CreateNode("/else"), CreateNode("/else/records")])
-    with pytest.raises(Exception, match="empty chroot"):
-        await (await open_metadata_store(f"{url}/else", SystemEnvironment(), OPTIONS)).close()
+        for names in (["/else", "/else/brokers", "/else/brokers/ids"], ["/alike", "/alike/records"]):
+            await store.zookeeper.multi([CreateNode(path) for path in names])
+            before = await store.zookeeper.children(names[0])
+            with pytest.raises(InvalidInput, match=f"{names[0]} names a place .* name a chroot of its own"):
+                await open_metadata_store(url + names[0], SystemEnvironment(), OPTIONS)
+            assert await store.zookeeper.children(names[0]) == before
+            await (await open_metadata_store(f"{url}{names[0]}/txn", SystemEnvironment(), OPTIONS)).close()
+
+
+def test_the_top_of_the_servers_is_taken_unless_another_program_has_something_there(tmp_path: Path) -> None:
+    """ZooKeeper's own node is nobody's."""
+
+    async def main(url: str) -> None:
+        await (await open_metadata_store(url, SystemEnvironment(), OPTIONS)).close()
+        store = await open_metadata_store(url, SystemEnvironment(), OPTIONS)
+        made = [CreateNode("/kafka")]
+        made += [DeleteNode(f"/{name}") for name in await store.zookeeper.children("/") or () if name != "zookeeper"]
+        await store.zookeeper.multi(made)
+        await store.close()
+        with pytest.raises(InvalidInput, match="name a chroot of its own"):
+            await open_metadata_store(url, SystemEnvironment(), OPTIONS)
+
+    with Ensemble(tmp_path) as server:
+        asyncio.run(main(f"zookeeper://{server.hosts}"))
+
+
+@in_a_loop
+async def test_all_who_open_a_new_chroot_at_once_have_one_store(url: str) -> None:
+    """Whoever finds the nodes of another first opening does not take them for another program's."""
+    stores = await asyncio.gather(*(open_metadata_store(f"{url}/one", SystemEnvironment(), OPTIONS) for _ in range(8)))
+    assert len({store.identity for store in stores}) == 1
+    for store in stores:
+        await store.close()
 
 
 @in_a_loop

@@ -136,7 +136,8 @@ async def open_metadata_store(url: str, environment: Environment, options: Metad
     """
     Open the records below a chroot, made if they are not there.
 
-    :raises InvalidInput: the URL names no servers, or its login may not read or write there.
+    :raises InvalidInput: the URL names no servers, its login may not read or write there, or another program has
+        nodes there.
     :raises UnknownFormat: a later release made the store.
     :raises Unavailable: no server could be reached.
     """

@@ -148,13 +148,19 @@ def locate(url: str, variables: Mapping[str, str] = os.environ) -> Servers:
     """
     Return what a URL names.
 
-    :raises ConfigurationError: it names no servers, or a path that can be no chroot.
+    :raises ConfigurationError: it names no servers, a path that can be no chroot, or something behind it.
     """
     shown = redact_url(url)
     parts = urlsplit(url)
     login, _, hosts = parts.netloc.rpartition("@")
-    if parts.scheme != "zookeeper" or not hosts or parts.query or parts.fragment:
+    if parts.scheme != "zookeeper" or not hosts:
         raise ConfigurationError("", f"{shown} names no ZooKeeper servers; {_SHAPE}")
+    if parts.query or parts.fragment:
+        raise ConfigurationError(
+            "",
+            f"{shown} has something behind the chroot, at ? or #; set options in metadata.options, and in a password"
+            " write ? as %3F and # as %23",
+        )
     user, _, password = (unquote(part) for part in login.partition(":"))
     if password and not user:
         raise ConfigurationError("", f"{shown} has a password and no user; write zookeeper://user:password@host:port")

@@ -6,7 +6,7 @@ import contextlib
 
 import msgspec
 
-from txnframework.errors import Conflict, CorruptRecord, UnknownFormat
+from txnframework.errors import Conflict, CorruptRecord, InvalidInput, UnknownFormat
 from txnframework.model.records import UNREADABLE
 from txnframework_zookeeper._numbers import FIRST, NUMBERS
 from txnframework_zookeeper.connection._errors import MultiFailed
@@ -32,19 +32,33 @@ class _AnyStore(msgspec.Struct):
 
 async def open_root(zookeeper: ZooKeeper, new_identity: str) -> str:
     """
-    Return the identity of a store, which is made with ``new_identity`` if it is not there.
+    Return the identity of a store, which is made with ``new_identity`` where there is nothing.
 
+    :raises InvalidInput: another program has something there; it is left as it was.
     :raises UnknownFormat: a later release made it.
     """
     found = await zookeeper.get(STORE)
-    if found is None:
+    if found is None and await _is_free(zookeeper):
         made = CreateNode(STORE, msgspec.json.encode(_Store(FORMAT, new_identity)))
+        # All of it in one step: no crash leaves a part of it, which the next one would take for another program's.
         # Of two that make it at the same time the first one's identity stands.
         with contextlib.suppress(MultiFailed):
             roots = map(CreateNode, (RECORDS, INDEXES, LIVES, CHUNKS))
             await zookeeper.multi([made, *roots, CreateNode(NUMBERS, FIRST)])
-        found = await zookeeper.get(STORE)
+    # Someone else may have made it since the first look.
+    found = found or await zookeeper.get(STORE)
+    if found is None:
+        raise InvalidInput(
+            f"{zookeeper.shown_url} names a place where another program has nodes; name a chroot of its own below it,"
+            " as in zookeeper://host:2181/txnframework"
+        )
     return _decode(found).identity
+
+
+async def _is_free(zookeeper: ZooKeeper) -> bool:
+    """Whether nothing is in the chroot; at the top, nothing but ZooKeeper's own node."""
+    own = {"zookeeper"} if zookeeper.full("/") == "/" else set[str]()
+    return own.issuperset(await zookeeper.children("/") or ())
 
 
 async def take_identity(zookeeper: ZooKeeper, identity: str, attempts_max: int) -> None:
@@ -62,7 +76,7 @@ async def take_identity(zookeeper: ZooKeeper, identity: str, attempts_max: int) 
 
 def _decode(node: Node | None) -> _Store:
     if node is None:
-        raise CorruptRecord(STORE, "its node", "it is not there, while there is something else; name an empty chroot")
+        raise CorruptRecord(STORE, "its node", "somebody removed it")
     try:
         form = msgspec.json.decode(node.data, type=_AnyStore).format
         if form != FORMAT:

@@ -250,11 +250,12 @@ class ZooKeeper:
         names = self._root.split("/")[1:]
         for depth in range(len(names)):
             path = "/" + "/".join(names[: depth + 1])
-            found = await self._ask(Exists(path))
+            found, what = await self._ask(Exists(path)), "see"
             if isinstance(found, NotThere) or found is None:
+                what = "make"
                 found = await self._ask(Multi((CreateNode(path),), "", self._acl))
                 failure = to_blame((CreateNode(path),), found[1:]) if isinstance(found, list) else None
                 found = failure.cause if isinstance(failure, MultiFailed) else found
             if isinstance(found, Exception) and not isinstance(found, AlreadyThere):
-                raise translated(found, self.shown_url, f"make the chroot {path}") from found
+                raise translated(found, self.shown_url, f"{what} the chroot {path}") from found
         await self.children("/")
