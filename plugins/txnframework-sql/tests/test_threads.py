@@ -62,6 +62,24 @@ def test_stores_of_one_file_share_a_thread(url: str) -> None:
     asyncio.run(main())
 
 
+def test_another_event_loop(url: str) -> None:
+    """A store that was opened in another loop says so, where that loop runs and where it ended, and is not harmed."""
+
+    async def main() -> SqlMetadataStore:
+        store = await opened(url)
+        with pytest.raises(Closed, match="belongs to the event loop that opened it; open it again in this one"):
+            await asyncio.to_thread(asyncio.run, put(store, "/elsewhere"))
+        await put(store, "/here")
+        assert await store.get(Key("/elsewhere")) is None
+        return store
+
+    with asyncio.Runner() as runner:
+        store = runner.run(main())
+        with pytest.raises(Closed, match="belongs to the event loop that opened it"):
+            asyncio.run(put(store, "/later"))
+        runner.run(store.close())
+
+
 def test_loops_in_several_threads(url: str) -> None:
     """Loops in several threads use one file at once, each through an opening of its own."""
 

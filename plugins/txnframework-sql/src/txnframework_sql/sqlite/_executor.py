@@ -95,7 +95,7 @@ class SqliteExecutor:
     """
     The executor of a SQLite file: work is done on its thread, and waited for.
 
-    :raises Closed: it was closed, or this process was forked from the one that opened it.
+    :raises Closed: it was closed, this process was forked from the one that opened it, or this is another event loop.
     """
 
     def __init__(self, thread: DatabaseThread, location: Location, options: DatabaseOptions) -> None:
@@ -103,6 +103,7 @@ class SqliteExecutor:
         self._thread = thread
         self._poll_ms = options.poll_ms
         self._room = asyncio.Semaphore(options.queue_max)
+        self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
         self._is_closed = False
 
@@ -175,12 +176,16 @@ class SqliteExecutor:
         return EntrySteps(self, options)
 
     def require_open(self) -> None:
-        """Raise Closed if this cannot be used any more."""
+        """Raise Closed if this cannot be used any more, or not here."""
         if self._is_closed:
             raise Closed(f"the store {self.shown_url} was closed")
         if self._process != os.getpid():
             raise Closed(
                 f"the store {self.shown_url} was opened before this process was forked, and belongs to its parent"
+            )
+        if asyncio.get_running_loop() is not self._loop:
+            raise Closed(
+                f"the store {self.shown_url} belongs to the event loop that opened it; open it again in this one"
             )
 
     async def _run(self, work: Work[T], is_write: bool) -> T:
