@@ -360,9 +360,9 @@ class OutcomeUnknown(TxnFrameworkError):
 class LeaseLost(TxnFrameworkError):
     """The lease is gone, and with it what it allowed."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, advice: str = "") -> None:
         self.name = name
-        super().__init__(f"lease {name} was lost")
+        super().__init__(f"the lease {name!r} was lost" + (f"; {advice}" if advice else ""))
 
 
 class Closed(TxnFrameworkError):

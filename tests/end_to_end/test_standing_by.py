@@ -138,7 +138,9 @@ def test_a_paused_owner_can_only_fail(memory: Stores, stand_by: bool) -> None:
             await second.ack(taken[0])
             client.host.metadata.restore()  # type: ignore[attr-defined]
             if not stand_by:
-                with pytest.raises(LeaseLost):
+                segment = "segment://public/default/orders/0000-ffff-0"
+                told = f"the lease 'dispatch billing of {segment}' was lost; open the consumer again, or one that"
+                with pytest.raises(LeaseLost, match=told):
                     await first.receive()
                 await first.close()
                 return

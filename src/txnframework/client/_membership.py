@@ -194,8 +194,13 @@ class Membership:
         deleting = self._host.topics.deleting
         if isinstance(error, LedgerNotFound | Closed) and await deleting.is_deleted(segment, life):
             raise TopicNotFound(feed.place.topic, deleted=True) from error
-        if not self._terms.stand_by or not isinstance(error, LeaseLost):
+        if not isinstance(error, LeaseLost):
             raise error
+        if not self._terms.stand_by:
+            advice = (
+                "open the consumer again, or one that stands by, as failover does, and waits for its turn by itself"
+            )
+            raise LeaseLost(error.name, advice) from error
         await self._detach(feed)
         feed.lost, feed.error = True, None
 

@@ -15,6 +15,7 @@ from txnframework.broker._dispatch.parts import DispatchParts, Joining, Listener
 from txnframework.broker._dispatch.plain_acks import PlainAcks
 from txnframework.broker._dispatch.reading_ahead import ReadingAhead
 from txnframework.broker._dispatch.redeliveries import Redeliveries
+from txnframework.broker._serving.segments import dispatching_lease
 from txnframework.broker._tasks.guarded import GuardedTasks
 from txnframework.errors import Closed, LeaseLost
 from txnframework.interfaces import ILease
@@ -311,7 +312,7 @@ class SegmentDispatch:
 
     async def _until_lease_lost(self) -> None:
         await self._lease.lost()
-        raise LeaseLost(self._lease.key.path)
+        raise LeaseLost(dispatching_lease(self.segment, self._parts.subscription.name))
 
     def _tell_end(self, error: Exception) -> None:
         """Anything that does not pass ends the dispatch, and its consumers are told why."""
