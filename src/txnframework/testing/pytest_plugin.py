@@ -68,12 +68,21 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say what each backend under test promises, what it does not, and which rules it is known to break."""
+    """
+    Say what each backend under test promises, what it does not, and which rules it is known to break.
+
+    One that breaks a rule without saying so gets no such certificate.
+    """
     found = _found(config) | config.stash.get(_ELSEWHERE, {})
     if not found:
         return
     terminalreporter.section("txnframework conformance")
+    failed = [report.nodeid for outcome in ("failed", "error") for report in terminalreporter.stats.get(outcome, [])]
     for suite, parts in sorted(found.items()):
+        failures = sum(f"::{suite.partition(' ')[0]}::" in nodeid for nodeid in failed)
+        if failures:
+            terminalreporter.write_line(f"{suite}: not certified, {failures} failed")
+            continue
         terminalreporter.write_line(suite)
         for title, names in parts.items():
             terminalreporter.write_line(f"  {title}: {', '.join(names) or 'none'}")
