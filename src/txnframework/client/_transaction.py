@@ -20,6 +20,7 @@ from txnframework.errors import (
     TransactionHasFailedOperations,
     TxnFrameworkError,
 )
+from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.transactions import Action, Begin, End, State
 
@@ -103,6 +104,8 @@ class Transaction(TransactionPart):
         self._outlives_client = outlives_client
         self._host = host
         self._retrying = retrying
+        # The one with which it began.
+        self._coordinator: ITransactionCoordinator | None = None
         self._state = State.OPEN
 
     @property
@@ -124,6 +127,7 @@ class Transaction(TransactionPart):
         request = replace(self._request, session=None if self._outlives_client else session)
         begun = await self._retrying.run(lambda: coordinator.begin(request))
         self._branch = Branch(begun.txn_id)
+        self._coordinator = coordinator
         self._host.abort_in_time(begun)
 
     async def commit(self, branches: Iterable[int] = ()) -> None:
@@ -162,7 +166,8 @@ class Transaction(TransactionPart):
         await self._end(End(self.id, Action.ABORT, self.principal))
 
     async def _end(self, end: End) -> None:
-        coordinator = await self._host.coordinator(*self._place)
+        coordinator = self._coordinator
+        assert coordinator is not None, "it has begun"
         try:
             ended = await self._retrying.run(lambda: coordinator.end(end))
         except EndTransactionTimeout:

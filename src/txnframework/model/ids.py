@@ -28,7 +28,7 @@ class TxnID:
 
     def __str__(self) -> str:
         """Return the 32 lower-case hex digits used in keys; fixed width, so that no id is a prefix of another."""
-        return f"{self.coordinator:04x}{self.number:028x}"
+        return f"{self.coordinator << NUMBER_BITS | self.number:032x}"
 
     @property
     def family(self) -> str:

@@ -23,6 +23,8 @@ Component = str | int | bytes
 _BYTES_TAG = 0x10
 _STR_TAG = 0x20
 _INT_TAG = 0x30
+_BYTES_START = bytes((_BYTES_TAG,))
+_STR_START = bytes((_STR_TAG,))
 _END = b"\x00"
 # Above every tag, so that prefix + this one is above everything that begins with the prefix.
 _ABOVE_TAGS = b"\xff"
@@ -68,9 +70,9 @@ def range_below(index: str, *prefix_and_upper: Component) -> IndexRange:
 def _encode_one(component: Component) -> bytes:
     """Return the encoding of one component."""
     if isinstance(component, str):
-        return bytes((_STR_TAG,)) + _escape(component.encode()) + _END
+        return _STR_START + _escape(component.encode()) + _END
     if isinstance(component, bytes):
-        return bytes((_BYTES_TAG,)) + _escape(component) + _END
+        return _BYTES_START + _escape(component) + _END
     # bool is an int to Python, but would come back as one.
     if isinstance(component, bool) or not isinstance(component, int):
         raise TypeError(f"{type(component).__name__} cannot be part of an index key")

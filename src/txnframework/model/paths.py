@@ -71,7 +71,8 @@ def number20(number: int) -> str:
 
 def header_key(txn_id: TxnID) -> Key:
     """Return the key of a transaction's header."""
-    return Key(f"{_HEADER}/{txn_id}", str(txn_id))
+    text = str(txn_id)
+    return Key(f"{_HEADER}/{text}", text)
 
 
 def headers_range() -> KeyRange:
@@ -81,7 +82,8 @@ def headers_range() -> KeyRange:
 
 def operations_prefix(txn_id: TxnID) -> Key:
     """Return the prefix under which a transaction's operations are put with ``put_sequential``."""
-    return Key(f"{_OPERATION}/{txn_id}", str(txn_id))
+    text = str(txn_id)
+    return Key(f"{_OPERATION}/{text}", text)
 
 
 def operations_range(txn_id: TxnID) -> KeyRange:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from txnframework.errors import TxnFrameworkError
+from txnframework.errors import Closed, TxnFrameworkError
 from txnframework_sql.postgresql._together import Together
 
 
@@ -44,5 +44,98 @@ def test_groups(calls: int, share_min: int | None, sizes: list[int]) -> None:
         assert await asyncio.gather(*asked) == list(range(calls))
         assert sum(under_way) == calls
         await together.close()
+
+    asyncio.run(test())
+
+
+class Groups:
+    """Performs calls when it is told to, and keeps which group each task performed."""
+
+    def __init__(self) -> None:
+        self.performed: list[tuple[asyncio.Task[int] | None, tuple[int, ...]]] = []
+        self.go_on = asyncio.Event()
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(group) for _, group in self.performed]
+
+    async def perform(self, group: Sequence[int]) -> list[int | TxnFrameworkError]:
+        self.performed.append((asyncio.current_task(), tuple(group)))
+        await self.go_on.wait()
+        return list(group)
+
+    async def asked(self, together: Together[int, int], *numbers: int) -> list[asyncio.Task[int]]:
+        """Ask, and return when what can be is under way."""
+        tasks = [asyncio.create_task(together.ask(number)) for number in numbers]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return tasks
+
+    async def used_alone(self, together: Together[int, int]) -> None:
+        """Ask twice, one after the other, and forget it."""
+        self.go_on.set()
+        assert [await together.ask(number) for number in range(2)] == [0, 1]
+        self.go_on.clear()
+        self.performed.clear()
+
+
+def alone(groups: Groups, under_way_max: int) -> Together[int, int]:
+    return Together(groups.perform, queue_max=100, group_max=30, under_way_max=under_way_max, may_be_alone=True)
+
+
+def test_who_is_alone_waits_for_nobody() -> None:
+    """Where nobody else asked since the last call, the next one goes at once, in its caller's own task."""
+
+    async def test() -> None:
+        groups = Groups()
+        together = alone(groups, 2)
+        await groups.used_alone(together)
+        (first,) = await groups.asked(together, 1)
+        assert groups.performed == [(first, (1,))]
+        others = await groups.asked(together, 2, 3)
+        groups.go_on.set()
+        assert await asyncio.gather(first, *others) == [1, 2, 3]
+        # They have met: those that come now are looked for again.
+        await asyncio.gather(*await groups.asked(together, 4, 5))
+        assert groups.sizes == [1, 2, 2]
+
+    asyncio.run(test())
+
+
+def test_a_lone_call_leaves_nobody_behind() -> None:
+    """However it ends, those that came meanwhile, and found no place beside it, are performed."""
+
+    async def test() -> None:
+        groups = Groups()
+        together = alone(groups, 1)
+        await groups.used_alone(together)
+        (first,) = await groups.asked(together, 1)
+        others = await groups.asked(together, 2, 3)
+        assert groups.sizes == [1]
+        first.cancel()
+        groups.go_on.set()
+        assert await asyncio.gather(*others) == [2, 3]
+        assert first.cancelled()
+
+    asyncio.run(test())
+
+
+def test_closing_waits_for_a_lone_call() -> None:
+    """What was asked for before is done when the store has closed; what comes after that is refused."""
+
+    async def test() -> None:
+        groups = Groups()
+        together = alone(groups, 2)
+        await groups.used_alone(together)
+        (asked,) = await groups.asked(together, 1)
+        closing = asyncio.create_task(together.close())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not closing.done()
+        groups.go_on.set()
+        await closing
+        assert await asked == 1
+        with pytest.raises(Closed):
+            await together.ask(2)
 
     asyncio.run(test())

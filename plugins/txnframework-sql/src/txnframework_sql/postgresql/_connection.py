@@ -65,23 +65,17 @@ class Connection:
 
     async def read(self, text: str, *arguments: object) -> list[Row]:
         """Return the rows of a statement that changes nothing, not even by a function that it calls."""
-        statement = await self._prepare(text)
-        with self._told(text, may_be_done=False):
-            return await statement.fetch(*arguments)
+        return await self._fetch(text, arguments, may_be_done=False)
 
     async def write(self, text: str, *arguments: object) -> list[Row]:
         """Return the rows of a statement that may change something (RETURNING, or a function's result)."""
-        statement = await self._prepare(text)
-        with self._told(text, may_be_done=not self._is_in_transaction):
-            return await statement.fetch(*arguments)
+        return await self._fetch(text, arguments, may_be_done=not self._is_in_transaction)
 
     async def change(self, text: str, *arguments: object) -> int:
         """Execute a statement that returns no rows; return how many it changed."""
-        statement = await self._prepare(text)
-        with self._told(text, may_be_done=not self._is_in_transaction):
-            await statement.fetch(*arguments)
+        await self._fetch(text, arguments, may_be_done=not self._is_in_transaction)
         # Such as "UPDATE 3".
-        return int((statement.get_statusmsg() or "").rpartition(" ")[2])
+        return int((self._prepared[text].get_statusmsg() or "").rpartition(" ")[2])
 
     async def script(self, text: str) -> None:
         """Execute statements without arguments, separated by semicolons; outside a transaction all or none of them."""
@@ -142,11 +136,20 @@ class Connection:
         with suppress(*POSTGRESQL_ERRORS):
             await self._driver.close(timeout=1)
 
-    async def _prepare(self, text: str) -> Prepared:
+    async def _fetch(self, text: str, arguments: tuple[object, ...], *, may_be_done: bool) -> list[Row]:
         prepared = self._prepared.get(text)
-        if prepared is not None:
+        if prepared is None:
+            prepared = await self._prepare(text)
+        else:
             self._prepared.move_to_end(text)
-            return prepared
+        # Without ``_told``: a context manager is a part of what a statement of one record costs here.
+        try:
+            return await prepared.fetch(*arguments)
+        except BaseException as error:
+            self._note(error, text, may_be_done=may_be_done)
+            raise
+
+    async def _prepare(self, text: str) -> Prepared:
         # Nothing of it is executed yet, whatever it does.
         with self._told(text, may_be_done=False):
             prepared = await self._driver.prepare(text)
@@ -177,16 +180,21 @@ class Connection:
         """Translate what is raised, and note what state the connection is in."""
         try:
             yield
-        except POSTGRESQL_ERRORS as error:
-            if isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.InvalidSQLStatementNameError):
-                self._prepared.pop(text, None)
-            told = (in_doubt if may_be_done else translated)(error, self._shown_url)
-            self.is_in_doubt |= isinstance(told, OutcomeUnknown)
-            if self.is_in_doubt or is_hopeless(error):
-                self.break_off()
-            raise told from error
-        except BaseException:
+        except BaseException as error:
+            self._note(error, text, may_be_done=may_be_done)
+            raise
+
+    def _note(self, error: BaseException, text: str, *, may_be_done: bool) -> None:
+        """Note what state the connection is in after ``error``; raise, from it, the framework's own if there is one."""
+        if not isinstance(error, POSTGRESQL_ERRORS):
             # Most of all a cancelled caller: the driver has asked the server to give up, and did not wait for it.
             self.is_unsettled = True
             self.is_in_doubt |= may_be_done
-            raise
+            return
+        if isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.InvalidSQLStatementNameError):
+            self._prepared.pop(text, None)
+        told = (in_doubt if may_be_done else translated)(error, self._shown_url)
+        self.is_in_doubt |= isinstance(told, OutcomeUnknown)
+        if self.is_in_doubt or is_hopeless(error):
+            self.break_off()
+        raise told from error

@@ -80,14 +80,7 @@ class Connections:
 
         :raises Unavailable: no connection comes about, or a write in doubt cannot be decided; nothing was sent.
         """
-        self.require_open()
-        await self._room.acquire()
-        try:
-            self.require_open()
-            connection = await self._take()
-        except BaseException:
-            self._room.release()
-            raise
+        connection = await self._take()
         try:
             yield connection
         finally:
@@ -103,8 +96,12 @@ class Connections:
             if attempt > 1:
                 await self._pause(attempt)
             try:
-                async with self.lend() as connection:
+                # Without ``lend``: a context manager is a part of what a statement of one record costs here.
+                connection = await self._take()
+                try:
                     return await work(connection)
+                finally:
+                    self._take_back(connection)
             except Rerun as error:
                 if attempt == self._options.retries_max:
                     raise error.if_always from error
@@ -131,15 +128,27 @@ class Connections:
             self._room.release()
 
     async def _take(self) -> Connection:
-        if self._deciding:
-            await asyncio.wait(self._deciding)
-        connection = await self._idle_or_new()
+        self.require_open()
+        await self._room.acquire()
+        try:
+            if self._is_closed:
+                self.require_open()
+            if self._deciding:
+                await asyncio.wait(self._deciding)
+            connection = await self._idle_or_new()
+            if doubts.are_there:
+                await self._end_doubts(connection)
+        except BaseException:
+            self._room.release()
+            raise
+        return connection
+
+    async def _end_doubts(self, connection: Connection) -> None:
         try:
             await doubts.end(self.server, connection)
         except BaseException:
             connection.break_off()
             raise
-        return connection
 
     async def _idle_or_new(self) -> Connection:
         while self._idle:

@@ -52,9 +52,17 @@ class Doubts:
         """Note that nobody knows what became of a write."""
         self._backends.setdefault(server, set()).add(backend)
 
+    @property
+    def are_there(self) -> bool:
+        """Whether there is any, of whatever database."""
+        return bool(self._backends)
+
     def remove(self, server: Server, backend: Backend) -> None:
         """Forget a backend that has answered, or is gone."""
-        self._backends.get(server, set()).discard(backend)
+        left = self._backends.get(server, set())
+        left.discard(backend)
+        if not left:
+            self._backends.pop(server, None)
 
     async def end(self, server: Server, connection: Connection) -> None:
         """

@@ -12,9 +12,7 @@ has the expected one after the wait has the index entries that it had before it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,7 +20,6 @@ from txnframework.model import Expect, IndexEntry, Put, Record
 from txnframework_sql.postgresql._payloads import BYTES_MAX, CHANNEL, told_value
 from txnframework_sql.schema import NUMBERS
 from txnframework_sql.steps.changes import RecordChange, partition_of
-from txnframework_sql.steps.records import encode_indexes
 
 # Of so many records it is known which index entry they have: about as many as there are transactions open at a time.
 _KNOWN_MAX = 4_096
@@ -63,12 +60,20 @@ SELECT version, pg_notify($4, $5) FROM written
 """  # noqa: S608 - a name of our own
 
 
-@dataclass(frozen=True, slots=True)
-class LonePut:
-    """One put with the statement for it; ``before``: the index entries that its record has until then."""
+class _Entry(NamedTuple):
+    """An index entry, and the list of a record that has no other."""
+
+    entry: IndexEntry
+    list: str
+
+
+class LonePut(NamedTuple):
+    """One put with the statement for it; ``before`` and ``after``: the index entry that its record has, if any."""
 
     put: Put
-    before: frozenset[IndexEntry]
+    partition: str
+    before: _Entry | None
+    after: _Entry | None
     text: str
     arguments: tuple[object, ...]
 
@@ -81,56 +86,56 @@ class LonePuts:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], tuple[int, IndexEntry]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], tuple[int, _Entry]] = OrderedDict()
 
     def statement(self, put: Put) -> LonePut | None:
         """Return a put with its statement; None for one that is left to the function."""
         if put.expected is Expect.ANY or len(put.indexes) > 1:
             return None
-        place = put.key.path, partition_of(put.key)
-        after = frozenset(put.indexes)
-        before: frozenset[IndexEntry] = frozenset()
-        if after and put.expected is not Expect.ABSENT:
-            version, known = self._known.get(place, (None, None))
-            if known is None or version != put.expected:
-                return None
-            before = frozenset((known,))
-        list_before, list_after = encode_indexes(before), encode_indexes(after)
+        path, partition = put.key.path, partition_of(put.key)
+        is_new = put.expected is Expect.ABSENT
+        before = after = None
+        if put.indexes:
+            after = _Entry(put.indexes[0], _list_of(put.indexes[0]))
+            if not is_new:
+                version, before = self._known.get((path, partition), (None, None))
+                if before is None or version != put.expected:
+                    return None
+        value = bytes(put.value)
         # Somebody may wait for just that: how a transaction ended, or that a cursor is as it was left.
-        value = None if put.expected is Expect.ABSENT else told_value(put.value)
-        told = _payload(*place, list_before, list_after, value)
+        told = _payload(path, partition, before, after, None if is_new else told_value(value))
         if len(told.encode()) > BYTES_MAX:
             return None
-        common = (*place, bytes(put.value), CHANNEL, told)
-        is_new = put.expected is Expect.ABSENT
-        if not after:
+        arguments: tuple[object, ...] = (path, partition, value, CHANNEL, told)
+        if after is None:
             text, more = (_MADE, ()) if is_new else (_REPLACED, (put.expected,))
-            return LonePut(put, before, text, (*common, *more))
-        text = _MADE_WITH_ENTRY if is_new else _REPLACED_WITH_ENTRY
-        of_after = (list_after, *_columns(after))
-        of_before = () if is_new else (put.expected, list_before, *_columns(before))
-        return LonePut(put, before, text, (*common, *of_after, *of_before))
+            return LonePut(put, partition, None, None, text, arguments + more)
+        arguments = (*arguments, after.list, after.entry.index, after.entry.key)
+        if before is None:
+            return LonePut(put, partition, None, after, _MADE_WITH_ENTRY, arguments)
+        arguments = (*arguments, put.expected, before.list, before.entry.index, before.entry.key)
+        return LonePut(put, partition, before, after, _REPLACED_WITH_ENTRY, arguments)
 
-    def written(self, lone: LonePut, row: Sequence[Any]) -> tuple[Record, RecordChange]:
-        """Return what a statement wrote, by the row that it returned, and what it changed."""
-        put, (version, _) = lone.put, row
-        place = put.key.path, partition_of(put.key)
+    def written(self, lone: LonePut, version: int) -> tuple[Record, RecordChange]:
+        """Return what a statement wrote, by the version that it returned, and what it changed."""
+        key, value = lone.put.key, bytes(lone.put.value)
+        place = key.path, lone.partition
         self._known.pop(place, None)
-        for entry in put.indexes:
-            self._known[place] = version, entry
+        if lone.after is not None:
+            self._known[place] = version, lone.after
             if len(self._known) > _KNOWN_MAX:
                 self._known.popitem(last=False)
-        value = bytes(put.value)
-        return Record(put.key, value, version), RecordChange(*place, lone.before.union(put.indexes), value)
+        entries = frozenset(known.entry for known in (lone.before, lone.after) if known is not None)
+        return Record(key, value, version), RecordChange(*place, entries, value)
 
 
-def _columns(entries: frozenset[IndexEntry]) -> tuple[str, bytes]:
-    (entry,) = entries
-    return entry.index, entry.key
+def _list_of(entry: IndexEntry) -> str:
+    """Return ``encode_indexes`` of one entry, which the record keeps as its list."""
+    return msgspec.json.encode(((entry.index, entry.key.hex()),)).decode()
 
 
-def _payload(path: str, partition: str, list_before: str | None, list_after: str | None, value: str | None) -> str:
+def _payload(path: str, partition: str, before: _Entry | None, after: _Entry | None, value: str | None) -> str:
     """Return what is notified: the entries before and after apart, as the function does it, and the value if given."""
     start = msgspec.json.encode((path, None if partition == path else partition)).decode()[:-1]
     told = "" if value is None else f",{value}"
-    return f"[{start},{list_before or 'null'},{list_after or 'null'}{told}]]"
+    return f"[{start},{before.list if before else 'null'},{after.list if after else 'null'}{told}]]"

@@ -73,9 +73,14 @@ class PostgresqlRecords:
             group_max=options.group_max,
             under_way_max=_WRITES_UNDER_WAY,
             share_min=_WRITES_TOGETHER_MIN,
+            may_be_alone=True,
         )
         self._reads: Together[Key, Record | None] = Together(
-            self._get, queue_max=options.queue_max, group_max=options.group_max, under_way_max=_READS_UNDER_WAY
+            self._get,
+            queue_max=options.queue_max,
+            group_max=options.group_max,
+            under_way_max=_READS_UNDER_WAY,
+            may_be_alone=True,
         )
         self._scans: Together[_Scan, RecordPage] = Together(
             self._scan,
@@ -148,7 +153,7 @@ class PostgresqlRecords:
         rows = await self._connections.run(lambda connection: connection.write(text, *arguments))
         if not rows:
             return None
-        record, change = self._lone_puts.written(lone, tuple(rows[0]))
+        record, change = self._lone_puts.written(lone, rows[0][0])
         self._executor.changed((change,))
         return record
 

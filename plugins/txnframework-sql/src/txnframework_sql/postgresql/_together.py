@@ -29,6 +29,10 @@ class Together(Generic[C, T]):
     there are many, for ``share_min`` of them or more.
 
     ``perform`` answers each call by its result or by an error of its own, and raises what happened to all of them.
+
+    ``may_be_alone``: where nobody else asked since the last call, the next one goes at once and in its caller's own
+    task, without the turns of the event loop to another task and back. Cancelling that caller gives up the statement.
+    As soon as two meet, calls wait for each other again.
     """
 
     def __init__(
@@ -39,12 +43,18 @@ class Together(Generic[C, T]):
         group_max: int,
         under_way_max: int,
         share_min: int | None = None,
+        may_be_alone: bool = False,
     ) -> None:
         self._perform = perform
         self._room = asyncio.Semaphore(queue_max)
         self._group_max = group_max
         self._under_way_max = under_way_max
         self._share_min = group_max if share_min is None else share_min
+        self._may_be_alone = may_be_alone
+        # The last call found nothing under way, and nobody has asked since.
+        self._was_alone = False
+        # For who closes this while a caller performs a call of its own.
+        self._alone_ended: asyncio.Future[None] | None = None
         self._under_way = 0
         # A task was made that has not looked yet at what waits.
         self._is_starting = False
@@ -54,6 +64,9 @@ class Together(Generic[C, T]):
 
     async def ask(self, call: C) -> T:
         """Perform a call, perhaps together with others."""
+        was_alone, self._was_alone = self._was_alone, not self._under_way
+        if self._may_be_alone and was_alone and self._was_alone:
+            return await self._perform_alone(call)
         async with self._room:
             if self._is_closed:
                 raise Closed("the store was closed")
@@ -65,6 +78,10 @@ class Together(Generic[C, T]):
     async def close(self) -> None:
         """Wait for what was asked for before; may be repeated."""
         self._is_closed = True
+        if self._under_way and not self._tasks:
+            # Only a caller is left that performs its own; what waits behind it has its task from then on.
+            self._alone_ended = self._alone_ended or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._alone_ended)
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -76,6 +93,22 @@ class Together(Generic[C, T]):
             task = asyncio.create_task(self._perform_waiting(), name="txnframework-sql statements")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    async def _perform_alone(self, call: C) -> T:
+        if self._is_closed:
+            raise Closed("the store was closed")
+        self._under_way += 1
+        try:
+            (answer,) = await self._perform((call,))
+        finally:
+            self._under_way -= 1
+            if self._waiting:
+                self._start()
+            if self._alone_ended is not None and not self._alone_ended.done():
+                self._alone_ended.set_result(None)
+        if isinstance(answer, TxnFrameworkError):
+            raise answer
+        return answer
 
     async def _perform_waiting(self) -> None:
         self._is_starting = False

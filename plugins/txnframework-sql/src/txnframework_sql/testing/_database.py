@@ -52,7 +52,7 @@ class Client:
 
     def cut(self) -> None:
         """Lose the next reply, then the connection."""
-        self._listening = len(self.wires.channels)
+        self._listening = len(self.wires.listening)
         self.wires.lose_reply()
 
     def cut_now(self) -> None:
@@ -67,7 +67,7 @@ class Client:
         self.proxy.restore()
         for _ in range(_RECONNECT_STEPS_MAX):
             await self._database.settle()
-            if len(self.wires.channels) >= self._listening:
+            if len(self.wires.listening) >= self._listening:
                 return
             await self._database.environment.advance(_RECONNECT_STEP_MS)
         raise AssertionError("the client does not listen again although it could connect")
@@ -153,7 +153,8 @@ class Database:
 
     async def _hear(self) -> None:
         """Notify every channel of a marker: notifications arrive in the order in which they were committed."""
-        channels = {channel for client in self._clients for channel in client.wires.channels}
+        listening = {client: client.wires.listening for client in self._clients}
+        channels = {channel for wires in listening.values() for wire in wires for channel in wire.channels}
         if not channels:
             return
         marker = MARKER + secrets.token_hex(8).encode()
@@ -161,5 +162,5 @@ class Database:
             self._notifying = await asyncpg.connect(self._url)
         for channel in channels:
             await self._notifying.execute("SELECT pg_notify($1, $2)", channel, marker.decode())
-        for client in tuple(self._clients):
-            await client.wires.heard(marker)
+        for client, wires in listening.items():
+            await client.wires.heard(marker, wires)

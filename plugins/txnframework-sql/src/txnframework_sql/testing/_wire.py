@@ -50,17 +50,21 @@ class Wires:
         self._cut()
 
     @property
-    def channels(self) -> list[str]:
-        """The channels on which connections of this client listen, each as often as there are some."""
-        return [channel for wire in self._wires for channel in wire.channels]
+    def listening(self) -> frozenset[Wire]:
+        """The connections of this client that listen by now."""
+        return frozenset(wire for wire in self._wires if wire.channels)
 
     async def answered(self) -> None:
         """Return when nothing that was asked is unanswered."""
         await self._until(lambda: all(not wire.unanswered for wire in self._wires))
 
-    async def heard(self, marker: bytes) -> None:
-        """Return when every connection that listens has been told this, and so everything that was told before."""
-        await self._until(lambda: all(marker in wire.markers for wire in self._wires if wire.channels))
+    async def heard(self, marker: bytes, listening: frozenset[Wire]) -> None:
+        """
+        Return when these connections have been told this, and so everything that was told before.
+
+        They listened when it was told: another one may have begun since, and is never told.
+        """
+        await self._until(lambda: all(marker in wire.markers for wire in self._wires & listening))
 
     def moved(self) -> None:
         """Let those who wait look again."""
