@@ -23,6 +23,50 @@ async def tasks_left() -> list[str]:
     return [getattr(task.get_coro(), "__qualname__", "?") for task in others]
 
 
+def test_an_error_is_not_hidden_by_what_closing_could_not_do(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a store goes away, what the program was doing is told first, and that closing failed beside it."""
+
+    def fail_closing(one: Any) -> None:
+        close = one.close
+
+        async def failing() -> None:
+            await close()
+            raise Unavailable("nobody answers")
+
+        monkeypatch.setattr(one, "close", failing)
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("orders")
+            fail_closing(client.host)
+            async with (
+                await client.producer("orders") as producer,
+                await client.consumer("orders", "billing") as consumer,
+                await client.reader("orders") as reader,
+            ):
+                for one in (producer, consumer, reader):
+                    fail_closing(one)
+                raise ValueError("its own error")
+
+    def work_blocking() -> None:
+        with memory.open_blocking() as client:
+            fail_closing(client._client.host)
+            raise ValueError("its own error")
+
+    async def work_well() -> None:
+        async with memory.open() as client:
+            fail_closing(client.host)
+
+    with pytest.raises(ValueError, match="its own error") as raised:
+        asyncio.run(work())
+    assert raised.value.__notes__ == ["closing failed as well: nobody answers"] * 4
+    with pytest.raises(ValueError, match="its own error") as raised:
+        work_blocking()
+    assert raised.value.__notes__ == ["closing failed as well: nobody answers"]
+    with pytest.raises(Unavailable):
+        asyncio.run(work_well())
+
+
 def test_what_is_settled_while_closing_begins_nothing_anew(memory: Stores) -> None:
     """A segment that is opened by settling, when the sweeps were stopped already, does not start them again."""
 

@@ -330,3 +330,20 @@ def test_three_lives_at_once(memory: Stores) -> None:
                     assert await marks(client) == await ends(client)
 
     memory.run(work())
+
+
+def test_acknowledging_for_a_subscription_that_was_given_up(memory: Stores) -> None:
+    """Nothing is recorded then, so nothing is confirmed, in a transaction or outside."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("orders")
+            await publish(client)
+            consumer = await client.consumer("orders", NAME, start="earliest")
+            received = await consumer.receive(timeout_ms=10_000)
+            await client.unsubscribe("orders", NAME)
+            with pytest.raises(SubscriptionNotFound):
+                await consumer.ack(received)
+            await consumer.close()
+
+    memory.run(work())

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from txnframework import Isolation, State, TransactionHasFailedOperations
+import txnframework
+from txnframework import Isolation, MessageID, State, TransactionHasFailedOperations
 from txnframework.errors import InvalidInput
 
 
@@ -78,3 +79,56 @@ def test_segments_are_found_by_the_topics_name(memory: Any) -> None:
             assert [segment.id for segment in (await client.layout("t")).active()] == [2, 3, 1]
 
     memory.run(work())
+
+
+def test_an_id_that_no_message_has(memory: Any) -> None:
+    """Reading from it, or seeking to it, would silently pass everything or nothing."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("t")
+            await client.create_topic("other")
+            async with await client.producer("t") as producer, await client.producer("other") as others:
+                first, elsewhere = await producer.send(b"first"), await others.send(b"elsewhere")
+                await producer.send(b"second")
+            never = MessageID.parse(f"{first.segment}@999:5:0")
+            assert await memory.read(client, "t", start=first) == [b"second"]
+            with pytest.raises(InvalidInput, match=r"there is no message at segment.*@999:5:0"):
+                await client.reader("t", start=never)
+            with pytest.raises(InvalidInput, match=r"is not the id of a message of topic://public/default/t$"):
+                await client.reader("t", start=elsewhere)
+            async with await client.consumer("t", "billing", start="earliest") as consumer:
+                for seek in (consumer.seek, lambda to: client.seek("t", "billing", to)):
+                    with pytest.raises(InvalidInput, match="is not among the segments of topic://public/default/t "):
+                        await seek(elsewhere)
+                received = await consumer.receive(timeout_ms=10_000)
+                with pytest.raises(InvalidInput, match="not a message: name its id"):
+                    await consumer.seek(received)
+                with pytest.raises(InvalidInput, match=r"not a list; several are given one by one, as in ack\(\*mess"):
+                    await consumer.ack([received])
+
+    memory.run(work())
+
+
+def test_a_transactions_id_in_place_of_it(memory: Any) -> None:
+    """An id names a transaction, and is no part of it: what makes it one is said."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("t")
+            async with (
+                await client.producer("t") as producer,
+                await client.consumer("t", "billing") as consumer,
+                client.transaction() as txn,
+            ):
+                sent = await producer.send(b"x")
+                for asking in (producer.send(b"y", txn=str(txn.id)), consumer.ack(sent, txn=str(txn.id))):
+                    with pytest.raises(InvalidInput, match=r"client\.join\(\) returned; this is of the type str"):
+                        await asking
+
+    memory.run(work())
+
+
+def test_a_configuration_that_is_none() -> None:
+    with pytest.raises(InvalidInput, match="a configuration is a file's path or a table, not 5"):
+        txnframework.config.load_config(5)  # type: ignore[arg-type]

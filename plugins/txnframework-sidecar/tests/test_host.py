@@ -223,7 +223,7 @@ def test_a_topic_stays_with_its_sidecar(stores: HostStores) -> None:
 
 
 def test_what_a_send_in_a_transaction_returns_is_no_id(stores: HostStores) -> None:
-    """A message has its id with the commit: with what its send returned nothing is acknowledged, and nobody seeks."""
+    """A message has its id with the commit: with what its send returned nothing is acknowledged, sought or read."""
 
     async def work() -> None:
         async with stores.open() as client:
@@ -231,10 +231,12 @@ def test_what_a_send_in_a_transaction_returns_is_no_id(stores: HostStores) -> No
             async with client.transaction(domain="persistent") as txn:
                 sent = await (await client.producer(ORDERS)).send(b"inside", txn=txn)
             async with await client.consumer(ORDERS, "billing", start="earliest") as consumer:
-                with pytest.raises(NotFound):
+                with pytest.raises(NotFound, match="with the commit"):
                     await consumer.ack(sent)
                 with pytest.raises(InvalidInput, match="with the commit"):
                     await consumer.seek(sent)
+                with pytest.raises(InvalidInput, match="with the commit"):
+                    await client.reader(ORDERS, start=sent)
                 received = await consumer.receive(timeout_ms=SOON_MS)
                 assert received.value == b"inside"
                 await consumer.seek(received.id)

@@ -62,13 +62,15 @@ def open(
     client = thread.run(_enter(opening))
     try:
         yield Client(thread, client)
-    finally:
-        thread.run(_leave(opening))
+    except BaseException as error:
+        thread.run(_leave(opening, error))
+        raise
+    thread.run(_leave(opening, None))
 
 
 async def _enter(opening: AbstractAsyncContextManager[asynchronous.Client]) -> asynchronous.Client:
     return await opening.__aenter__()
 
 
-async def _leave(opening: AbstractAsyncContextManager[asynchronous.Client]) -> None:
-    await opening.__aexit__(None, None, None)
+async def _leave(opening: AbstractAsyncContextManager[asynchronous.Client], error: BaseException | None) -> None:
+    await opening.__aexit__(None if error is None else type(error), error, None)

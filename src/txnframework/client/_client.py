@@ -110,6 +110,7 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
         :param start: after this message (and from the first one in other segments), ``earliest`` or ``latest``.
         :param follow: go on for ever, instead of ending where the topic ends now.
         :param compacted: of each segment that was compacted, read first what was kept, then what came since.
+        :raises InvalidInput: no message of the topic can have the id ``start``.
         :raises TopicNotFound: there is no such topic.
         """
         reader = Reader(self.host, parse_name(topic), start, follow, isolation, compacted)

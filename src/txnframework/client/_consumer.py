@@ -8,13 +8,14 @@ from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host, SegmentDispatch, acks_of, cumulative_ack, first_of
+from txnframework.client._closing import close_after
 from txnframework.client._dead_letters import DeadLetters
 from txnframework.client._feed import Feed, Inbox, by_segment
 from txnframework.client._membership import Membership
 from txnframework.client._messages import Message, MessageID
-from txnframework.client._seeking import Target, entry_before, partly_moved, sought
+from txnframework.client._seeking import LATE_IDS, Target, entry_before, partly_moved, sought
 from txnframework.client._terms import Terms
-from txnframework.client._transaction import TransactionPart
+from txnframework.client._transaction import TransactionPart, part_of
 from txnframework.errors import Closed, InvalidInput, NotFound, OutcomeUnknown, ReceiveTimeout, Unavailable
 from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.entries import EntryView
@@ -106,8 +107,10 @@ class Consumer:
         """
         Acknowledge messages one by one: outside transactions durably at once, in ``txn`` if and when it commits.
 
-        What a transaction has acknowledged is not acknowledged outside of it.
+        What a transaction has acknowledged is not acknowledged outside of it, what is done stays done, and what was
+        received before someone sought is not acknowledged.
 
+        :raises SubscriptionNotFound: the subscription was given up.
         :raises TransactionConflict: the transaction has ended, or another one has acknowledged one of them, or one is
             done already; nothing is acknowledged on its segment.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing is acknowledged.
@@ -116,7 +119,7 @@ class Consumer:
         if txn is None:
             await self._ack(messages, None)
             return
-        with txn.operation() as branch:
+        with part_of(txn).operation() as branch:
             await self._ack(messages, branch, txn.principal)
 
     async def ack_cumulative(self, message: Acked, *, txn: TransactionPart | None = None) -> None:
@@ -137,7 +140,7 @@ class Consumer:
         if txn is None:
             await self._ack_cumulative(message, None)
             return
-        with txn.operation() as branch:
+        with part_of(txn).operation() as branch:
             await self._ack_cumulative(message, branch, txn.principal)
 
     async def nack(self, *messages: Acked) -> None:
@@ -206,7 +209,7 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await close_after(error, self.close)
 
     # -- one segment ----------------------------------------------------------------------------------
 
@@ -268,7 +271,8 @@ class Consumer:
         """Acknowledge on a segment that this consumer has left: all of it was done, or its lease was lost."""
         subscribed = await self._host.subscription(str(topic_of(segment)), self.subscription, segment)
         if holder is None:
-            await subscribed.cursor.apply(incarnation, acks, None)
+            if not await subscribed.cursor.apply(incarnation, acks, None):
+                await subscribed.cursor.load()  # as PlainAcks does
         else:
             await subscribed.pending_acks.add(AckRequest(holder, acks, incarnation, principal=principal))
 
@@ -283,7 +287,8 @@ class Consumer:
         given = tuple(messages)
         for one in given:
             if not isinstance(one, Message | MessageID):
-                raise InvalidInput(f"messages and their ids can be acknowledged, not {one!r}")
+                hint = "; several are given one by one, as in ack(*messages)" if isinstance(one, list | tuple) else ""
+                raise InvalidInput(f"a message, or its id, can be acknowledged, not a {type(one).__name__}{hint}")
         return [one if isinstance(one, Message) else await self._message(one) for one in given]
 
     async def _message(self, message_id: MessageID) -> Message:
@@ -307,7 +312,7 @@ class Consumer:
         at = message_id.position.entry
         page = await opened.buffer.read(ReadRequest(entry_before(at), Limit(1), Isolation.READ_UNCOMMITTED))
         if not page.entries or page.entries[0].position != at:
-            raise NotFound(f"there is no message at {message_id}")
+            raise NotFound(f"there is no message at {message_id}; {LATE_IDS}")
         return EntryView(page.entries[0].data, at, message_id.segment).count
 
     def _raise_what_failed(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from txnframework.broker import open_host
 from txnframework.client._client import Client
+from txnframework.client._closing import close_after
 from txnframework.config import Config, check_config, load_config
 from txnframework.environment import Environment
 from txnframework.plugin import PluginRegistry, load_plugins
@@ -44,5 +45,7 @@ async def open(
     host = await open_host(loaded, plugins, environment, metrics)
     try:
         yield Client(host)
-    finally:
-        await host.close()
+    except BaseException as error:
+        await close_after(error, host.close)
+        raise
+    await host.close()

@@ -9,12 +9,13 @@ from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host
+from txnframework.client._closing import close_after
 from txnframework.client._lane import Lane
 from txnframework.client._messages import MessageID
 from txnframework.client._outgoing import Outgoing, hash_of, size_of
 from txnframework.client._retrying import Retrying
 from txnframework.client._sending import Room, Sending
-from txnframework.client._transaction import TransactionPart
+from txnframework.client._transaction import TransactionPart, part_of
 from txnframework.errors import Closed, InvalidInput, LedgerSealed, TopicNotFound
 from txnframework.model.entries import EntryMessage
 from txnframework.model.ids import Branch
@@ -130,7 +131,7 @@ class Producer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await close_after(error, self.close)
 
     async def _send_in(
         self, txn: TransactionPart | None, values: Sequence[bytes], common: _Common
@@ -138,7 +139,7 @@ class Producer:
         """Send as one operation of a transaction, or outside of any."""
         if txn is None:
             return await self._send(values, common, None, "")
-        with txn.operation() as branch:
+        with part_of(txn).operation() as branch:
             return await self._send(values, common, branch, txn.principal)
 
     async def _send(

@@ -10,13 +10,15 @@ from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host, OpenSegment, first_of
+from txnframework.client._closing import close_after
 from txnframework.client._messages import Message, MessageID, Origin, message_of
+from txnframework.client._seeking import require_there
 from txnframework.errors import Closed, EntryTrimmed, InvalidInput, LedgerNotFound, TopicNotFound, Unavailable
 from txnframework.interfaces import IWatch
 from txnframework.model.compacted import CompactedEntry
 from txnframework.model.entries import EntryView
 from txnframework.model.layout import FIRST_LIFE, Layout, Segment
-from txnframework.model.names import SegmentName, TopicName
+from txnframework.model.names import SegmentName, TopicName, topic_of
 from txnframework.model.positions import EARLIEST, Limit, Position
 from txnframework.model.reading import Isolation, ReadRequest, Visibility
 
@@ -87,6 +89,10 @@ class Reader:
         # Whoever meets a planned change carries it out: before that, its children may have no ledgers.
         layout = await self._host.topics.finish_changes(self._topic)
         self._life = layout.life
+        if isinstance(self._start, MessageID):
+            if topic_of(self._start.segment) != self._topic:
+                raise InvalidInput(f"{self._start} is not the id of a message of {self._topic}")
+            await require_there(self._host, self._start)
         for segment in self._wanted(layout):
             track = await self._track(layout, segment, self._first(layout, segment), not self._follow)
             if self._start == LATEST_START:
@@ -141,7 +147,7 @@ class Reader:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        await close_after(error, self.close)
 
     # -- where to read --------------------------------------------------------------------------------
 

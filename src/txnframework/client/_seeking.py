@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from txnframework.broker import Host, Start
-from txnframework.client._messages import MessageID
+from txnframework.client._messages import Message, MessageID
 from txnframework.errors import InvalidInput, NotFound, OutcomeUnknown
 from txnframework.model.layout import Layout
 from txnframework.model.positions import EARLIEST, Position
@@ -14,19 +14,24 @@ Target = MessageID | int | Start
 """A message, which comes next then, a time in ms since 1970, or one of the two ends."""
 
 
-async def sought(host: Host, layouts: Iterable[Layout], wanted: tuple[str, ...], to: Target) -> dict[str, Position]:
+LATE_IDS = "one that was sent in a transaction may get its id with the commit"
+"""What a buffer tells of a message before it has its place; see ``ICommitOrderBuffer``."""
+
+
+async def sought(host: Host, layouts: Collection[Layout], wanted: tuple[str, ...], to: Target) -> dict[str, Position]:
     """
     Return, for those of the ``wanted`` segments whose cursors are to move, up to where everything is done then.
 
     :raises InvalidInput: that is nothing that can be sought.
     """
     if isinstance(to, MessageID):
-        await _require_there(host, to)
+        await require_there(host, to)
         return _up_to(layouts, wanted, to)
     if to == "earliest":
         return dict.fromkeys(wanted, EARLIEST)
     if isinstance(to, bool) or not (to == "latest" or isinstance(to, int)):
-        raise InvalidInput(f"a message's id, a time in ms, 'earliest' or 'latest' can be sought, not {to!r}")
+        given = "a message: name its id" if isinstance(to, Message) else f"{to!r}"
+        raise InvalidInput(f"a message's id, a time in ms, 'earliest' or 'latest' can be sought, not {given}")
     found = {}
     for segment in wanted:
         opened = await host.segment(segment)
@@ -47,9 +52,9 @@ def entry_before(position: Position) -> Position:
     return Position(position.ledger_id, position.entry_id - 1)
 
 
-async def _require_there(host: Host, message: MessageID) -> None:
+async def require_there(host: Host, message: MessageID) -> None:
     """
-    Raise InvalidInput if no message of the segment can have this id: a cursor there would pass everything to come.
+    Raise InvalidInput if no message of the segment can have this id: behind it is nothing, whatever is to come.
 
     So it is with what a buffer tells of a message that gets its place with the commit.
     """
@@ -58,13 +63,14 @@ async def _require_there(host: Host, message: MessageID) -> None:
     except NotFound:
         return  # it is gone: what descends from it begins anew
     if message.position.ledger_id > (await opened.ledger.tail()).open_ledger_id:
-        raise InvalidInput(
-            f"there is no message at {message}; one that was sent in a transaction may get its id with the commit"
-        )
+        raise InvalidInput(f"there is no message at {message}; {LATE_IDS}")
 
 
-def _up_to(layouts: Iterable[Layout], wanted: tuple[str, ...], message: MessageID) -> dict[str, Position]:
+def _up_to(layouts: Collection[Layout], wanted: tuple[str, ...], message: MessageID) -> dict[str, Position]:
     """Return where to go for a message to come next: what descends from its segment begins anew."""
+    if message.segment not in wanted:
+        topics = " or ".join(str(layout.topic) for layout in layouts)
+        raise InvalidInput(f"{message.segment} is not among the segments of {topics} that are to be moved")
     at = message.position
     before = Position(at.ledger_id, at.entry_id, at.batch_index - 1) if at.batch_index > 0 else entry_before(at)
     descendants = (

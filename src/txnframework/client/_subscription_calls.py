@@ -31,6 +31,8 @@ class SubscriptionCalls(Calls):
         """
         Give a subscription up, with everything that it acknowledged.
 
+        Whoever consumes from it meanwhile gets SubscriptionNotFound, at the latest when acknowledging.
+
         :raises SubscriptionNotFound: there is no such subscription.
         :raises OutcomeUnknown: it may have been given up.
         """
@@ -56,8 +58,6 @@ class SubscriptionCalls(Calls):
         segments = tuple(str(layout.name_of(segment.id)) for segment in layout.in_order())
         moved = False
         for segment, position in (await sought(self.host, (layout,), segments, to)).items():
-            if segment not in segments:
-                raise InvalidInput(f"{segment} is not a segment of {layout.topic}")
             try:
                 subscribed = await self.host.subscription(str(layout.topic), subscription, segment)
                 await self._retrying.run(partial(subscribed.cursor.seek, position))

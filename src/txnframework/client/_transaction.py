@@ -25,6 +25,20 @@ from txnframework.model.ids import Branch, TxnID
 from txnframework.model.transactions import Action, Begin, End, State
 
 
+def part_of(txn: object) -> TransactionPart:
+    """
+    Return what a caller gave as its transaction.
+
+    :raises InvalidInput: it is something else, such as a transaction's id.
+    """
+    if isinstance(txn, TransactionPart):
+        return txn
+    raise InvalidInput(
+        f"txn is what client.transaction() or, by its id, client.join() returned; this is of the type "
+        f"{type(txn).__name__}"
+    )
+
+
 class TransactionPart:
     """
     One process's part of a transaction: what it sends and acknowledges, under a branch of its own.

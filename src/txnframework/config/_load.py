@@ -11,7 +11,7 @@ import msgspec
 
 from txnframework.config._decode import Place, decode
 from txnframework.config._sections import Config
-from txnframework.errors import ConfigurationError
+from txnframework.errors import ConfigurationError, InvalidInput
 
 
 def load_config(source: Path | str | Mapping[str, object] | None = None) -> Config:
@@ -24,9 +24,12 @@ def load_config(source: Path | str | Mapping[str, object] | None = None) -> Conf
 
     :raises ConfigurationError: the file cannot be read or is not TOML (naming file and line), or something in it
         does not fit (naming the path in the file, what was found and what is allowed).
+    :raises InvalidInput: ``source`` is nothing of this.
     """
     if source is None:
         return _resolved(Config())
+    if not isinstance(source, Path | str | Mapping):
+        raise InvalidInput(f"a configuration is a file's path or a table, not {source!r}")
     if isinstance(source, Mapping):
         place = Place()
         table: Mapping[str, object] = source

@@ -30,6 +30,8 @@ class PlainAcks:
         Make them durable; those of another incarnation than the cursor's have no effect.
 
         After an error or a cancellation they may be durable or not; writing them again is safe.
+
+        :raises SubscriptionNotFound: the subscription was given up.
         """
         self._gathered.append((incarnation, acks))
         if self._written is None:
@@ -65,4 +67,5 @@ class PlainAcks:
         incarnations = sorted({incarnation for incarnation, _ in gathered})
         for incarnation in incarnations:
             acks = tuple(ack for its, some in gathered if its == incarnation for ack in some)
-            await self._cursor.apply(incarnation, acks, None)
+            if not await self._cursor.apply(incarnation, acks, None):
+                await self._cursor.load()  # someone sought, and they have no effect; or there is no cursor any more
