@@ -294,6 +294,38 @@ def test_what_was_done_before_somebody_joined_does_not_come_to_it(memory: Stores
     memory.run(work())
 
 
+@pytest.mark.parametrize("stand_by", [False, True])
+def test_a_segments_lease_is_lost_while_what_follows_it_is_delivered(memory: Stores, stand_by: bool) -> None:
+    """What was delivered behind messages that are taken back is not handed out before those come again."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await prepared(client, 2)
+            await client.split("orders", 0)
+            await (await client.producer("orders")).send(b"behind")
+            consumer = await client.consumer("orders", "billing", start="earliest", stand_by=stand_by)
+            for _ in range(20):
+                await run_ready()
+            assert len(consumer._inbox._waiting) == 3
+            parent = next(feed for name, feed in consumer._membership.feeds.items() if name.endswith("-0"))
+            assert parent.attached is not None
+            dispatch: Any = parent.attached.dispatch
+            dispatch._tell_end(LeaseLost("billing"))
+            assert consumer._inbox.take(10) == ()
+            if stand_by:
+                received = []
+                while len(received) < 3:
+                    received += await consumer.receive_many(messages_max=5, timeout_ms=10_000)
+                    await consumer.ack(*received)
+                assert [one.value for one in received] == [b"0", b"1", b"behind"]
+            else:
+                with pytest.raises(LeaseLost):
+                    await consumer.receive(timeout_ms=10_000)
+            await consumer.close()
+
+    memory.run(work())
+
+
 def test_standing_by_reads_nothing(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for the store's word that the lease has ended: hours of waiting cost not one read."""
 

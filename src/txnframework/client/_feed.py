@@ -25,8 +25,13 @@ class Inbox:
     def take(self, messages_max: int) -> tuple[Message, ...]:
         """Remove and return the first messages; those that were taken back meanwhile are left out."""
         taken: list[Message] = []
+        asked: Feed | None = None
         while self._waiting and len(taken) < messages_max:
-            feed, message, number = self._waiting.popleft()
+            feed, message, number = self._waiting[0]
+            if feed is not asked and not feed.follows():
+                break  # what was to come before it was taken back, and so will this be
+            asked = feed
+            self._waiting.popleft()
             if feed.take(message, number):
                 taken.append(message)
         return tuple(taken)
@@ -47,10 +52,12 @@ class Feed:
     A consumer's place at one segment.
 
     ``changed`` is called whenever there may be something new for the consumer: a message, an end, progress.
+    ``follows``: whether what was delivered of it may be handed out, as far as the segments before it matter.
     """
 
-    def __init__(self, place: Place, inbox: Inbox, changed: Callable[[], None]) -> None:
+    def __init__(self, place: Place, inbox: Inbox, changed: Callable[[], None], follows: Callable[[], bool]) -> None:
         self.place = place
+        self.follows = follows
         self.attached: Attached | None = None
         self.finished = False
         """All of the segment is acknowledged; there will never be more."""
@@ -72,6 +79,11 @@ class Feed:
         """
         dispatch = None if self.attached is None else self.attached.dispatch
         return None if dispatch is not None and isinstance(dispatch.ended, LeaseLost) else dispatch
+
+    @property
+    def holds(self) -> bool:
+        """Whether what was delivered of it is still this consumer's."""
+        return self.finished or (self.attached is not None and self.attached.dispatch.ended is None)
 
     @property
     def may_be_followed(self) -> bool:

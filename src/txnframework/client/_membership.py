@@ -203,6 +203,12 @@ class Membership:
             raise LeaseLost(error.name, advice) from error
         await self._detach(feed)
         feed.lost, feed.error = True, None
+        # What descends from it was delivered behind messages that others may get now.
+        for one in [
+            feed for name, feed in self.feeds.items() if not feed.finished and self._descends(name, (segment,))
+        ]:
+            await self._detach(one)
+            one.lost, one.error = True, None
 
     def _wanted(self) -> list[tuple[str, TopicName, Segment]]:
         """
@@ -228,9 +234,14 @@ class Membership:
         feeds = [self.feeds.get(str(layout.name_of(parent))) for parent in segment.parents]
         return all(feed is not None and feed.may_be_followed for feed in feeds)
 
+    def _follows(self, segment: str) -> bool:
+        """Return whether the segments before one are still this consumer's; their leases may have ended meanwhile."""
+        return not self._terms.follows_order or all(feed.holds for feed in self.ancestors(segment))
+
     async def _attach(self, topic: str, segment: str) -> None:
         terms = self._terms
-        feed = Feed(Place(topic, terms.subscription, segment, terms.type), self._inbox, self.poke)
+        place = Place(topic, terms.subscription, segment, terms.type)
+        feed = Feed(place, self._inbox, self.poke, partial(self._follows, segment))
         joining = Joining(terms.name, self._host.config.client.receive_messages_max, terms.priority)
         lost = self.feeds.get(segment)
         self.feeds[segment] = feed
