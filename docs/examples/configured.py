@@ -1,4 +1,4 @@
-"""A client that is configured by a file."""
+"""A client that is configured by a file, which 'txnframework init' writes."""
 
 import asyncio
 

@@ -1,4 +1,8 @@
-"""Leave a transaction open, as a program does that is stuck: what it sent is nobody's business yet."""
+"""
+Leave a transaction open, as a program does that is stuck: what it sent is nobody's business yet.
+
+The topic invoices has to be there.
+"""
 
 import asyncio
 

@@ -1,4 +1,8 @@
-"""A service: every order becomes an invoice, exactly once, however often the service is killed."""
+"""
+A service: every order becomes an invoice, exactly once, however often the service is killed.
+
+The topics orders and invoices have to be there.
+"""
 
 import asyncio
 

@@ -18,7 +18,7 @@ class TopicCalls(Calls):
         """
         Make a topic of so many segments; a ``persistent://`` topic has one.
 
-        :raises InvalidInput: its name begins with ``__``, or it is persistent and was to have several segments.
+        :raises InvalidInput: its name begins with ``__``, or it cannot have so many segments.
         :raises TopicExists: it is there already, unless ``exist_ok``; it then stays as it is.
         """
         try:

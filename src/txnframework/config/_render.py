@@ -12,8 +12,8 @@ from txnframework.config._sections import Config
 
 _WIDTH = 100
 _HEAD = (
-    "Configuration of txnframework. Every value has a default, which is shown behind '#': remove the '#' and "
-    "change the value. 'txnframework check FILE' says whether a file is right."
+    "Configuration of txnframework. What is shown behind '#' is the default: remove the '#' and change the value; "
+    "where nothing stands behind '=', nothing is set. 'txnframework check FILE' says whether a file is right."
 )
 
 
@@ -69,6 +69,9 @@ def _options(kind: type[msgspec.Struct]) -> Iterator[str]:
     for field in msgspec.structs.fields(kind):
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         yield from _comment(_described(field.type)[0])
+        if isinstance(default, msgspec.Struct):
+            for inner in msgspec.structs.fields(default):
+                yield from _comment(f"{inner.encode_name}: {_described(inner.type)[0]}")
         yield f"# {field.encode_name} = {'' if default in (None, msgspec.NODEFAULT) else _written(default)}".rstrip()
         yield ""
 
@@ -101,6 +104,9 @@ def _written(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, int):
         return f"{value:_}"
+    if isinstance(value, msgspec.Struct):
+        inner = (f"{name} = {_written(getattr(value, name))}" for name in value.__struct_fields__)
+        return f"{{ {', '.join(inner)} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_written, value))}]"
     return f'"{value}"'

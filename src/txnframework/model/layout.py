@@ -145,14 +145,14 @@ def create_layout(topic: TopicName, segments: int, after: Layout | None = None) 
     ``after``: what is left of a deleted topic of this name, whose segment ids are not used again; a persistent topic's
     only segment has 0 in each of its lives.
 
-    :raises InvalidInput: a persistent topic, which has one, with another number of them.
+    :raises InvalidInput: there cannot be so many; a persistent topic has one.
     """
     if topic.domain == PERSISTENT and segments != 1:
         raise InvalidInput(
             f"{topic} cannot have {segments} segments: a persistent:// topic has one, topic:// ones many"
         )
     if not 1 <= segments <= HASH_MAX + 1:
-        raise LayoutConflict(str(topic), f"a topic has 1 to {HASH_MAX + 1} segments, not {segments}")
+        raise InvalidInput(f"{topic} cannot have {segments} segments: a topic has 1 to {HASH_MAX + 1}")
     bounds = [(HASH_MAX + 1) * number // segments for number in range(segments + 1)]
     first, epoch, life = (0, 1, FIRST_LIFE) if after is None else (after.next_id, after.epoch + 1, after.life + 1)
     if topic.domain == PERSISTENT:

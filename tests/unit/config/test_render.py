@@ -56,6 +56,11 @@ def test_installed_names_are_told() -> None:
     assert text.count("Installed") == 1
 
 
+class Inner(msgspec.Struct, frozen=True):
+    enabled: Annotated[bool, msgspec.Meta(description="Whether.")] = False
+    names: tuple[str, ...] = ("a",)
+
+
 def test_options_of_installed_plugins_are_told() -> None:
     """With the table where they are written, their meaning and default; without the '#' they mean what they did."""
 
@@ -63,11 +68,15 @@ def test_options_of_installed_plugins_are_told() -> None:
         records_max: Annotated[int, msgspec.Meta(description="How many.")] = 5_000
         directory: str | None = None
         names: list[str] = []
+        inner: Inner = Inner()
 
     text = render_config(None, {"buffers": {"mine": Options}, "metadata.options": {"store": Options}})
     shown = "\n\n# How many.\n# records_max = 5_000\n\n# directory =\n\n# names = []\n"
+    shown += '\n# enabled: Whether.\n# names:\n# inner = { enabled = false, names = ["a"] }\n'
     assert "# [buffers.mine]" + shown in text
     assert "# [metadata.options]  # of store" + shown in text
     assert load_config(tomllib.loads(text)) == load_config()
     taken = uncommented(text).replace("# [buffers.mine]", "[buffers.mine]")
-    assert tomllib.loads(taken)["buffers"]["mine"]["records_max"] == 5_000
+    mine = tomllib.loads(taken)["buffers"]["mine"]
+    assert msgspec.convert(mine, Options) == Options()
+    assert (mine["records_max"], mine["inner"]) == (5_000, {"enabled": False, "names": ["a"]})

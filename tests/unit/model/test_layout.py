@@ -44,7 +44,7 @@ def test_a_new_layout_covers_the_hash_space(segments: int) -> None:
 
 @pytest.mark.parametrize("segments", [0, -1, HASH_MAX + 2])
 def test_an_impossible_number_of_segments_is_refused(segments: int) -> None:
-    with pytest.raises(LayoutConflict, match="1 to 65536 segments"):
+    with pytest.raises(InvalidInput, match="a topic has 1 to 65536"):
         create_layout(TOPIC, segments)
 
 
