@@ -13,6 +13,7 @@ from txnframework.client import MessageID
 from txnframework.config import load_config
 from txnframework.errors import TxnFrameworkError
 from txnframework.model import (
+    Append,
     Branch,
     IndexEntry,
     Key,
@@ -41,9 +42,18 @@ from txnframework_legacy.coordinator import records as log_records
 from txnframework_legacy.log import LogRecord
 from txnframework_legacy.log.format import Place, decode_entry, encode_batch, encode_plain
 from txnframework_legacy.pending_acks import records as ack_records
+from txnframework_sidecar import snapshots as sidecar_snapshots
+from txnframework_sidecar.compaction import format as compacted_sidecars
+from txnframework_sidecar.model import markers as sidecar_markers
+from txnframework_sidecar.model.index import TransactionIndex
+from txnframework_sidecar.model.parts import Part, Run, Span
+from txnframework_sidecar.model.stream import Marked, Stream
+from txnframework_sidecar.options import SidecarOptions
 from txnframework_sql.postgresql._payloads import changes_of, payloads
 from txnframework_sql.steps.changes import LedgerChange, RecordChange
 from txnframework_sql.steps.records import decode_indexes, encode_indexes
+from txnframework_zookeeper import _numbers as zookeeper_numbers
+from txnframework_zookeeper import _root as zookeeper_root
 from txnframework_zookeeper.connection._requests import Node, Stat
 from txnframework_zookeeper.tree._records import decode_node, encode_node
 
@@ -195,6 +205,57 @@ def _log_family() -> tuple[Decoder, ...]:
     )
 
 
+def _sidecar() -> tuple[Decoder, ...]:
+    """Return the decoders of what a topic with a sidecar holds, and what stands beside it."""
+    written = TxnID(LOG_FAMILY_ID, 7)
+    part = Part(5, (Span(3, 7, 9), Span(4, 0, 0)), 12, 900)
+    marker = sidecar_markers.Marker(written, 1, 2, part, AT, frozenset({0, 5}))
+    note = sidecar_markers.Note(written, frozenset({5}), AT, None)
+    entry = Append(encode_entry(messages(), "producer", Branch(written, 5)), len(messages()), Branch(written, 5))
+    run = Run(Span(3, 7, 7), 5, "producer", 4, 9, 3, 200, AT, AT)
+    index = TransactionIndex(SidecarOptions(), AT, {written: [run]}, {written: note}, {Branch(written, 6): AT}, {})
+    stream = Stream(AT, {written: Marked(AT, frozenset({5}), AT)}, {AT}, {written: AT})
+    compacted = compacted_sidecars.encode_runs([compacted_sidecars.Run(3, 9, AT, AT, 4)])
+    line = compacted_sidecars.Line(compacted_sidecars.Kind.DONE, 9, AT, compacted)
+
+    def restored(data: bytes) -> object:
+        document = snapshot_format.decode_document([LedgerEntry(AT, data)], "snapshots", sidecar_snapshots.Snapshot)
+        sidecar_snapshots.restore(document, Stream(), TransactionIndex(SidecarOptions()))
+        return document
+
+    def lined(entry: LedgerEntry) -> object:
+        found = compacted_sidecars.decode_line(entry, "compacted")
+        return compacted_sidecars.decode_runs(found.data, AT, "compacted")
+
+    return (
+        Decoder(
+            "marker of a sidecar",
+            partial(_entry, lambda entry: sidecar_markers.read_topic_entry(entry, SEGMENT)),
+            (sidecar_markers.encode_marker(marker, 1_000).data,),
+            errors=(TxnFrameworkError, ValueError),
+            repair=resealed,
+        ),
+        Decoder(
+            "entry of a sidecar",
+            partial(_entry, lambda entry: sidecar_markers.read_sidecar_entry(entry, "sidecar")),
+            (
+                entry.data,
+                sidecar_markers.encode_note(note, 1_000).data,
+                sidecar_markers.encode_reference(entry, AT, 1_000).data,
+            ),
+            errors=(TxnFrameworkError, ValueError),
+            repair=resealed,
+        ),
+        Decoder(
+            "snapshot of a sidecar",
+            restored,
+            tuple(snapshot_format.encode(sidecar_snapshots.snapshot_of(stream, index), 1 << 20, "option")),
+            errors=(TxnFrameworkError, ValueError),
+        ),
+        Decoder("entry of a compacted sidecar", partial(_entry, lined), (compacted_sidecars.encode_line(line).data,)),
+    )
+
+
 def _history(data: bytes) -> object:
     """Return the calls of a history, as they are put together from its lines."""
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
@@ -326,6 +387,14 @@ def _plugins() -> tuple[Decoder, ...]:
             (encode_node(b"value", None, tuple((one, 0) for one in indexes), "token"),),
         ),
         Decoder(
+            "root of ZooKeeper",
+            lambda data: zookeeper_root._decode(Node(data, Stat(*range(11)))),
+            (b'{"format":1,"identity":"i"}',),
+        ),
+        Decoder(
+            "numbers of ZooKeeper", lambda data: zookeeper_numbers._decode(Node(data, Stat(*range(11)))), (b"[1,4096]",)
+        ),
+        Decoder(
             "index entries in SQL",
             partial(_text, partial(decode_indexes, Key("/record"))),
             ((encode_indexes(indexes) or "").encode(),),
@@ -353,5 +422,6 @@ DECODERS = (
     *_stored(),
     *_plugins(),
     *_log_family(),
+    *_sidecar(),
     Decoder("history", _history, (_recorded(),)),
 )
