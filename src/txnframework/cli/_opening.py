@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,8 +13,10 @@ import click
 import msgspec
 
 from txnframework.cli._loaded import Loaded
+from txnframework.cli._waiting import told_if_slow, waiting_for_stores
 from txnframework.client import Client, open
 from txnframework.config import Config, check_config, load_config
+from txnframework.environment import SystemEnvironment
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -81,7 +84,9 @@ def with_client(loaded: Loaded, config: Path | None, work: Callable[[Client], Aw
     quiet = msgspec.structs.replace(settings, transactions=msgspec.structs.replace(settings.transactions, sweep=False))
 
     async def run() -> R:
-        async with open(quiet, registry=loaded.registry) as client:
+        async with AsyncExitStack() as opened:
+            async with told_if_slow(waiting_for_stores(settings, loaded.registry), SystemEnvironment()):
+                client = await opened.enter_async_context(open(quiet, registry=loaded.registry))
             return await work(client)
 
     return asyncio.run(run())
