@@ -10,7 +10,7 @@ import pytest
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import Closed, Unavailable
-from txnframework.interfaces import IWatch
+from txnframework.interfaces import ITellingWatch, IWatch
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
@@ -139,3 +139,113 @@ def test_what_is_watched_is_bounded(url: str) -> None:
         await store.watch(Key("/watched/d"))
 
     run(url, story, MetadataOptions(watches_max=3))
+
+
+async def _asked(story: Awaitable[object], store: ZooKeeperMetadataStore) -> list[str]:
+    """Return what a store asks the servers for, kind by kind, while something is done."""
+    link, asked = store.zookeeper.link, []
+    hand_over = link.hand_over
+
+    def noting(request: object, landing: object, session_id: int | None = None) -> None:
+        asked.append(type(request).__name__)
+        hand_over(request, landing, session_id)
+
+    link.hand_over = noting  # type: ignore[method-assign,assignment]
+    try:
+        await story
+    finally:
+        link.hand_over = hand_over  # type: ignore[method-assign]
+    return asked
+
+
+def test_waiting_for_the_change_of_a_record_takes_two_reads(url: str) -> None:
+    """One that arms, one after the change, which bring along what the record is; then there is nothing to take back."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
+        version = await other.put(Put(RECORD, b"open", Expect.ABSENT))
+
+        async def follow() -> None:
+            watch = await store.watch(RECORD)
+            assert ITellingWatch.providedBy(watch)
+            assert watch.told == b"open"
+            waiting = asyncio.ensure_future(wakes(watch))
+            await asyncio.sleep(0)
+            await other.put(Put(RECORD, b"committed", version))
+            await waiting
+            assert watch.told == b"committed"
+            await watch.close()
+
+        assert await _asked(follow(), store) == ["GetAndWatch", "Get"]
+
+    run(url, story)
+
+
+def test_changes_while_nobody_waits_are_looked_at_once(url: str) -> None:
+    """However many there are; who waits then is told of the last, and of nothing when there was none."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
+        version = await other.put(Put(RECORD, b"0", Expect.ABSENT))
+        watch = await store.watch(RECORD)
+        assert ITellingWatch.providedBy(watch)
+
+        async def change() -> None:
+            nonlocal version
+            for value in (b"1", b"2", b"3"):
+                version = await other.put(Put(RECORD, value, version))
+                await settle(other)
+
+        assert await _asked(change(), store) == []
+        assert await _asked(wakes(watch), store) == ["GetAndWatch"]
+        assert watch.told == b"3"
+        assert await _asked(sleeps(watch, store), store) == ["Exists", "Exists"]
+
+    run(url, story)
+
+
+def test_what_changed_between_a_wake_up_and_the_next_waiting_is_told(url: str) -> None:
+    """The servers tell of nothing then; the look with which waiting begins finds it."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
+        version = await other.put(Put(RECORD, b"0", Expect.ABSENT))
+        watch = await store.watch(RECORD)
+        waiting = asyncio.ensure_future(wakes(watch))
+        await asyncio.sleep(0)
+        version = await other.put(Put(RECORD, b"1", version))
+        await waiting
+        await other.put(Put(RECORD, b"2", version))
+        await wakes(watch)
+        await other.delete(RECORD, Expect.ANY)
+        await wakes(watch)
+        await other.put(Put(RECORD, b"3", Expect.ABSENT))
+        await other.delete(RECORD, Expect.ANY)
+        await wakes(watch)
+
+    run(url, story)
+
+
+def test_what_was_armed_for_a_record_is_taken_back_with_its_last_watch(url: str) -> None:
+    """Otherwise the servers would keep something for every record that was ever watched."""
+
+    async def story(store: ZooKeeperMetadataStore, _: ZooKeeperMetadataStore) -> None:
+        async def come_and_go() -> None:
+            one, two = await store.watch(RECORD), await store.watch(RECORD)
+            await one.close()
+            await two.close()
+
+        arming = ["GetAndWatch", "ExistsAndWatch"]
+        assert await _asked(come_and_go(), store) == [*arming, *arming, "Unwatch"]
+        assert store._watches._set == set()
+
+    run(url, story)
+
+
+def test_a_value_in_chunks_is_not_brought_along(url: str) -> None:
+    """The node of such a record holds only where they are."""
+
+    async def story(store: ZooKeeperMetadataStore, _: ZooKeeperMetadataStore) -> None:
+        await store.put(Put(RECORD, b"x" * 2_000, Expect.ABSENT))
+        watch = await store.watch(RECORD)
+        assert ITellingWatch.providedBy(watch)
+        assert watch.told is None
+
+    run(url, story, MetadataOptions(value_in_record_bytes_max=1_000))

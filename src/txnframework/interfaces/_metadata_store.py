@@ -53,6 +53,8 @@ class ITellingWatch(IWatch):
 
     Obligations.  It is what a confirmed write of the watched record has written, whole, and never what was refused or
     undone.
+
+    Freedoms.  Before anything has changed it may hold what the record was when the watch was armed.
     """
 
     told: bytes | None = Attribute(

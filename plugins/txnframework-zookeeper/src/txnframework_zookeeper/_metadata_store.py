@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from zope.interface import implementer
 
 from txnframework.environment import Environment
@@ -30,7 +32,7 @@ from txnframework_zookeeper._known import Known
 from txnframework_zookeeper._lease_nodes import LeaseNodes
 from txnframework_zookeeper._leases import Leases
 from txnframework_zookeeper._options import MetadataOptions, locate
-from txnframework_zookeeper._reading import Reading
+from txnframework_zookeeper._reading import Reading, value_in
 from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper._root import open_root, take_identity
 from txnframework_zookeeper._scanning import Scanning
@@ -110,7 +112,9 @@ class ZooKeeperMetadataStore:
         return await self._scanning.scan_index(entries, items_max)
 
     async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
-        """Return an armed watch."""
+        """Return an armed watch; one on a record brings along what it became."""
+        if isinstance(target, Key):
+            return await self._watches.arm_record(node_of(target), partial(value_in, target))
         place, concerns = place_of(target)
         return await self._watches.arm((place,), concerns)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from txnframework.errors import CorruptRecord, Unavailable
-from txnframework.model import Record
+from txnframework.errors import Corrupt, CorruptRecord, Unavailable
+from txnframework.model import Key, Record
 from txnframework_zookeeper._known import Known
+from txnframework_zookeeper.connection._requests import Node
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.tree._chunks import Chunks
+from txnframework_zookeeper.tree._layout import partition_mark
 from txnframework_zookeeper.tree._records import Standing, decode_node
 
 _READ_TOGETHER_MAX = 16
@@ -20,6 +22,15 @@ class Found(NamedTuple):
 
     record: Record
     standing: Standing
+
+
+def value_in(key: Key, node: Node) -> bytes | None:
+    """Return the value of a record that its node holds; None if it is in chunks, or cannot be read."""
+    try:
+        record, standing = decode_node(key.path, partition_mark(key.path, key.partition), node)
+    except Corrupt:
+        return None
+    return record.value if standing.chunks is None else None
 
 
 class Reading:

@@ -2,7 +2,8 @@
 Watches: one recursive watch at the servers for each place that somebody watches, however many do.
 
 A recursive watch stays until it is taken back or the connection is lost. When there is a connection again every place
-is armed before anything is read, and then everybody is woken, for whatever was missed between.
+is armed before anything is read, and then everybody is woken, for whatever was missed between. A single record, below
+whose node nothing stands, is watched in another way; see ``_record_watch``.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from zope.interface import implementer
 
 from txnframework.errors import Closed, Unavailable
 from txnframework.interfaces import IWatch
+from txnframework_zookeeper._record_watch import RecordWatch
 from txnframework_zookeeper.connection._errors import LOST, translated
 from txnframework_zookeeper.connection._link import Session
+from txnframework_zookeeper.connection._requests import Node
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 
 Concerns = Callable[[str], bool]
@@ -63,7 +66,9 @@ class Watches:
         self._zookeeper = zookeeper
         self._places_max = places_max
         # Dicts, so that watches are woken in the order in which they were armed.
-        self._armed: dict[str, dict[Watch, None]] = {}
+        self._armed: dict[str, dict[Watch | RecordWatch, None]] = {}
+        # Those of records of which the servers will tell the next change.
+        self._set: set[str] = set()
         self._is_closed = False
         zookeeper.listen(self)
 
@@ -75,14 +80,8 @@ class Watches:
         """
         self._require_open()
         watch = Watch(self, places, concerns)
-        if len(self._armed.keys() | set(places)) > self._places_max:
-            raise Unavailable(
-                f"{self._zookeeper.shown_url}: {self._places_max} places are watched already;"
-                " give metadata.options.watches_max a higher value"
-            )
         # Whoever begins to watch a place that is watched asks again: the first may not have been answered yet.
-        for place in places:
-            self._armed.setdefault(place, {})[watch] = None
+        self._enter(watch)
         try:
             await self._until_armed(places)
             self._require_open()
@@ -91,25 +90,48 @@ class Watches:
             raise
         return watch
 
-    def remove(self, watch: Watch) -> None:
+    async def arm_record(self, node: str, value_of: Callable[[Node], bytes | None]) -> RecordWatch:
+        """Return a watch of the node of a record, which has none below it; otherwise as ``arm``."""
+        self._require_open()
+        watch = RecordWatch(self, self._zookeeper, node, value_of)
+        self._enter(watch)
+        try:
+            await watch.begin()
+            self._require_open()
+        except BaseException:
+            watch.end()
+            raise
+        return watch
+
+    def is_set(self, place: str) -> None:
+        """The servers will tell of the next change of this place."""
+        self._set.add(place)
+
+    def remove(self, watch: Watch | RecordWatch) -> None:
         """Forget a watch; an unknown one is fine."""
         for place in watch.places:
             watching = self._armed.get(place, {})
             watching.pop(watch, None)
-            if not watching and self._armed.pop(place, None) is not None and self._zookeeper.link.is_connected:
-                self._zookeeper.disarm(place)
+            if not watching and self._armed.pop(place, None) is not None:
+                is_armed = isinstance(watch, Watch) or place in self._set
+                self._set.discard(place)
+                if is_armed and self._zookeeper.link.is_connected:
+                    self._zookeeper.disarm(place)
 
     def session_became(self, state: Session) -> None:
         """Arm everything and then wake everybody, when there is a connection again."""
         if state in (Session.NEW, Session.BACK):
+            self._set.clear()
             for place, watching in self._armed.items():
-                self._zookeeper.arm(place)
+                if any(isinstance(watch, Watch) for watch in watching):
+                    self._zookeeper.arm(place)
                 for watch in watching:
                     watch.wake()
 
     def node_changed(self, path: str) -> None:
         """Wake whom a change may concern."""
         place = path = self._zookeeper.without_root(path)
+        self._set.discard(path)
         while True:
             for watch in self._armed.get(place, ()):
                 if watch.concerns(path):
@@ -124,6 +146,15 @@ class Watches:
         for watching in tuple(self._armed.values()):
             for watch in tuple(watching):
                 watch.end()
+
+    def _enter(self, watch: Watch | RecordWatch) -> None:
+        if len(self._armed.keys() | set(watch.places)) > self._places_max:
+            raise Unavailable(
+                f"{self._zookeeper.shown_url}: {self._places_max} places are watched already;"
+                " give metadata.options.watches_max a higher value"
+            )
+        for place in watch.places:
+            self._armed.setdefault(place, {})[watch] = None
 
     def _require_open(self) -> None:
         self._zookeeper.link.require_open()

@@ -78,7 +78,9 @@ def _waiting(method: Callable[..., Any]) -> Callable[..., Any]:
             waiting = self._wait = self._caller.begin(self._number, method.__name__, ())
         is_taken = True
         try:
-            return (await asyncio.shield(waiting))[0]
+            value, facts = await asyncio.shield(waiting)
+            vars(self).update(facts)  # what it tells of the change
+            return value
         except asyncio.CancelledError:
             is_taken = False
             raise

@@ -151,6 +151,18 @@ class Exists(OnPath):
         return _stat(buffer, offset)
 
 
+class GetAndWatch(Get):
+    """Read a node, and be told once when it changes; of one that is not there nothing is told."""
+
+    tail = b"\1"
+
+
+class ExistsAndWatch(Exists):
+    """Read what is known of a node, and be told once when it changes, or is made."""
+
+    tail = b"\1"
+
+
 class Children(OnPath):
     """List the names below a node."""
 
@@ -183,7 +195,7 @@ class Watch(OnPath):
 
 
 class Unwatch(OnPath):
-    """Take a watch back."""
+    """Take every watch of a node back."""
 
     type = 18
     tail = _INT.pack(_ANY_WATCH)

@@ -7,7 +7,7 @@ Requests go to the servers in the order in which they are asked, many under way 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -25,6 +25,7 @@ from txnframework_zookeeper.connection._errors import (
 )
 from txnframework_zookeeper.connection._kazoo import acl_of
 from txnframework_zookeeper.connection._link import Landing, Link, Listener
+from txnframework_zookeeper.connection._looking import Look
 from txnframework_zookeeper.connection._requests import (
     CheckNode,
     Children,
@@ -167,6 +168,15 @@ class ZooKeeper:
     def disarm(self, path: str) -> asyncio.Future[object]:
         """Ask at once to be told of them no more; as ``arm``."""
         return self._hand_over(Unwatch(self.full(path)))
+
+    def look(self, path: str, receive: Callable[[Node | Exception | None], None], *, arms: bool) -> None:
+        """
+        Ask at once for a node, and give ``receive`` the node, None if it is not there, or the error.
+
+        ``arms``: also to be told of its next change, and only of that, unless the connection is lost before. What is
+        asked after this is answered from when that was armed, or later.
+        """
+        Look(self.link, self.full(path), receive, arms=arms).begin()
 
     async def close(self) -> None:
         """End the session; may be repeated."""
