@@ -21,7 +21,8 @@ from txnframework_spark.java import check_java
 from txnframework_spark.testing.cluster import StandaloneCluster
 from txnframework_spark.unix_sessions import living
 
-WAIT_S = 60
+WAIT_S = 240
+"""What takes longer hangs: beside other tests a pipeline on a cluster takes a minute to begin."""
 
 DRIVER = """
 import json, os, sys
@@ -167,8 +168,8 @@ def test_a_pipeline_shares_nothing_with_its_executors_but_the_stores(
                 stores.publish(values[40:])
                 wait_for(lambda: len(stores.rows("out")) == len(values) or running.poll() is not None)
                 assert running.poll() is None, (tmp_path / "log").read_text()
-            finally:
                 (folder / "elsewhere.toml").rename(config)
+            finally:
                 running.terminate()
                 said, _ = running.communicate()
         assert running.returncode == 0, said

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BROKER = Path(__file__).with_name("broker.py")
 MESSAGES = 150
 STEPS_BEFORE_KILL = 7
-WAIT_S = 60
+WAIT_S = 240
 
 
 @pytest.fixture
