@@ -13,7 +13,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from txnframework.errors import TxnFrameworkError
+from txnframework.errors import TxnFrameworkError, Unavailable
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import Key
 from txnframework.plugin import StoreContext
@@ -27,6 +27,7 @@ from txnframework_zookeeper.testing._clients import end_session, with_client
 
 CONNECT_TIMEOUT_MS = 500
 """For how long an operation waits for a lost connection, in these tests."""
+OPENING_ATTEMPTS = 20
 
 _ALL_CHROOTS = "/txnframework-tests"
 _WRITES = ("put", "put_sequential", "delete", "apply", "acquire_lease")
@@ -221,9 +222,16 @@ def _telling(way: _Way, method: Callable[..., Any], writes: bool) -> Callable[..
 
 
 async def open_store(url: str, environment: VirtualEnvironment) -> IMetadataStore:
-    """Open a store as a host does, with little patience."""
+    """
+    Open a store as a host does, with little patience where a connection is lost later.
+
+    Opening is tried again: beside other tests a server that is there may need longer for a new session.
+    """
     (provider,) = txnframework_metadata_stores()
     options = MetadataOptions(connect_timeout_ms=CONNECT_TIMEOUT_MS)
+    for _ in range(OPENING_ATTEMPTS - 1):
+        with suppress(Unavailable):
+            return await provider.open(StoreContext(url, environment, options))
     return await provider.open(StoreContext(url, environment, options))
 
 
