@@ -249,3 +249,39 @@ def test_a_value_in_chunks_is_not_brought_along(url: str) -> None:
         assert watch.told is None
 
     run(url, story, MetadataOptions(value_in_record_bytes_max=1_000))
+
+
+def test_a_record_that_is_no_longer_watched_when_the_servers_answer(url: str) -> None:
+    """Whoever gives up while the record is looked at for the first time leaves nothing at the servers."""
+
+    async def story(store: ZooKeeperMetadataStore, _: ZooKeeperMetadataStore) -> None:
+        async def give_up() -> None:
+            watching = asyncio.ensure_future(store.watch(RECORD))
+            for _ in range(2):
+                await asyncio.sleep(0)
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            await settle(store)
+            await settle(store)
+
+        # One is sent before the look is answered, which then asks for the record's making; the last takes that back.
+        asked = await _asked(give_up(), store)
+        assert asked.count("ExistsAndWatch") == 1
+        assert [one for one in asked if one.endswith("atch")][-2:] == ["ExistsAndWatch", "Unwatch"]
+        assert store._watches._set == set()
+
+    run(url, story)
+
+
+def test_a_store_that_is_closed_while_a_record_begins_to_be_watched(url: str) -> None:
+    """The caller is told, instead of waiting for an answer that nobody takes any more."""
+
+    async def story(store: ZooKeeperMetadataStore, _: ZooKeeperMetadataStore) -> None:
+        watching = asyncio.ensure_future(store.watch(RECORD))
+        for _ in range(2):
+            await asyncio.sleep(0)
+        await store.close()
+        with pytest.raises(Closed):
+            await asyncio.wait_for(watching, WAIT_S)
+
+    run(url, story)

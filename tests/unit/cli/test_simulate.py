@@ -64,11 +64,6 @@ def test_bad_input_is_told(typed: Run, arguments: tuple[str, ...], said: str) ->
         ('workload = "chain"\n[host.transactions]\ntimeout_ms = 0', "timeout_ms"),
         ('workload = "mixture"\n[options]\ntopics = { a = 1 }\nactions = { fly = 1 }', "no action 'fly'"),
         (
-            'workload = "mixture"\n[options]\ntopics = { a = 1 }\nactions = { send = 1 }\n'
-            'subscriptions = [{ topic = "a", name = "b", type = "share" }]',
-            "mine.toml: options.subscriptions[0].type: no dispatcher named 'share'",
-        ),
-        (
             'workload = "chain"\n[options]\ntypes = ["shared", "nobody"]',
             "mine.toml: options.types[1]: no dispatcher named 'nobody'",
         ),

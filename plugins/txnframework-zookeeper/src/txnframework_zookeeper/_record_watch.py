@@ -21,6 +21,9 @@ class Keeper(Protocol):
     def is_set(self, place: str) -> None:
         """The servers will tell of the next change of this place."""
 
+    def came_set(self, place: str) -> None:
+        """A look that arms has been answered: it is kept, or taken back where nobody watches the place any more."""
+
     def remove(self, watch: RecordWatch) -> None:
         """Forget a watch; an unknown one is fine."""
 
@@ -60,6 +63,8 @@ class RecordWatch:
             self._look(arms=True)
             error = await self._begun
             self._begun = None
+            if self._is_closed:
+                raise Closed("the watch was closed")
             if error is None:
                 return
             if not isinstance(error, LOST):
@@ -103,6 +108,8 @@ class RecordWatch:
             self._is_closed = True
             self._woken.set()
             self._keeper.remove(self)
+            if self._begun is not None and not self._begun.done():
+                self._begun.set_result(None)
 
     def _look(self, *, arms: bool) -> None:
         if self._is_looking:
@@ -115,6 +122,8 @@ class RecordWatch:
     def _take(self, found: Node | Exception | None, *, arms: bool) -> None:
         """Take what a look has found."""
         self._is_looking = False
+        if arms and not isinstance(found, Exception):
+            self._keeper.came_set(self._node)
         if self._is_closed:
             return
         if self._begun is not None:
@@ -124,8 +133,9 @@ class RecordWatch:
             if self._looks_again and self._waiting:
                 self._look(arms=True)
         elif isinstance(found, Exception):
-            # Whoever reads the record meets it, too.
+            # Whoever reads the record meets it, too; what it is by then, the next look tells, whatever was seen before.
             self._tell(None)
+            self._must_tell = True
         elif self._looks_again or (found is None and not arms):
             # What is not there is told with its making asked for already: afterwards nobody could see that it came and
             # went.
@@ -146,9 +156,6 @@ class RecordWatch:
 
     def _be_armed(self, *, is_so: bool) -> None:
         self._is_armed = is_so
-        if is_so:
-            # Again, because what was told since the look began may have been for another watch of the same record.
-            self._keeper.is_set(self._node)
 
     def _see(self, node: Node | None) -> None:
         seen = 0 if node is None else node.stat.mzxid

@@ -107,6 +107,13 @@ class Watches:
         """The servers will tell of the next change of this place."""
         self._set.add(place)
 
+    def came_set(self, place: str) -> None:
+        """A look that arms has been answered: it is kept, or taken back where nobody watches the place any more."""
+        if place in self._armed:
+            self._set.add(place)
+        elif self._zookeeper.link.is_connected:
+            self._zookeeper.disarm(place)
+
     def remove(self, watch: Watch | RecordWatch) -> None:
         """Forget a watch; an unknown one is fine."""
         for place in watch.places:
