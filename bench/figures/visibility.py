@@ -43,7 +43,8 @@ async def visible_elsewhere(run: Run) -> list[Found]:
                 confirmed.append((received_ns - at_commit_ns) / 1e9)
                 return (received_ns - begun_ns) / 1e9
 
-            await interleaved(5, visible, update)
+            # What is measured is a server that has run for a while: Java compiles what it does often.
+            await interleaved(samples, visible, update)
             for number in range(run.rounds):
                 run.progress(f"round {number + 1} of {run.rounds}")
                 took, raw_took = await interleaved(samples, visible, update)

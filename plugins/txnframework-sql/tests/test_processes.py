@@ -13,7 +13,6 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import LeaseHeld
 from txnframework.interfaces import ILedgerStore
 from txnframework.model import EARLIEST, EntryRange, IndexRange, Key, KeyRange, LedgerEntry, Limit
-from txnframework.testing import VirtualEnvironment
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -117,37 +116,6 @@ def test_watch_across_processes(url: str, start: Start, target: Key | KeyRange |
         async with asyncio.timeout(30):
             await waiting
         assert await store.get(Key("/a")) is not None
-        await store.close()
-
-    asyncio.run(check())
-
-
-def test_watch_is_as_late_as_poll_ms_says(url: str, start: Start) -> None:
-    """What another process commits in SQLite is heard of after ``poll_ms``, and not looked for before."""
-    if not url.startswith("sqlite"):
-        pytest.skip("PostgreSQL tells of it at once")
-
-    async def check() -> None:
-        environment = VirtualEnvironment()
-        store = await open_metadata_store(url, environment, MetadataOptions(poll_ms=300))
-        process = start("put", url, "/a")
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        watch = await store.watch(Key("/a"))
-        waiting = asyncio.create_task(watch.changed())
-        # The first look comes before this read, and the next one in 300 ms.
-        await asyncio.sleep(0)
-        await store.get(Key("/a"))
-        process.stdin.write("\n")
-        process.stdin.flush()
-        process.communicate(timeout=60)
-        await environment.advance(299)
-        assert await store.get(Key("/a")) is not None
-        assert not waiting.done()
-        await environment.advance(1)
-        async with asyncio.timeout(30):
-            await waiting
         await store.close()
 
     asyncio.run(check())
