@@ -52,7 +52,7 @@ class SegmentDispatch:
             parts.dispatcher, self._deliveries, parts.bounds.unacknowledged_messages_max
         )
         self._cursor: Cursor | None = None
-        self._open_acks = OpenAcks({})
+        self._open_acks = OpenAcks({}, 0)
         self._wake = asyncio.Event()
         self._one_look = asyncio.Lock()
         self._plain = PlainAcks(parts.subscription.cursor, parts.environment, parts.bounds.cursor_delay_ms)
@@ -230,7 +230,7 @@ class SegmentDispatch:
             look = self._deliveries.look()
             pending = await self._parts.subscription.pending_acks.recover()
             cursor = await self._parts.subscription.cursor.load()
-            self._open_acks = OpenAcks(pending.open)
+            self._open_acks = OpenAcks(pending.open, cursor.incarnation)
             if self._cursor is None or self._cursor.incarnation != cursor.incarnation:
                 freed = self._begin_at(cursor)
             else:

@@ -10,14 +10,19 @@ from txnframework.model.positions import Position
 
 
 class OpenAcks:
-    """The acknowledgments that open transactions hold, as a look at the store found them."""
+    """
+    The acknowledgments that open transactions hold, as a look at the store found them.
 
-    def __init__(self, pending: Mapping[TxnID, tuple[PendingAck, ...]]) -> None:
+    Only those under one ``incarnation`` of the cursor, which is read after them: if someone sought in between, what was
+    acknowledged before holds nothing any more.
+    """
+
+    def __init__(self, pending: Mapping[TxnID, tuple[PendingAck, ...]], incarnation: int) -> None:
         # Messages by their own positions, whole batches by those of their entries: a look-up costs the same, however
         # many of one batch were acknowledged one by one.
         self._single: dict[Position, PendingAck] = {}
         self._cumulative: list[PendingAck] = []
-        for one in (ack for acks in pending.values() for ack in acks):
+        for one in (ack for acks in pending.values() for ack in acks if ack.incarnation == incarnation):
             if one.ack.cumulative:
                 self._cumulative.append(one)
             else:

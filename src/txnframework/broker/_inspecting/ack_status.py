@@ -21,7 +21,7 @@ async def ack_status(subscription: SegmentSubscription, position: Position) -> A
     cursor = await subscription.cursor.load()
     if state_of(cursor, position) is AckState.DELETED:
         return AckStatus(AckState.DELETED)
-    held = OpenAcks(pending.open).holder(position)
-    if held is None or held.incarnation != cursor.incarnation:
+    held = OpenAcks(pending.open, cursor.incarnation).holder(position)
+    if held is None:
         return AckStatus(AckState.PENDING)
     return AckStatus(AckState.PENDING_ACK, held.branch.txn_id)

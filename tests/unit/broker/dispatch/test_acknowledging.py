@@ -26,7 +26,7 @@ def test_a_plain_acknowledgment_is_dropped_only_if_the_transaction_still_holds_t
 
     async def main() -> None:
         deliveries = Deliveries()
-        holding = OpenAcks({TXN: (PendingAck(Branch(TXN), Ack(HELD.entry), State.OPEN, 1),)})
+        holding = OpenAcks({TXN: (PendingAck(Branch(TXN), Ack(HELD.entry), State.OPEN, 1),)}, 1)
         for position in (HELD, FREE):
             deliveries.read(HeldMessage(position, 1, EntryMessage(None, b"", (), 0, 0), "p", None), CURSOR, holding)
         written: list[Position] = []
@@ -40,7 +40,7 @@ def test_a_plain_acknowledgment_is_dropped_only_if_the_transaction_still_holds_t
         async def look() -> None:
             nonlocal looks
             looks += 1
-            deliveries.reconcile(CURSOR, OpenAcks({}) if ended else holding, deliveries.look())
+            deliveries.reconcile(CURSOR, OpenAcks({}, 1) if ended else holding, deliveries.look())
 
         cursor: Any = Cursors()
         unused: Any = None
@@ -62,7 +62,7 @@ def test_what_was_not_read_here_is_recorded_and_looked_at(holder: Branch | None,
 
     async def main() -> None:
         deliveries = Deliveries()
-        deliveries.read(HeldMessage(FREE, 1, EntryMessage(None, b"", (), 0, 0), "p", None), CURSOR, OpenAcks({}))
+        deliveries.read(HeldMessage(FREE, 1, EntryMessage(None, b"", (), 0, 0), "p", None), CURSOR, OpenAcks({}, 1))
         steps: list[object] = []
         unread = Position(2, 0, 0)
 
@@ -100,7 +100,7 @@ class OneMessage:
     def __init__(self) -> None:
         self.deliveries = Deliveries()
         self.incarnation = 1
-        self.pending = OpenAcks({})
+        self.pending = OpenAcks({}, 1)
         self.recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.written: list[Position] = []
         self.failures: list[TxnFrameworkError] = []
@@ -118,7 +118,9 @@ class OneMessage:
         self.read()
 
     def read(self) -> None:
-        self.deliveries.read(HeldMessage(HELD, 1, EntryMessage(None, b"", (), 0, 0), "p", None), CURSOR, OpenAcks({}))
+        self.deliveries.read(
+            HeldMessage(HELD, 1, EntryMessage(None, b"", (), 0, 0), "p", None), CURSOR, OpenAcks({}, 1)
+        )
 
     async def add(self, request: object) -> None:
         await self.recorded
@@ -146,7 +148,7 @@ def test_a_plain_acknowledgment_waits_for_one_in_a_transaction(outcome: TxnFrame
     async def main() -> None:
         one = OneMessage()
         if holds:
-            one.pending = OpenAcks({TXN: (PendingAck(Branch(TXN), Ack(HELD.entry), State.OPEN, 1),)})
+            one.pending = OpenAcks({TXN: (PendingAck(Branch(TXN), Ack(HELD.entry), State.OPEN, 1),)}, 1)
         inside = one.ack(Branch(TXN))
         await run_ready()
         plain = one.ack()

@@ -7,7 +7,7 @@ from txnframework.model.cursor import Cursor
 from txnframework.model.entries import EntryMessage
 
 CURSOR = Cursor(1, Position(0, -1))
-NOTHING = OpenAcks({})
+NOTHING = OpenAcks({}, 1)
 TXN = TxnID(0, 7)
 BRANCH = Branch(TXN)
 
@@ -23,7 +23,7 @@ def _read(deliveries: Deliveries, entry: int, size: int = 1, open_acks: OpenAcks
 
 
 def _holding(*acks: Ack) -> OpenAcks:
-    return OpenAcks({TXN: tuple(PendingAck(BRANCH, ack, State.OPEN, 1) for ack in acks)})
+    return OpenAcks({TXN: tuple(PendingAck(BRANCH, ack, State.OPEN, 1) for ack in acks)}, 1)
 
 
 def _waiting(deliveries: Deliveries) -> list[tuple[int, int, int]]:
@@ -173,7 +173,7 @@ def test_what_an_acknowledgment_covers() -> None:
 def test_who_holds_follows_every_event() -> None:
     """Of several transactions on several messages, each holds as long as one message of its own is pending."""
     other = Branch(TxnID(0, 8))
-    of_other = OpenAcks({other.txn_id: (PendingAck(other, Ack(Position(1, 1)), State.OPEN, 1),)})
+    of_other = OpenAcks({other.txn_id: (PendingAck(other, Ack(Position(1, 1)), State.OPEN, 1),)}, 1)
     deliveries = Deliveries()
     for entry in (1, 2, 3):
         _read(deliveries, entry)
@@ -195,3 +195,10 @@ def test_who_holds_follows_every_event() -> None:
     assert deliveries.holders() == {TXN}
     deliveries.clear()
     assert deliveries.holders() == frozenset()
+
+
+def test_what_was_acknowledged_before_someone_sought_holds_nothing() -> None:
+    """A look finds the acknowledgments first and the cursor last: there may be a seek in between."""
+    acks = {TXN: (PendingAck(BRANCH, Ack(Position(1, 1)), State.OPEN, 1),)}
+    assert OpenAcks(acks, 1).holder(Position(1, 1)) is not None
+    assert OpenAcks(acks, 2).holder(Position(1, 1)) is None

@@ -91,9 +91,11 @@ def test_behind_a_page_with_room_left_nothing_is_read_until_the_segment_has_adva
         woken: list[None] = []
         reading = ReadingAhead(segment, Deliveries(), 2)
         reading.begin_at(Position(1, -1))
-        reading.take(EntryPage((), Position(1, 1), (Position(1, 0), Position(1, 1))), Cursor(1, EARLIEST), OpenAcks({}))
+        reading.take(
+            EntryPage((), Position(1, 1), (Position(1, 0), Position(1, 1))), Cursor(1, EARLIEST), OpenAcks({}, 1)
+        )
         assert not reading.at_end
-        reading.take(EntryPage((), Position(1, 2), (Position(1, 2),)), Cursor(1, EARLIEST), OpenAcks({}))
+        reading.take(EntryPage((), Position(1, 2), (Position(1, 2),)), Cursor(1, EARLIEST), OpenAcks({}, 1))
         assert reading.at_end
         buffer.announce(Position(1, 2))
         reading.look_out(lambda: woken.append(None))
