@@ -38,9 +38,11 @@ class DisturbedCalls(Calls):
         delay_ms, self._delay_ms = self._delay_ms, 0
         if delay_ms > 0:
             await self._pass(delay_ms)
-        elif delay_ms < 0:
-            self._reply_delay_ms[id(call)] = -delay_ms
         await self._loop.pause()
+        if delay_ms < 0:
+            # Not before the last await: of a call that was cancelled on the way nothing may stay, because another one
+            # may come to lie where it lay, and the run would depend on that.
+            self._reply_delay_ms[id(call)] = -delay_ms
 
     async def on_the_way_back(self, call: Call) -> None:
         """Return when the reply to a call has arrived."""
