@@ -140,7 +140,7 @@ def test_end_of_the_thread(url: str) -> None:
     async def main() -> None:
         store = await opened(url, Kind)
         with pytest.raises(OutcomeUnknown):
-            await asyncio.wait_for(store.executor.write(end), 5)
+            await asyncio.wait_for(store.database.write(end), 5)
         with pytest.raises(Unavailable):
             await put(store)
         again = await asyncio.wait_for(opened(url, Kind), 5)

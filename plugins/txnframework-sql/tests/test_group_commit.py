@@ -30,12 +30,12 @@ def test_concurrent_writes_share_commits(url: str) -> None:
         store = await open_metadata_store(url, environment, MetadataOptions())
         ledgers = await open_ledger_store(url, environment, LedgerOptions(), store.identity)
         ledger = await ledgers.create("a")
-        before = store.executor.commits
+        before = store.database.commits
         await asyncio.gather(
             *(store.put(put(f"/{number}")) for number in range(300)),
             *(ledger.append((Append(b""),), None) for _ in range(300)),
         )
-        assert store.executor.commits - before <= 10
+        assert store.database.commits - before <= 10
         assert (await ledger.tail()).last_confirmed.entry_id == 299
         await ledgers.close()
         await store.close()
@@ -68,7 +68,7 @@ def test_write_that_fails_half_way_is_undone_alone(url: str) -> None:
             raise ZeroDivisionError
 
         outcomes = await asyncio.gather(
-            store.put(put("/a")), store.executor.write(break_off), store.put(put("/b")), return_exceptions=True
+            store.put(put("/a")), store.database.write(break_off), store.put(put("/b")), return_exceptions=True
         )
         assert [type(outcome) for outcome in outcomes] == [int, ZeroDivisionError, int]
         assert await store.get(Key("/half")) is None
@@ -104,7 +104,7 @@ def test_commit_without_an_answer(url: str) -> None:
         assert isinstance(outcomes[0], OutcomeUnknown)
         assert isinstance(outcomes[0].__cause__, sqlite3.OperationalError)
         assert await store.get(Key("/b")) is not None
-        await store.executor.close()
+        await store.database.close()
 
     asyncio.run(main())
 

@@ -45,7 +45,7 @@ def busy(store: SqlMetadataStore) -> Iterator[None]:
         gate.wait()
         yield from ()
 
-    task = asyncio.ensure_future(store.executor.read(wait))
+    task = asyncio.ensure_future(store.database.read(wait))
     try:
         yield
         assert not task.done()
@@ -146,8 +146,8 @@ def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
         async with harness.open() as store:
             page = await store.scan(KeyRange("/", "0"), 10)
             assert page.records == ()
-            assert await sql(store).executor.read(lambda: rows(select(leases))) == []
-            assert await sql(store).executor.read(lambda: rows(select(sessions))) == []
+            assert await sql(store).database.read(lambda: rows(select(leases))) == []
+            assert await sql(store).database.read(lambda: rows(select(sessions))) == []
 
     asyncio.run(main())
 
@@ -199,10 +199,10 @@ def test_session_that_holds_nothing_writes_nothing(tmp_path: Path, end: str) -> 
                 with busy(sql(one)):
                     await harness.environment.advance(SESSION_TTL_MS)
             await pass_time(harness, SESSION_TTL_MS)
-            assert await sql(two).executor.read(lambda: rows(select(sessions))) == []
-            before = sql(one).executor.commits
+            assert await sql(two).database.read(lambda: rows(select(sessions))) == []
+            before = sql(one).database.commits
             await pass_time(harness, 3 * SESSION_TTL_MS)
-            assert sql(one).executor.commits == before
+            assert sql(one).database.commits == before
             await one.acquire_lease("name", "one")
             await pass_time(harness, 3 * SESSION_TTL_MS)
             with pytest.raises(LeaseHeld):
@@ -220,7 +220,7 @@ def test_refused_acquisition_writes_nothing(tmp_path: Path) -> None:
             await one.acquire_lease("name", "one")
             with pytest.raises(LeaseHeld):
                 await two.acquire_lease("name", "two")
-            found = await sql(two).executor.read(lambda: rows(select(sessions.c.session)))
+            found = await sql(two).database.read(lambda: rows(select(sessions.c.session)))
             assert found == [(one.session,)]
 
     asyncio.run(main())
@@ -243,8 +243,8 @@ def test_acquisition_during_close(tmp_path: Path) -> None:
             outcomes = await asyncio.gather(*acquiring, return_exceptions=True)
             assert [type(outcome) for outcome in outcomes] == [Closed, Closed]
             assert len(asyncio.all_tasks()) == 1
-            assert await sql(two).executor.read(lambda: rows(select(sessions))) == []
-            assert await sql(two).executor.read(lambda: rows(select(leases))) == []
+            assert await sql(two).database.read(lambda: rows(select(sessions))) == []
+            assert await sql(two).database.read(lambda: rows(select(leases))) == []
 
     asyncio.run(main())
 

@@ -41,7 +41,7 @@ async def rows_in(store: SqlLedgerStore, table: str) -> int:
         assert found is not None
         return int(found[0])
 
-    return await store.executor.read(count)
+    return await store.database.read(count)
 
 
 def sent(producer: str, first: int, last: int | None = None) -> Append:
@@ -174,8 +174,8 @@ def test_interrupted_trim_is_finished_by_the_next(url: str) -> None:
             await send(ledger, *(Append(b"x") for _ in range(2_500)))
             managed = ledger.managed
             open_id = (await ledger.tail()).open_ledger_id
-            await store.executor.write(lambda: trimming.hide_oldest(managed, open_id))
-            await store.executor.write(lambda: trimming.remove_hidden(managed.id))
+            await store.database.write(lambda: trimming.hide_oldest(managed, open_id))
+            await store.database.write(lambda: trimming.remove_hidden(managed.id))
             assert await rows_in(store, "entries") == 1_500
             (position,) = [one.position for one in await send(ledger, Append(b"new"))]
             (entry,) = await ledger.read(EntryRange(Position(open_id, -1), position), Limit(10))
@@ -195,7 +195,7 @@ def test_deleted_ledger_leaves_nothing(url: str) -> None:
             other = await store.create("b")
             await asyncio.gather(*(send(ledger, sent(f"p{number}", number)) for number in range(25)))
             await other.append(tuple(sent("p", number) for number in range(25)), None)
-            await store.executor.write(lambda: ledgers.forget_name("b", None))
+            await store.database.write(lambda: ledgers.forget_name("b", None))
             await store.delete("a", None)
             for table in ("entries", "ledger_segments", "managed_ledgers", "producer_copies"):
                 assert await rows_in(store, table) == 0

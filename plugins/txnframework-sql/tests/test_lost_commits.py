@@ -141,7 +141,7 @@ def test_reads_after_an_error_have_a_view(url: str) -> None:
         store = await opened(url)
         await store.put(Put(KEY, b"", Expect.ABSENT))
         failed, (before, after) = await asyncio.gather(
-            store.executor.read(fail), store.executor.read(read_twice), return_exceptions=True
+            store.database.read(fail), store.database.read(read_twice), return_exceptions=True
         )  # type: ignore[misc]
         assert isinstance(failed, Unavailable)
         assert before == after

@@ -1,8 +1,6 @@
-"""One client's opening of a space's records, and the leases of its session."""
+"""One client's opening of a server's records, and the leases of its session."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import msgspec
 from zope.interface import implementer
@@ -25,10 +23,8 @@ from txnframework.model import (
 from txnframework.model.paths import lease_key
 from txnframework_memory._link import Link, Pause
 from txnframework_memory._records import Change, Records, check_batch, concerned_by
+from txnframework_memory._server import Server
 from txnframework_memory._watch import Watch
-
-if TYPE_CHECKING:
-    from txnframework_memory.space import MemorySpace
 
 
 class LeaseDocument(msgspec.Struct, kw_only=True):
@@ -77,14 +73,14 @@ class MemoryLease:
 
 @implementer(IAtomicBatchStore, INotifyingStore, IRestorable)
 class MemoryMetadataStore:
-    """One client of the records of a ``MemorySpace``; its session ends with ``close``, or with ``crash``."""
+    """One client of the records of a ``Server``; its session ends with ``close``, or with ``crash``."""
 
-    def __init__(self, space: MemorySpace, session: str, pause: Pause) -> None:
-        self.identity = space.identity
+    def __init__(self, server: Server, session: str, pause: Pause) -> None:
+        self.identity = server.identity
         self.session = session
-        self.link = Link(f"session {session} of {space.identity}", pause)
-        self._space = space
-        self._records = space.records
+        self.link = Link(f"session {session} of {server.identity}", pause)
+        self._server = server
+        self._records = server.records
         # Dicts keep the order of arming, so that a run can be repeated exactly.
         self._watches: dict[Watch[Change], None] = {}
 
@@ -129,7 +125,7 @@ class MemoryMetadataStore:
 
     async def take_identity(self, identity: str) -> None:
         """Have another identity from now on."""
-        await self.link.write(lambda: self._space.take_identity(identity))
+        await self.link.write(lambda: self._server.take_identity(identity))
         self.identity = identity
 
     async def close(self) -> None:
@@ -144,14 +140,14 @@ class MemoryMetadataStore:
         for watch in tuple(self._watches):
             watch.end()
         self._watches.clear()
-        self._space.end_session(self.session)
+        self._server.end_session(self.session)
 
     def cut(self) -> None:
         """Lose the next reply and then reach nothing; the session lives on and its watches hear nothing."""
         self.link.cut()
 
     def restore(self) -> None:
-        """Reach the space again; every watch wakes, since it may have missed something."""
+        """Reach the server again; every watch wakes, since it may have missed something."""
         self.link.restore()
         for watch in self._watches:
             watch.wake()
@@ -166,11 +162,11 @@ class MemoryMetadataStore:
         key = lease_key(name)
         record = self._records.get(key)
         if record is None:
-            fencing = self._space.next_fencing()
+            fencing = self._server.next_fencing()
             document = LeaseDocument(holder=holder, session=self.session, fencing=fencing)
             put = Put(key, msgspec.json.encode(document), Expect.ABSENT)
             (record,) = self._records.apply(Batch(puts=(put,)))
-            self._space.remember_lease(self.session, record)
+            self._server.remember_lease(self.session, record)
         held = msgspec.json.decode(record.value, type=LeaseDocument)
         if (held.session, held.holder) != (self.session, holder):
             raise LeaseHeld(name, held.holder, key)

@@ -1,21 +1,13 @@
-"""What the stores need of a database; one implementation for each kind of it."""
+"""What performs the steps of stores in a database; one implementation for each kind of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
 from txnframework_sql.steps.calls import Steps
 from txnframework_sql.steps.changes import Change
-
-if TYPE_CHECKING:
-    from txnframework_sql._entries import Entries
-    from txnframework_sql._options import LedgerOptions, MetadataOptions
-    from txnframework_sql._records import Records
-    from txnframework_sql._watch import WakeUps, Watches
-    from txnframework_sql.steps.leases import Clock
 
 T = TypeVar("T")
 
@@ -50,18 +42,6 @@ class Executor(Protocol):
 
     def ignore(self, observer: Observer) -> None:
         """Do not call ``observer`` any more."""
-
-    def records(self, options: MetadataOptions) -> Records:
-        """Return the operations on records."""
-
-    def clock(self, environment: Environment) -> Clock:
-        """Return the clock by which leases expire for everybody who shares the database."""
-
-    def wake_ups(self, watches: Watches, environment: Environment) -> WakeUps:
-        """Return what wakes the watches of one store after the commits of others."""
-
-    def entries(self, options: LedgerOptions) -> Entries:
-        """Return how the entries of one store's ledgers are appended and read."""
 
     def require_open(self) -> None:
         """Raise Closed if this cannot be used any more."""

@@ -6,9 +6,9 @@ from zope.interface import implementer
 
 from txnframework.environment import Environment
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IRestorable
-from txnframework_sql._executor import Executor
+from txnframework_sql._database import Database
 from txnframework_sql._ledger import SqlManagedLedger
-from txnframework_sql._opening import Kind, open_executor
+from txnframework_sql._opening import Kind, open_database
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql._watch import Watches
 from txnframework_sql.sqlite import SqliteDatabase
@@ -21,41 +21,41 @@ from txnframework_sql.steps.ledgers import Managed
 class SqlLedgerStore:
     """Managed ledgers in a SQL database that several processes use at once; what is confirmed is on disk."""
 
-    def __init__(self, executor: Executor, environment: Environment, options: LedgerOptions, identity: str) -> None:
+    def __init__(self, database: Database, environment: Environment, options: LedgerOptions, identity: str) -> None:
         self.identity = identity
-        self.executor = executor
+        self.database = database
         self._environment = environment
         self._options = options
-        self._entries = executor.entries(options)
-        self._watches = Watches(executor, environment)
+        self._entries = database.entries(options)
+        self._watches = Watches(database, lambda watches: database.wake_ups(watches, environment))
 
     async def create(self, name: str) -> IManagedLedger:
         """Make an empty one, or open the one that is there."""
         now_ms = self._environment.now_ms()
-        return self._handle(await self.executor.write(lambda: ledgers.create(name, now_ms)))
+        return self._handle(await self.database.write(lambda: ledgers.create(name, now_ms)))
 
     async def open(self, name: str) -> IManagedLedger:
         """Open it, or raise LedgerNotFound."""
-        return self._handle(await self.executor.read(lambda: ledgers.find(name)))
+        return self._handle(await self.database.read(lambda: ledgers.find(name)))
 
     async def delete(self, name: str, upto_ledger_id: int | None) -> None:
         """Remove it with its data, unless it is a later one; an absent one succeeds."""
         # From the first commit on it is not there; a crash before its data is removed leaves that to the next delete.
-        await self.executor.write(lambda: ledgers.forget_name(name, upto_ledger_id))
-        while await self.executor.write(trimming.remove_deleted):
+        await self.database.write(lambda: ledgers.forget_name(name, upto_ledger_id))
+        while await self.database.write(trimming.remove_deleted):
             pass
 
     async def list_names(self, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
         """Return names that begin with ``prefix``, in order, after ``after``."""
-        return await self.executor.read(lambda: ledgers.list_names(prefix, after, items_max))
+        return await self.database.read(lambda: ledgers.list_names(prefix, after, items_max))
 
     async def highest_txn_numbers(self) -> dict[int, int]:
         """Return the highest transaction number ever appended, by coordinator."""
-        return await self.executor.read(ledgers.highest_numbers)
+        return await self.database.read(ledgers.highest_numbers)
 
     async def take_identity(self, identity: str) -> None:
         """Belong to a metadata store of another identity from now on."""
-        await self.executor.write(lambda: take_ledger_identity(identity))
+        await self.database.write(lambda: take_ledger_identity(identity))
         self.identity = identity
 
     async def close(self) -> None:
@@ -64,10 +64,10 @@ class SqlLedgerStore:
             await self._watches.close()
             await self._entries.close()
         finally:
-            await self.executor.close()
+            await self.database.close()
 
     def _handle(self, managed: Managed) -> SqlManagedLedger:
-        return SqlManagedLedger(self.executor, self._entries, self._watches, self._environment, self._options, managed)
+        return SqlManagedLedger(self.database, self._entries, self._watches, self._environment, self._options, managed)
 
 
 async def open_ledger_store(
@@ -85,13 +85,13 @@ async def open_ledger_store(
     :raises UnknownFormat: a later release made or upgraded it.
     :raises Unavailable: it is locked, or cannot be opened; nothing was changed.
     """
-    executor = await open_executor(url, environment, options, kind)
+    database = await open_database(url, environment, options, kind)
     try:
         # Writes once in the life of a database; afterwards it is only compared.
-        found = await executor.read(known_ledger_identity) or ""
+        found = await database.read(known_ledger_identity) or ""
         if not found or (identity is not None and found != identity):
-            found = await executor.write(lambda: ledger_identity(identity, executor.shown_url))
+            found = await database.write(lambda: ledger_identity(identity, database.shown_url))
     except BaseException:
-        await executor.close()
+        await database.close()
         raise
-    return SqlLedgerStore(executor, environment, options, found)
+    return SqlLedgerStore(database, environment, options, found)

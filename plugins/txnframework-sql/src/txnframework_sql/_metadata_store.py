@@ -26,9 +26,9 @@ from txnframework.model import (
     Record,
     RecordPage,
 )
-from txnframework_sql._executor import Executor
+from txnframework_sql._database import Database
 from txnframework_sql._leases import LeaseSession
-from txnframework_sql._opening import Kind, is_postgresql, open_executor
+from txnframework_sql._opening import Kind, is_postgresql, open_database
 from txnframework_sql._options import MetadataOptions
 from txnframework_sql._watch import Watches
 from txnframework_sql.sqlite import SqliteDatabase
@@ -51,7 +51,7 @@ class SqlMetadataStore:
 
     def __init__(
         self,
-        executor: Executor,
+        database: Database,
         environment: Environment,
         options: MetadataOptions,
         identity: str,
@@ -59,11 +59,11 @@ class SqlMetadataStore:
     ) -> None:
         self.identity = identity
         self.session = f"session-{environment.random_bits(64):016x}"
-        self.executor = executor
-        self._watches = Watches(executor, environment)
-        self._records = executor.records(options)
+        self.database = database
+        self._watches = Watches(database, lambda watches: database.wake_ups(watches, environment))
+        self._records = database.records(options)
         self._leases = LeaseSession(
-            executor, environment, self.session, options.session_ttl_ms, clock or executor.clock(environment)
+            database, environment, self.session, options.session_ttl_ms, clock or database.clock(environment)
         )
 
     async def get(self, key: Key) -> Record | None:
@@ -97,7 +97,7 @@ class SqlMetadataStore:
 
     async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
         """Return an armed watch."""
-        self.executor.require_open()
+        self.database.require_open()
         if _holds_leases(target):
             self._leases.look_after_expired()
         return await self._watches.arm(target)
@@ -108,7 +108,7 @@ class SqlMetadataStore:
 
     async def take_identity(self, identity: str) -> None:
         """Have another identity from now on."""
-        await self.executor.write(lambda: take_identity(identity))
+        await self.database.write(lambda: take_identity(identity))
         self.identity = identity
 
     async def close(self) -> None:
@@ -118,13 +118,13 @@ class SqlMetadataStore:
             await self._leases.close()
             await self._records.close()
         finally:
-            await self.executor.close()
+            await self.database.close()
 
     async def abandon(self) -> None:
         """Let go as a process does that is killed: the session stays in the database until it expires."""
         await self._watches.close()
         await self._leases.abandon()
-        await self.executor.close()
+        await self.database.close()
 
 
 @implementer(INotifyingStore)
@@ -156,11 +156,11 @@ async def open_metadata_store(
     :raises UnknownFormat: a later release made or upgraded it.
     :raises Unavailable: it is locked, or cannot be opened; nothing was changed.
     """
-    executor = await open_executor(url, environment, options, kind)
+    database = await open_database(url, environment, options, kind)
     try:
-        found = await executor.read(identity)
+        found = await database.read(identity)
     except BaseException:
-        await executor.close()
+        await database.close()
         raise
     store = PostgresqlMetadataStore if is_postgresql(url) else SqlMetadataStore
-    return store(executor, environment, options, found, clock)
+    return store(database, environment, options, found, clock)

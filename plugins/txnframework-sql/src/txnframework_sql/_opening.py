@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from txnframework.config import redact_url
 from txnframework.environment import Environment
 from txnframework.errors import InvalidInput
-from txnframework_sql._executor import Executor
+from txnframework_sql._database import Database
 from txnframework_sql._options import DatabaseOptions
 from txnframework_sql.sqlite import SqliteDatabase, SqliteExecutor, locate
 
@@ -46,11 +46,11 @@ def check_url(url: str) -> None:
     locate_server(url)
 
 
-async def open_executor(url: str, environment: Environment, options: DatabaseOptions, kind: Kind) -> Executor:
+async def open_database(url: str, environment: Environment, options: DatabaseOptions, kind: Kind) -> Database:
     """Open a database; made, with an identity of its own, if it is not there."""
     new_identity = f"sql-{environment.random_bits(64):016x}"
     if not is_postgresql(url):
         return await SqliteExecutor.open(locate(url), options, new_identity, kind)
     with postgresql_needed(url):
-        from txnframework_sql.postgresql._executor import PostgresqlExecutor
-    return await PostgresqlExecutor.open(url, environment, options, new_identity)
+        from txnframework_sql.postgresql._database import PostgresqlDatabase
+    return await PostgresqlDatabase.open(url, environment, options, new_identity)

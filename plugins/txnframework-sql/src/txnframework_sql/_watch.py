@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
 from typing import Protocol
 
 from zope.interface import implementer
 
-from txnframework.environment import Environment
 from txnframework.errors import Closed
 from txnframework.interfaces import ITellingTailWatch, ITellingWatch
 from txnframework.model import Key, LedgerEntry, Position
@@ -121,9 +120,9 @@ class WakeUps(Protocol):
 
 
 class Watches:
-    """The armed watches of one store."""
+    """The armed watches of one store; ``wake_ups`` makes what they hear of the commits of others by."""
 
-    def __init__(self, executor: Executor, environment: Environment) -> None:
+    def __init__(self, executor: Executor, wake_ups: Callable[[Watches], WakeUps]) -> None:
         self._executor = executor
         self._loop = asyncio.get_running_loop()
         # A dict, so that watches are woken in the order in which they were armed.
@@ -131,7 +130,7 @@ class Watches:
         self._is_closed = False
         # What was told of records that moved in an index, such as the end of a transaction, by key; bounded.
         self._told: OrderedDict[tuple[str, str], RecordChange] = OrderedDict()
-        self._wake_ups = executor.wake_ups(self, environment)
+        self._wake_ups = wake_ups(self)
         executor.observe(self._observe)
 
     @property

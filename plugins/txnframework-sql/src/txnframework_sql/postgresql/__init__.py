@@ -9,5 +9,6 @@ by ``_payloads``, and ``_upgrade`` makes the schema.
 What is asked for at the same time goes together: ``_together`` shares one statement among calls, for ``_records`` by
 the columns of ``_batch_groups``; ``_appending`` sends one group at a time to each ledger, which ``_append_groups``
 makes up. Both, and ``_entries``, call the functions in ``functions`` (``_functions``). All else is steps, performed by
-``_statements``. ``_executor`` is what the stores talk to.
+``_statements``. ``_executor`` does that in transactions, and ``_database`` is what the stores
+talk to.
 """

@@ -6,12 +6,13 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import asyncpg
 
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
-from txnframework_sql.postgresql._doubts import Backend
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, in_doubt, is_hopeless, translated
 
 if TYPE_CHECKING:
@@ -27,6 +28,14 @@ _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # How long a statement that was given up may take to end, before its connection is broken off.
 _SETTLE_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """The server's process for one connection; another one that gets its number later has another start."""
+
+    pid: int
+    started: datetime
 
 
 class Connection:

@@ -8,28 +8,14 @@ afterwards. So that backend is ended first; once it is gone, what it did not com
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING
-
 from txnframework.errors import Unavailable
+from txnframework_sql.postgresql._connection import Backend, Connection
 from txnframework_sql.postgresql._url import Server
-
-if TYPE_CHECKING:
-    from txnframework_sql.postgresql._connection import Connection
 
 _OWN = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 # The process is waited for: it may be in the middle of a commit, which nothing interrupts.
 _END = "SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2"
 _END_MS = 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """The server's process for one connection; another one that gets its number later has another start."""
-
-    pid: int
-    started: datetime
 
 
 async def backend_of(connection: Connection) -> Backend:

@@ -5,32 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from sqlalchemy import text
-
-from txnframework.environment import Environment
 from txnframework.errors import Closed
 from txnframework_sql._executor import Observer
-from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
-from txnframework_sql._records import Records
-from txnframework_sql._watch import Watches
+from txnframework_sql._options import DatabaseOptions
 from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.postgresql._connections import Connections
-from txnframework_sql.postgresql._entries import PostgresqlEntries
-from txnframework_sql.postgresql._functions import ensure_functions
-from txnframework_sql.postgresql._listener import Listening
 from txnframework_sql.postgresql._opened import open_connections
 from txnframework_sql.postgresql._payloads import CHANNEL, payloads
-from txnframework_sql.postgresql._records import PostgresqlRecords
 from txnframework_sql.postgresql._statements import perform
-from txnframework_sql.postgresql._upgrade import ensure_current
-from txnframework_sql.postgresql._url import locate
-from txnframework_sql.steps.calls import Steps, row
+from txnframework_sql.steps.calls import Steps
 from txnframework_sql.steps.changes import Change
-from txnframework_sql.steps.leases import Clock
 
 T = TypeVar("T")
 
-_NOW = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 _NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
 
 
@@ -49,21 +36,6 @@ class PostgresqlExecutor:
         self._is_closed = False
         self.shown_url = connections.shown_url
         self._observers: tuple[Observer, ...] = ()
-
-    @classmethod
-    async def open(
-        cls, url: str, environment: Environment, options: DatabaseOptions, new_identity: str
-    ) -> PostgresqlExecutor:
-        """Connect to a database; its tables are made, with ``new_identity``, if it is empty."""
-        connections = open_connections.take(locate(url), environment, options, is_shared=options.share_connection)
-        try:
-            async with connections.lend() as connection:
-                await ensure_current(connection, new_identity, connections.shown_url)
-                await ensure_functions(connection)
-        except BaseException:
-            await open_connections.give_back(connections)
-            raise
-        return cls(connections, options)
 
     async def read(self, work: Callable[[], Steps[T]]) -> T:
         """Return what steps find in one view that holds every write confirmed before this call."""
@@ -110,22 +82,6 @@ class PostgresqlExecutor:
             for observer in self._observers:
                 observer(changes)
 
-    def records(self, options: MetadataOptions) -> Records:
-        """Return the operations on records, each of which is one statement."""
-        return PostgresqlRecords(self, options)
-
-    def entries(self, options: LedgerOptions) -> PostgresqlEntries:
-        """Return how entries are appended and read: by one statement each."""
-        return PostgresqlEntries(self.connections, self, options, self.changed)
-
-    def clock(self, _: Environment) -> Clock:
-        """Return the database's clock: those who share it are on several machines."""
-        return _database_clock
-
-    def wake_ups(self, watches: Watches, _: Environment) -> Listening:
-        """Return what is notified of the commits of others."""
-        return Listening(self.connections.listener, watches)
-
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` after every commit that is made here."""
         self._observers = (*self._observers, observer)
@@ -145,9 +101,3 @@ class PostgresqlExecutor:
         if not self._is_closed:
             self._is_closed = True
             await open_connections.give_back(self.connections)
-
-
-def _database_clock() -> Steps[int]:
-    found = yield from row(_NOW)
-    assert found is not None
-    return int(found[0])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from txnframework.errors import TxnFrameworkError
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
 from txnframework_sql._options import MetadataOptions
 from txnframework_sql.postgresql._batch_groups import Answer, BatchGroup, Steps, require_storable
+from txnframework_sql.postgresql._executor import PostgresqlExecutor
 from txnframework_sql.postgresql._functions import APPLY_BATCHES
 from txnframework_sql.postgresql._lone_puts import LonePuts
 from txnframework_sql.postgresql._together import Together
@@ -18,9 +18,6 @@ from txnframework_sql.steps.calls import Row
 from txnframework_sql.steps.changes import partition_of
 
 _Scan = tuple[KeyRange, int]
-
-if TYPE_CHECKING:
-    from txnframework_sql.postgresql._executor import PostgresqlExecutor
 
 _APPLY = APPLY_BATCHES.call(15)
 _GET = "SELECT value, version FROM records WHERE path = $1 AND partition = $2"

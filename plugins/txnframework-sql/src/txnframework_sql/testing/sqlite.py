@@ -117,11 +117,11 @@ class SqlMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disc
         options = MetadataOptions(session_ttl_ms=SESSION_TTL_MS, poll_ms=POLL_MS, share_connection=False)
         kind = self._file.kind()
         store = await open_metadata_store(self._file.url, self.environment, options, kind)
-        self._file.opened(store.executor, kind)
+        self._file.opened(store.database, kind)
         try:
             yield store
         finally:
-            self._file.closing(store.executor)
+            self._file.closing(store.database)
             await store.close()
 
     async def settle(self) -> None:
@@ -131,7 +131,7 @@ class SqlMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disc
     async def crash(self, opened: IMetadataStore) -> None:
         """Stop its heartbeat, and wait until its session has expired for everybody else."""
         assert isinstance(opened, SqlMetadataStore)
-        self._file.closing(opened.executor)
+        self._file.closing(opened.database)
         await opened.abandon()
         for _ in range(2 * SESSION_TTL_MS // 500):
             await self.environment.advance(500)
@@ -140,12 +140,12 @@ class SqlMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disc
     async def cut(self, opened: IMetadataStore) -> None:
         """Lose the next reply, then the connection."""
         assert isinstance(opened, SqlMetadataStore)
-        self._file.cut(opened.executor, True)
+        self._file.cut(opened.database, True)
 
     async def restore(self, opened: IMetadataStore) -> None:
         """Connect again."""
         assert isinstance(opened, SqlMetadataStore)
-        self._file.cut(opened.executor, False)
+        self._file.cut(opened.database, False)
 
 
 class SqlLedgerHarness(
@@ -170,11 +170,11 @@ class SqlLedgerHarness(
         options = LedgerOptions(poll_ms=POLL_MS, share_connection=False)
         kind = self._file.kind()
         store = await open_ledger_store(self._file.url, self.environment, options, identity, kind)
-        self._file.opened(store.executor, kind)
+        self._file.opened(store.database, kind)
         try:
             yield store
         finally:
-            self._file.closing(store.executor)
+            self._file.closing(store.database)
             await store.close()
 
     async def settle(self) -> None:
@@ -184,15 +184,15 @@ class SqlLedgerHarness(
     async def crash(self, opened: ILedgerStore) -> None:
         """Let go: what was not committed is not there."""
         assert isinstance(opened, SqlLedgerStore)
-        self._file.closing(opened.executor)
+        self._file.closing(opened.database)
         await opened.close()
 
     async def cut(self, opened: ILedgerStore) -> None:
         """Lose the next reply, then the connection."""
         assert isinstance(opened, SqlLedgerStore)
-        self._file.cut(opened.executor, True)
+        self._file.cut(opened.database, True)
 
     async def restore(self, opened: ILedgerStore) -> None:
         """Connect again."""
         assert isinstance(opened, SqlLedgerStore)
-        self._file.cut(opened.executor, False)
+        self._file.cut(opened.database, False)

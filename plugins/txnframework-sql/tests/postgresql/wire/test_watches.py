@@ -113,7 +113,7 @@ def test_own_commits_do_not_wait_for_the_server(wire: Any, url: str) -> None:
             through = wire.url_with(address=proxy.address, path=f"/{url.rpartition('/')[2]}")
             async with opened(through) as store:
                 watch = await store.watch(PUT.key)
-                listener = store.executor.connections.listener  # type: ignore[attr-defined]
+                listener = store.database.connections.listener  # type: ignore[attr-defined]
                 listener._driver.terminate()
                 listener._connect = asyncio.Event().wait
                 await store.put(PUT)

@@ -1,0 +1,49 @@
+"""What the memory of a server would hold, whoever of its clients looks."""
+
+from __future__ import annotations
+
+from txnframework.environment import Environment
+from txnframework.model import Batch, Delete, Record
+from txnframework_memory._records import Records
+from txnframework_memory._rows import Rows
+
+
+class Server:
+    """Records, ledgers, and which leases are bound to the life of which session."""
+
+    def __init__(self, environment: Environment, identity: str | None = None) -> None:
+        self.identity = identity or f"memory-{environment.random_bits(64):016x}"
+        self.records = Records()
+        self.rows = Rows(environment.now_ms)
+        self._sessions = 0
+        self._fencing = 0
+        self._leases: dict[str, list[Record]] = {}
+
+    def take_identity(self, identity: str) -> None:
+        """Be known to later openings under another identity."""
+        self.identity = identity
+
+    def next_session(self) -> str:
+        """Return the name of a new session."""
+        self._sessions += 1
+        return f"{self.identity}-{self._sessions}"
+
+    def next_fencing(self) -> int:
+        """Return a number higher than that of every earlier holder of any lease."""
+        self._fencing += 1
+        return self._fencing
+
+    def remember_lease(self, session: str, record: Record) -> None:
+        """Bind a lease's record to the life of a session."""
+        live = [lease for lease in self._leases.get(session, ()) if self._stands(lease)]
+        self._leases[session] = [*live, record]
+
+    def end_session(self, session: str) -> None:
+        """Remove the leases that a session still holds."""
+        for lease in self._leases.pop(session, ()):
+            if self._stands(lease):
+                self.records.apply(Batch(deletes=(Delete(lease.key, lease.version),)))
+
+    def _stands(self, lease: Record) -> bool:
+        record = self.records.get(lease.key)
+        return record is not None and record.version == lease.version
