@@ -79,7 +79,9 @@ def test_a_holder_that_hears_nothing_gives_up_before_its_session_can_end(server:
 
     async def main() -> None:
         async with AsyncExitStack() as stack:
-            store = await opened(stack, f"zookeeper://{server.hosts}/a", QUICK)
+            # Long enough for a server that answers slowly beside other tests to answer within a part of it.
+            options = MetadataOptions(session_timeout_ms=2_400, connect_timeout_ms=5_000)
+            store = await opened(stack, f"zookeeper://{server.hosts}/a", options)
             held = await store.acquire_lease("name", "one")
             timeout_s = store.zookeeper.link.timeout_ms / 1000
             loop = asyncio.get_running_loop()

@@ -7,15 +7,21 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
+from kazoo.exceptions import NoWatcherError
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import Closed, Unavailable
 from txnframework.interfaces import ITellingWatch, IWatch
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
+from txnframework.testing.servers.zookeeper_frames import Operation
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
+from txnframework_zookeeper._record_watch import RecordWatch
 from txnframework_zookeeper.connection._link import Session
+from txnframework_zookeeper.connection._requests import OnPath
 from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire
+from txnframework_zookeeper.testing._passage import Passage, passage_to
+from txnframework_zookeeper.tree._layout import node_of
 
 RECORD = Key("/watched/a")
 ENTRY = IndexEntry("index", b"\x20x\0")
@@ -38,8 +44,31 @@ def run(url: str, story: Story, options: MetadataOptions | None = None) -> None:
     asyncio.run(main())
 
 
+def run_through_a_passage(url: str, story: Callable[[ZooKeeperMetadataStore, Passage], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with passage_to(url) as (passage, through):
+            store = await open_metadata_store(through, SystemEnvironment(), MetadataOptions())
+            try:
+                await story(store, passage)
+            finally:
+                passage.let_through()
+                await store.close()
+
+    asyncio.run(main())
+
+
 async def wakes(watch: IWatch) -> None:
     await asyncio.wait_for(watch.changed(), WAIT_S)
+
+
+async def waiting_for(watch: IWatch) -> asyncio.Task[None]:
+    """Return once somebody waits for a change, with what is done when it comes."""
+    assert isinstance(watch, RecordWatch)
+    waiting = asyncio.ensure_future(wakes(watch))
+    async with asyncio.timeout(WAIT_S):
+        while not watch._waiting:  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0)
+    return waiting
 
 
 async def settle(store: ZooKeeperMetadataStore) -> None:
@@ -108,8 +137,7 @@ def test_two_watches_of_one_place_end_one_by_one(url: str) -> None:
 
     async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
         one, two = await store.watch(RECORD), await store.watch(RECORD)
-        waiting = asyncio.ensure_future(one.changed())
-        await asyncio.sleep(0)
+        waiting = await waiting_for(one)
         await one.close()
         with pytest.raises(Closed):
             await waiting
@@ -142,12 +170,14 @@ def test_what_is_watched_is_bounded(url: str) -> None:
 
 
 async def _asked(story: Awaitable[object], store: ZooKeeperMetadataStore) -> list[str]:
-    """Return what a store asks the servers for, kind by kind, while something is done."""
+    """Return what a store asks the servers of the record, kind by kind, while something is done."""
     link, asked = store.zookeeper.link, []
+    node = store.zookeeper.full(node_of(RECORD))
     hand_over = link.hand_over
 
     def noting(request: object, landing: object, session_id: int | None = None) -> None:
-        asked.append(type(request).__name__)
+        if isinstance(request, OnPath) and request.path == node:
+            asked.append(type(request).__name__)
         hand_over(request, landing, session_id)
 
     link.hand_over = noting  # type: ignore[method-assign,assignment]
@@ -168,8 +198,7 @@ def test_waiting_for_the_change_of_a_record_takes_two_reads(url: str) -> None:
             watch = await store.watch(RECORD)
             assert ITellingWatch.providedBy(watch)
             assert watch.told == b"open"
-            waiting = asyncio.ensure_future(wakes(watch))
-            await asyncio.sleep(0)
+            waiting = await waiting_for(watch)
             await other.put(Put(RECORD, b"committed", version))
             await waiting
             assert watch.told == b"committed"
@@ -195,9 +224,10 @@ def test_changes_while_nobody_waits_are_looked_at_once(url: str) -> None:
                 await settle(other)
 
         assert await _asked(change(), store) == []
+        await settle(store)
         assert await _asked(wakes(watch), store) == ["GetAndWatch"]
         assert watch.told == b"3"
-        assert await _asked(sleeps(watch, store), store) == ["Exists", "Exists"]
+        assert await _asked(sleeps(watch, store), store) == []
 
     run(url, story)
 
@@ -208,8 +238,7 @@ def test_what_changed_between_a_wake_up_and_the_next_waiting_is_told(url: str) -
     async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
         version = await other.put(Put(RECORD, b"0", Expect.ABSENT))
         watch = await store.watch(RECORD)
-        waiting = asyncio.ensure_future(wakes(watch))
-        await asyncio.sleep(0)
+        waiting = await waiting_for(watch)
         version = await other.put(Put(RECORD, b"1", version))
         await waiting
         await other.put(Put(RECORD, b"2", version))
@@ -251,37 +280,51 @@ def test_a_value_in_chunks_is_not_brought_along(url: str) -> None:
     run(url, story, MetadataOptions(value_in_record_bytes_max=1_000))
 
 
-def test_a_record_that_is_no_longer_watched_when_the_servers_answer(url: str) -> None:
+@pytest.mark.parametrize(
+    ("until", "asked"),
+    [
+        (Operation.GET, ["GetAndWatch", "Unwatch", "ExistsAndWatch", "Unwatch"]),
+        (Operation.EXISTS, ["GetAndWatch", "ExistsAndWatch", "Unwatch", "Unwatch"]),
+    ],
+    ids=["read", "asked to tell of its making"],
+)
+def test_a_record_that_is_no_longer_watched_when_the_servers_answer(
+    url: str, until: Operation, asked: list[str]
+) -> None:
     """Whoever gives up while the record is looked at for the first time leaves nothing at the servers."""
 
-    async def story(store: ZooKeeperMetadataStore, _: ZooKeeperMetadataStore) -> None:
+    async def story(store: ZooKeeperMetadataStore, passage: Passage) -> None:
         async def give_up() -> None:
+            passage.hold_at(until)
             watching = asyncio.ensure_future(store.watch(RECORD))
-            for _ in range(2):
-                await asyncio.sleep(0)
+            await passage.held()
             watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            with pytest.raises(asyncio.CancelledError):
+                await watching
+            passage.let_through()
+            # Behind the answer to what was asked by then, and behind the one to what is asked upon that.
             await settle(store)
             await settle(store)
 
-        # One is sent before the look is answered, which then asks for the record's making; the last takes that back.
-        asked = await _asked(give_up(), store)
-        assert asked.count("ExistsAndWatch") == 1
-        assert [one for one in asked if one.endswith("atch")][-2:] == ["ExistsAndWatch", "Unwatch"]
+        # What stands at the servers once the look is answered is taken back, whatever was taken back before.
+        assert await _asked(give_up(), store) == asked
         assert store._watches._set == set()
+        assert isinstance(await store.zookeeper.disarm(node_of(RECORD)), NoWatcherError)
 
-    run(url, story)
+    run_through_a_passage(url, story)
 
 
 def test_a_store_that_is_closed_while_a_record_begins_to_be_watched(url: str) -> None:
     """The caller is told, instead of waiting for an answer that nobody takes any more."""
 
-    async def story(store: ZooKeeperMetadataStore, _: ZooKeeperMetadataStore) -> None:
+    async def story(store: ZooKeeperMetadataStore, passage: Passage) -> None:
+        passage.hold_at(Operation.GET)
         watching = asyncio.ensure_future(store.watch(RECORD))
-        for _ in range(2):
-            await asyncio.sleep(0)
-        await store.close()
+        await passage.held()
+        closing = asyncio.ensure_future(store.close())
         with pytest.raises(Closed):
             await asyncio.wait_for(watching, WAIT_S)
+        passage.let_through()
+        await closing
 
-    run(url, story)
+    run_through_a_passage(url, story)

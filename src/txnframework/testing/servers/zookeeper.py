@@ -140,8 +140,13 @@ class ZooKeeperServer:
         self.is_paused = False
 
     def pause(self) -> None:
-        """Let it do nothing until ``resume``; its connections stay open meanwhile."""
+        """Let it do nothing until ``resume``, from the return on; its connections stay open meanwhile."""
+        if self.is_paused:
+            return
         self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        # Beside other work the thread that is told may run, and stop the others, later than one of them answers.
+        os.waitpid(self._process.pid, os.WUNTRACED)
         self.is_paused = True
 
     def resume(self) -> None:

@@ -47,11 +47,15 @@ class Seen:
         self._woken.set()
 
     async def until(self, *states: Session) -> None:
-        """Return once these have come, one after the other."""
+        """Return once these have come, one after the other, whatever came between them."""
         async with asyncio.timeout(WAIT_S):
-            while [state for state in self.states if state in states] != list(states):
+            while not self._have_come(states):
                 self._woken.clear()
                 await self._woken.wait()
+
+    def _have_come(self, states: tuple[Session, ...]) -> bool:
+        told = iter(self.states)
+        return all(state in told for state in states)
 
     async def until_connected(self) -> None:
         """Return once there is a connection again, in whichever session."""
