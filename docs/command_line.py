@@ -6,4 +6,4 @@ import click
 
 from txnframework.cli._app import make_group
 
-group = click.Group("txnframework", commands=make_group().commands)
+group = click.Group("txnframework", commands=list(make_group().load_own()))

@@ -17,41 +17,45 @@ programs that are not asynchronous.
 
 from __future__ import annotations
 
-from txnframework import blocking, errors
-from txnframework.client import (
-    Client,
-    Compactor,
-    Consumer,
-    DeadLetter,
-    DecidedMessage,
-    HangingTransaction,
-    JoinedTransaction,
-    Lag,
-    LatestByKey,
-    Message,
-    MessageID,
-    Producer,
-    Reader,
-    SegmentLag,
-    Transaction,
-    TransactionPart,
-    open,
-)
-from txnframework.errors import (
-    Closed,
-    Conflict,
-    InvalidInput,
-    InvalidTransactionState,
-    NotFound,
-    OutcomeUnknown,
-    ReceiveTimeout,
-    TransactionConflict,
-    TransactionHasFailedOperations,
-    TransactionNotFound,
-    TxnFrameworkError,
-    Unavailable,
-)
-from txnframework.model import AckState, AckStatus, Isolation, Position, State, TopicName, TxnID
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from txnframework import blocking, errors
+    from txnframework.client import (
+        Client,
+        Compactor,
+        Consumer,
+        DeadLetter,
+        DecidedMessage,
+        HangingTransaction,
+        JoinedTransaction,
+        Lag,
+        LatestByKey,
+        Message,
+        MessageID,
+        Producer,
+        Reader,
+        SegmentLag,
+        Transaction,
+        TransactionPart,
+        open,
+    )
+    from txnframework.errors import (
+        Closed,
+        Conflict,
+        InvalidInput,
+        InvalidTransactionState,
+        NotFound,
+        OutcomeUnknown,
+        ReceiveTimeout,
+        TransactionConflict,
+        TransactionHasFailedOperations,
+        TransactionNotFound,
+        TxnFrameworkError,
+        Unavailable,
+    )
+    from txnframework.model import AckState, AckStatus, Isolation, Position, State, TopicName, TxnID
 
 __version__ = "0.1.0"
 
@@ -95,3 +99,19 @@ __all__ = [
     "errors",
     "open",
 ]
+
+if not TYPE_CHECKING:  # what a type checker sees are the imports above, each name with its exact type
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first asked for: the command line, and whoever needs errors only, start at once."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in ("blocking", "errors"):
+            return import_module(f"{__name__}.{name}")
+        places = map(import_module, (f"{__name__}.errors", f"{__name__}.client", f"{__name__}.model"))
+        found = next(getattr(place, name) for place in places if hasattr(place, name))
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 import click
 
 from txnframework.cli._boundary import run_within
-from txnframework.cli._commands import check, plugins, upkeep
+from txnframework.cli._config_option import config_option_for_all
 from txnframework.cli._groups import CommandGroup
-from txnframework.cli._init import init
 from txnframework.cli._loaded import Loaded
-from txnframework.cli._metrics import metrics
-from txnframework.cli._opening import config_option_for_all
-from txnframework.cli._restore import restore
-from txnframework.cli._simulate import simulate
-from txnframework.cli._subscription import subscription
-from txnframework.cli._topic import topic
-from txnframework.cli._torture import torture
-from txnframework.cli._transaction import transaction
 from txnframework.errors import PluginError
-from txnframework.plugin import PluginRegistry, load_plugins
+from txnframework.plugin import Command, RegisteredCommand
 
 PROGRAM = "txnframework"
 HELP = """\
@@ -35,10 +27,28 @@ shows what is installed.
 EPILOG = "Exit status: 0 done, 1 a check did not hold or the state forbids it, 2 something that was typed is wrong."
 
 
-def load_tolerantly(extra: Sequence[object] = ()) -> Loaded:
-    """Load every plugin that can be loaded: a broken one must not take the command line away."""
-    errors: list[PluginError] = []
-    return Loaded(load_plugins(extra, on_error=errors.append), errors)
+def _own(module: str, name: str, help_: str) -> Command:
+    def load() -> click.Command:
+        command: click.Command = getattr(import_module(f"txnframework.cli.{module}"), name)
+        return command
+
+    return Command(name, help_, load)
+
+
+OWN = (
+    _own("_commands", "check", "Say whether a configuration file is right."),
+    _own("_init", "init", "Write a commented configuration file."),
+    _own("_metrics", "metrics", "Tell how the stores stand, for Prometheus."),
+    _own("_commands", "plugins", "List the installed plugins."),
+    _own("_restore", "restore", "Make a pair again of two stores of which one was restored from a backup."),
+    _own("_simulate", "simulate", "Run the real code in a simulation with faults, and check what clients saw."),
+    _own("_subscription", "subscription", "Make and look at the subscriptions of a topic, and move them."),
+    _own("_topic", "topic", "Make, change and look at topics; send to them and read them."),
+    _own("_torture", "torture", "Kill, pause and cut off real processes, and check what their clients saw."),
+    _own("_transaction", "transaction", "Look at transactions, and end those that nobody else will."),
+    _own("_commands", "upkeep", "Do once what clients do in the background."),
+)
+"""The core's own commands, which are listed and imported as those of plugins are."""
 
 
 def make_group() -> CommandGroup:
@@ -50,41 +60,26 @@ def make_group() -> CommandGroup:
         context_settings={"help_option_names": ["-h", "--help"]},
         no_args_is_help=True,
         params=[config_option_for_all()],
+        own=OWN,
     )
-    for command in (
-        check,
-        init,
-        metrics,
-        plugins,
-        restore,
-        simulate,
-        torture,
-        upkeep,
-        topic,
-        subscription,
-        transaction,
-    ):
-        group.add_command(command)
     return click.version_option(_version(), prog_name=PROGRAM)(group)
 
 
 def run(arguments: Sequence[str], extra: Sequence[object] = ()) -> int:
     """Run the command line with the installed plugins and those in ``extra``; return its exit status."""
     group = make_group()
-    loaded = load_tolerantly(extra)
-    loaded.errors += _misplaced(group, loaded.registry)
-    return run_within(group, arguments, PROGRAM, loaded)
+    return run_within(group, arguments, PROGRAM, Loaded(extra, lambda brought: _misplaced(group, brought)))
 
 
-def _misplaced(top: CommandGroup, registry: PluginRegistry) -> Iterator[PluginError]:
+def _misplaced(top: CommandGroup, brought: Mapping[str, RegisteredCommand]) -> Iterator[PluginError]:
     """Return what is wrong with commands of plugins that nobody can type."""
-    groups = {one.place: one for one in (top, *top.commands.values()) if isinstance(one, CommandGroup)}
-    for name, registered in registry.commands().items():
+    groups = {one.place: one for one in (top, *top.load_own()) if isinstance(one, CommandGroup)}
+    for name, registered in brought.items():
         group = groups.get(registered.command.group)
         if group is None:
             known = ", ".join(sorted(filter(None, groups)))
             yield registered.origin.error(f"brings a command {name!r}, for no group that takes one ({known})")
-        elif registered.command.name in group.commands:
+        elif registered.command.name in group.own_names():
             yield registered.origin.error(f"brings a command {name!r}, which is the core's own")
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from txnframework.cli._boundary import STATUS_FAILED, report
+from txnframework.cli._config_option import CONFIG_FILE, CONFIG_VARIABLE, config_option
 from txnframework.cli._loaded import Loaded
-from txnframework.cli._opening import CONFIG_FILE, CONFIG_VARIABLE, config_option, with_client
+from txnframework.cli._opening import with_client
 from txnframework.cli._served import served
 from txnframework.cli._trimming import trimming
 from txnframework.cli.output import output_option, print_json, print_table

@@ -8,8 +8,8 @@ from typing import Any
 import click
 import msgspec
 
+from txnframework.cli._config_option import CONFIG_FILE
 from txnframework.cli._loaded import Loaded
-from txnframework.cli._opening import CONFIG_FILE
 from txnframework.config import render_config
 from txnframework.errors import ConfigurationError
 from txnframework.plugin import PluginRegistry, Provider, Role

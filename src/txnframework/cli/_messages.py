@@ -12,9 +12,10 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from txnframework.cli._config_option import config_option
 from txnframework.cli._lines import lines_of_input
 from txnframework.cli._loaded import Loaded
-from txnframework.cli._opening import config_option, with_client
+from txnframework.cli._opening import with_client
 from txnframework.cli.output import output_option, print_json, print_json_line, time_of
 from txnframework.client import Client, Consumer, Message, Producer, Transaction
 from txnframework.errors import InvalidInput, ReceiveTimeout

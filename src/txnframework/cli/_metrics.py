@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from txnframework.broker import StandingReport
+from txnframework.cli._config_option import config_option
 from txnframework.cli._loaded import Loaded
-from txnframework.cli._opening import config_option, with_client
+from txnframework.cli._opening import with_client
 from txnframework.client import Client
 from txnframework.errors import InvalidInput, MissingExtra
 

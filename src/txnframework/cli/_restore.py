@@ -16,8 +16,9 @@ from rich.markup import escape
 from txnframework.broker import Counts, Restored, RestoreReport, RestoreRequest
 from txnframework.broker import restore as restore_stores
 from txnframework.cli._asking import ask, yes_option
+from txnframework.cli._config_option import config_option
 from txnframework.cli._loaded import Loaded
-from txnframework.cli._opening import config_option, settings_of
+from txnframework.cli._opening import settings_of
 from txnframework.cli._typed import time_ms_of
 from txnframework.cli.output import output_option, print_facts, print_json, print_table
 from txnframework.config import Config, redact_url

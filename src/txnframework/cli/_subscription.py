@@ -10,9 +10,10 @@ import click
 
 from txnframework.broker import Start
 from txnframework.cli._asking import ask, yes_option
+from txnframework.cli._config_option import config_option
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._messages import print_message
-from txnframework.cli._opening import config_option, with_client
+from txnframework.cli._opening import with_client
 from txnframework.cli._typed import time_ms_of
 from txnframework.cli.output import output_option, print_facts, print_json, print_records
 from txnframework.client import Client, MessageID, SegmentLag

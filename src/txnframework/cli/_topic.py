@@ -8,9 +8,10 @@ import click
 
 from txnframework.broker import Order
 from txnframework.cli._asking import ask, yes_option
+from txnframework.cli._config_option import config_option
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._messages import consume, produce
-from txnframework.cli._opening import config_option, with_client
+from txnframework.cli._opening import with_client
 from txnframework.cli._served import served
 from txnframework.cli.output import output_option, print_facts, print_json, print_records
 from txnframework.client import Client

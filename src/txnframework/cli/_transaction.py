@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from txnframework.cli._boundary import STATUS_FAILED
+from txnframework.cli._config_option import config_option
 from txnframework.cli._groups import CommandGroup
 from txnframework.cli._hanging import counted, find_hanging
 from txnframework.cli._loaded import Loaded
-from txnframework.cli._opening import config_option, with_client
+from txnframework.cli._opening import with_client
 from txnframework.cli._transactions import document_of, participant_of, participants_of, row_of
 from txnframework.cli.output import duration_of, output_option, print_facts, print_json, print_records
 from txnframework.client import Client, parse_txn_id

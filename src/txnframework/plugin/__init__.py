@@ -30,7 +30,8 @@ same place. ``txnframework plugins`` then lists it, and ``url = "example://..."`
 
 The other hooks are ``txnframework_ledger_stores``, ``txnframework_coordinators``, ``txnframework_buffers``,
 ``txnframework_pending_ack_stores``, ``txnframework_dispatchers``, and ``txnframework_commands``, which returns
-``Command`` values. A hook is called once, while plugins are loaded, and must do no I/O.
+``Command`` values. A hook is called while plugins are loaded, and must do no I/O. The command line lists commands
+without calling the other hooks: what only one of these needs, such as a driver, is best imported in it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from txnframework.plugin._contexts import (
     SubscriptionContext,
     options_as,
 )
-from txnframework.plugin._load import load_plugins
+from txnframework.plugin._load import load_commands, load_plugins
 from txnframework.plugin._origin import Origin
 from txnframework.plugin._provider import Command, Provider
 from txnframework.plugin._registry import PluginDescription, PluginRegistry, RegisteredCommand
@@ -74,6 +75,7 @@ __all__ = [
     "SubscriptionContext",
     "TransactionIds",
     "hookimpl",
+    "load_commands",
     "load_plugins",
     "options_as",
     "verify_provider",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -35,25 +35,44 @@ def load_plugins(
     :raises PluginError: a plugin cannot be imported, has an unknown hook, or claims a name that another one has.
     :raises PluginContractError: a plugin's class does not keep the contract of its role.
     """
-    loading = _Loading(on_error)
-    # Not pluggy's load_setuptools_entrypoints: of two distributions with one entry-point name it silently skips
-    # the second, and when an import fails it does not say whose it was.
-    for entry_point in sorted(entry_points(group=_specs.GROUP), key=lambda one: one.name):
-        loading.attempt(partial(loading.add_entry_point, entry_point))
-    for plugin in extra:
-        loading.attempt(partial(loading.add, plugin, origin_of_object(plugin)))
+    loading = _Loading(tuple(Role), on_error)
+    loading.run(extra)
     return PluginRegistry(loading.providers, loading.commands)
 
 
-class _Loading:
-    """What has been loaded so far; a plugin is taken in whole or not at all."""
+def load_commands(
+    extra: Iterable[object] = (), *, on_error: Callable[[PluginError], None] | None = None
+) -> Mapping[str, RegisteredCommand]:
+    """
+    Return the commands of the same plugins by their full names, calling no other hook of theirs.
 
-    def __init__(self, on_error: Callable[[PluginError], None] | None) -> None:
-        self.providers: dict[Role, dict[str, Registered]] = {role: {} for role in Role}
+    For listings and help texts, which thereby import no store and no driver. A plugin whose other hooks are broken is
+    broken only for ``load_plugins``.
+
+    :raises PluginError: as ``load_plugins`` does.
+    """
+    loading = _Loading((), on_error)
+    loading.run(extra)
+    return loading.commands
+
+
+class _Loading:
+    """What has been loaded, commands and providers of ``roles``; a plugin is taken in whole or not at all."""
+
+    def __init__(self, roles: tuple[Role, ...], on_error: Callable[[PluginError], None] | None) -> None:
+        self.providers: dict[Role, dict[str, Registered]] = {role: {} for role in roles}
         self.commands: dict[str, RegisteredCommand] = {}
         self._on_error = on_error
         self._entry_points: dict[str, Origin] = {}
         self._plugins: list[object] = []
+
+    def run(self, extra: Iterable[object]) -> None:
+        # Not pluggy's load_setuptools_entrypoints: of two distributions with one entry-point name it silently skips
+        # the second, and when an import fails it does not say whose it was.
+        for entry_point in sorted(entry_points(group=_specs.GROUP), key=lambda one: one.name):
+            self.attempt(partial(self.add_entry_point, entry_point))
+        for plugin in extra:
+            self.attempt(partial(self.add, plugin, origin_of_object(plugin)))
 
     def attempt(self, step: Callable[[], None]) -> None:
         try:
@@ -81,7 +100,7 @@ class _Loading:
         if any(one is plugin for one in self._plugins):
             return
         hooks = _hooks(plugin, origin)
-        providers = [one for role in Role for one in _providers(hooks, role, origin)]
+        providers = [one for role in self.providers for one in _providers(hooks, role, origin)]
         commands = list(_commands(hooks, origin))
         for new in providers:
             kept = self.providers[new.role].get(new.provider.name)

@@ -13,7 +13,7 @@ import pytest
 
 from txnframework.cli import _groups, main
 from txnframework.cli._app import run
-from txnframework.cli._opening import config_option
+from txnframework.cli._config_option import config_option
 from txnframework.errors import TxnFrameworkError, Unavailable
 from txnframework.plugin import Command, hookimpl
 

@@ -1,11 +1,14 @@
-"""The hooks: coordinator and pending-ack store ``log``, transaction buffer ``marker``, and what switches batching."""
+"""
+The hooks: coordinator and pending-ack store ``log``, transaction buffer ``marker``, and what switches batching.
+
+Each imports what it provides, which the command line does not need to list commands.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from txnframework.interfaces import IPendingAckStore, ITransactionBuffer, ITransactionCoordinator
-from txnframework.model.ids import LOG_FAMILY
 from txnframework.plugin import (
     Command,
     CoordinatorContext,
@@ -14,51 +17,33 @@ from txnframework.plugin import (
     SubscriptionContext,
     hookimpl,
 )
-from txnframework_legacy.batching.following import SharedSwitches
-from txnframework_legacy.batching.switches import LogKind
-from txnframework_legacy.buffer.buffer import MarkerBuffer
-from txnframework_legacy.coordinator.coordinator import LogCoordinator
-from txnframework_legacy.options import BufferOptions, CoordinatorOptions, PendingAckOptions
-from txnframework_legacy.pending_acks.store import LogPendingAcks
 
 if TYPE_CHECKING:
     import click
-
-_FAMILIES = frozenset({LOG_FAMILY})
-
-
-async def open_coordinator(context: CoordinatorContext) -> ITransactionCoordinator:
-    """Open the coordinator; its logs are read when they are first asked."""
-    return LogCoordinator(context)
-
-
-async def open_buffer(context: SegmentContext) -> ITransactionBuffer:
-    """Open the buffer of one topic; it recovers when it is first used."""
-    return MarkerBuffer(context)
 
 
 @hookimpl
 def txnframework_coordinators() -> list[Provider[CoordinatorContext, ITransactionCoordinator]]:
     """Provide ``log``."""
-    return [Provider("log", open_coordinator, LogCoordinator, _FAMILIES, CoordinatorOptions)]
+    from txnframework_legacy._providers import coordinators
+
+    return coordinators()
 
 
 @hookimpl
 def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]:
     """Provide ``marker``."""
-    return [Provider("marker", open_buffer, MarkerBuffer, _FAMILIES, BufferOptions)]
+    from txnframework_legacy._providers import buffers
+
+    return buffers()
 
 
 @hookimpl
 def txnframework_pending_ack_stores() -> list[Provider[SubscriptionContext, IPendingAckStore]]:
-    """Provide ``log``; what is opened by one provider shares what a host follows."""
-    switches = SharedSwitches(LogKind.PENDING_ACKS)
+    """Provide ``log``."""
+    from txnframework_legacy._providers import pending_ack_stores
 
-    async def open_pending_acks(context: SubscriptionContext) -> IPendingAckStore:
-        """Open the pending-ack store of one subscription; its log is made with the first acknowledgment."""
-        return LogPendingAcks(context, switches)
-
-    return [Provider("log", open_pending_acks, LogPendingAcks, _FAMILIES, PendingAckOptions)]
+    return pending_ack_stores()
 
 
 @hookimpl

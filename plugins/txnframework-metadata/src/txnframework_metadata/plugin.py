@@ -1,52 +1,34 @@
-"""The hooks: coordinator, transaction buffer and pending-ack store ``metadata``."""
+"""
+The hooks: coordinator, transaction buffer and pending-ack store ``metadata``.
+
+Each imports what it provides, which the command line does not need to list commands.
+"""
 
 from __future__ import annotations
 
 from txnframework.interfaces import IPendingAckStore, ITransactionBuffer, ITransactionCoordinator
-from txnframework.plugin import (
-    CoordinatorContext,
-    Provider,
-    SegmentContext,
-    SubscriptionContext,
-    hookimpl,
-)
-from txnframework_metadata.buffer.buffer import MetadataBuffer
-from txnframework_metadata.coordinator.coordinator import MetadataCoordinator
-from txnframework_metadata.options import BufferOptions, CoordinatorOptions, PendingAckOptions
-from txnframework_metadata.pending_acks.store import MetadataPendingAcks
-from txnframework_metadata.records.views import FAMILY
-
-_FAMILIES = frozenset({FAMILY})
-
-
-async def open_coordinator(context: CoordinatorContext) -> ITransactionCoordinator:
-    """Open the coordinator; nothing is read before it is used."""
-    return MetadataCoordinator(context)
-
-
-async def open_buffer(context: SegmentContext) -> ITransactionBuffer:
-    """Open the buffer of one segment; it recovers when it is first used."""
-    return MetadataBuffer(context)
-
-
-async def open_pending_acks(context: SubscriptionContext) -> IPendingAckStore:
-    """Open the pending-ack store of one subscription on one segment."""
-    return MetadataPendingAcks(context)
+from txnframework.plugin import CoordinatorContext, Provider, SegmentContext, SubscriptionContext, hookimpl
 
 
 @hookimpl
 def txnframework_coordinators() -> list[Provider[CoordinatorContext, ITransactionCoordinator]]:
     """Provide ``metadata``."""
-    return [Provider(FAMILY, open_coordinator, MetadataCoordinator, _FAMILIES, CoordinatorOptions)]
+    from txnframework_metadata._providers import coordinators
+
+    return coordinators()
 
 
 @hookimpl
 def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]:
     """Provide ``metadata``."""
-    return [Provider(FAMILY, open_buffer, MetadataBuffer, _FAMILIES, BufferOptions)]
+    from txnframework_metadata._providers import buffers
+
+    return buffers()
 
 
 @hookimpl
 def txnframework_pending_ack_stores() -> list[Provider[SubscriptionContext, IPendingAckStore]]:
     """Provide ``metadata``."""
-    return [Provider(FAMILY, open_pending_acks, MetadataPendingAcks, _FAMILIES, PendingAckOptions)]
+    from txnframework_metadata._providers import pending_ack_stores
+
+    return pending_ack_stores()

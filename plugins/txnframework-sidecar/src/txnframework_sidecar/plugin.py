@@ -5,16 +5,19 @@ from __future__ import annotations
 from txnframework.interfaces import ITransactionBuffer
 from txnframework.model.ids import LOG_FAMILY
 from txnframework.plugin import Provider, SegmentContext, hookimpl
-from txnframework_sidecar.buffer import SidecarBuffer
-from txnframework_sidecar.options import SidecarOptions
 
 
 async def open_buffer(context: SegmentContext) -> ITransactionBuffer:
     """Open the buffer of one topic; it recovers when it is first used."""
+    from txnframework_sidecar.buffer import SidecarBuffer
+
     return SidecarBuffer(context)
 
 
 @hookimpl
 def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]:
-    """Provide ``sidecar``."""
+    """Provide ``sidecar``; it is imported here, since the command line does not need it to list commands."""
+    from txnframework_sidecar.buffer import SidecarBuffer
+    from txnframework_sidecar.options import SidecarOptions
+
     return [Provider("sidecar", open_buffer, SidecarBuffer, frozenset({LOG_FAMILY}), SidecarOptions)]

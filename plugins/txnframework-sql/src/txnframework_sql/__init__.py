@@ -13,10 +13,14 @@ Metadata store and ledger store in one SQLite file, for the processes of a machi
 
 from __future__ import annotations
 
-from txnframework_sql._ledger import SqlManagedLedger
-from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
-from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
-from txnframework_sql._options import LedgerOptions, MetadataOptions
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from txnframework_sql._ledger import SqlManagedLedger
+    from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
+    from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
+    from txnframework_sql._options import LedgerOptions, MetadataOptions
 
 __all__ = [
     "LedgerOptions",
@@ -27,3 +31,23 @@ __all__ = [
     "open_ledger_store",
     "open_metadata_store",
 ]
+
+_PLACES = {
+    "LedgerOptions": "_options",
+    "MetadataOptions": "_options",
+    "SqlLedgerStore": "_ledger_store",
+    "SqlManagedLedger": "_ledger",
+    "SqlMetadataStore": "_metadata_store",
+    "open_ledger_store": "_ledger_store",
+    "open_metadata_store": "_metadata_store",
+}
+
+if not TYPE_CHECKING:  # what a type checker sees are the imports above
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first asked for: the command line lists commands without SQLAlchemy."""
+        if name not in _PLACES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+        globals()[name] = found
+        return found
