@@ -15,8 +15,9 @@ before a fork belongs to the parent. The objects may be used from several thread
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn
 
 from txnframework import client as asynchronous
 from txnframework.blocking._client import Client
@@ -43,7 +44,9 @@ __all__ = [
 ]
 
 
-@contextmanager
+NOT_OPENED = "a client is opened by 'with txnframework.blocking.open(...) as client'"
+
+
 def open(
     config: ConfigSource = None,
     *,
@@ -51,14 +54,47 @@ def open(
     environment: Environment | None = None,
     loop: LoopThread | None = None,
     metrics: Metrics | None = None,
-) -> Iterator[Client]:
+) -> Opening:
     """
     Open a client: ``with txnframework.blocking.open(...) as client``; see ``txnframework.open``.
 
     :param loop: the loop thread to use; default: the one of this process.
     """
-    thread = loop or LoopThread.shared()
     opening = asynchronous.open(config, registry=registry, environment=environment, metrics=metrics)
+    return Opening(_opened(opening, loop))
+
+
+class Opening(AbstractContextManager[Client, None]):
+    """A client that is opened by ``with``; whoever takes it for the client is told so."""
+
+    def __init__(self, opened: AbstractContextManager[Client]) -> None:
+        self._opened = opened
+
+    def __enter__(self) -> Client:
+        return self._opened.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.__exit__(kind, error, trace)
+
+    if not TYPE_CHECKING:  # a type checker knows that none of this is there
+
+        def __aenter__(self) -> NoReturn:
+            raise TypeError(f"{NOT_OPENED}; 'async with' takes txnframework.open(...)")
+
+        def __aexit__(self, *_: object) -> None:
+            """Let ``async with`` come as far as ``__aenter__``."""
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"{NOT_OPENED}, and the client, not this, has {name!r}")
+
+
+@contextmanager
+def _opened(
+    opening: AbstractAsyncContextManager[asynchronous.Client, None], loop: LoopThread | None
+) -> Iterator[Client]:
+    thread = loop or LoopThread.shared()
     client = thread.run(_enter(opening))
     try:
         yield Client(thread, client)
@@ -68,9 +104,9 @@ def open(
     thread.run(_leave(opening, None))
 
 
-async def _enter(opening: AbstractAsyncContextManager[asynchronous.Client]) -> asynchronous.Client:
+async def _enter(opening: AbstractAsyncContextManager[asynchronous.Client, None]) -> asynchronous.Client:
     return await opening.__aenter__()
 
 
-async def _leave(opening: AbstractAsyncContextManager[asynchronous.Client], error: BaseException | None) -> None:
+async def _leave(opening: AbstractAsyncContextManager[asynchronous.Client, None], error: BaseException | None) -> None:
     await opening.__aexit__(None if error is None else type(error), error, None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn
 
 from txnframework.broker import open_host
 from txnframework.client._client import Client
@@ -19,15 +20,16 @@ if TYPE_CHECKING:
 
 ConfigSource = Config | Path | str | Mapping[str, object] | None
 
+NOT_OPENED = "a client is opened by 'async with txnframework.open(...) as client'"
 
-@asynccontextmanager
-async def open(
+
+def open(
     config: ConfigSource = None,
     *,
     registry: PluginRegistry | None = None,
     environment: Environment | None = None,
     metrics: Metrics | None = None,
-) -> AsyncIterator[Client]:
+) -> Opening:
     """
     Open a client: ``async with txnframework.open(...) as client``.
 
@@ -39,6 +41,42 @@ async def open(
     :raises ConfigurationError: the configuration does not fit what is installed.
     :raises StoreMismatch: its two stores do not belong together.
     """
+    return Opening(_opened(config, registry, environment, metrics))
+
+
+class Opening(AbstractAsyncContextManager[Client, None]):
+    """A client that is opened by ``async with``; whoever takes it for the client is told so."""
+
+    def __init__(self, opened: AbstractAsyncContextManager[Client]) -> None:
+        self._opened = opened
+
+    async def __aenter__(self) -> Client:
+        return await self._opened.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opened.__aexit__(kind, error, trace)
+
+    if not TYPE_CHECKING:  # a type checker knows that none of this is there
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(f"{NOT_OPENED}; 'with' takes txnframework.blocking.open(...)")
+
+        def __exit__(self, *_: object) -> None:
+            """Let ``with`` come as far as ``__enter__``."""
+
+        def __await__(self) -> NoReturn:
+            raise TypeError(f"{NOT_OPENED}, not 'await'")
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"{NOT_OPENED}, and the client, not this, has {name!r}")
+
+
+@asynccontextmanager
+async def _opened(
+    config: ConfigSource, registry: PluginRegistry | None, environment: Environment | None, metrics: Metrics | None
+) -> AsyncIterator[Client]:
     loaded = config if isinstance(config, Config) else load_config(config)
     plugins = registry or load_plugins()
     check_config(loaded, plugins, str(config) if isinstance(config, Path | str) else None)
