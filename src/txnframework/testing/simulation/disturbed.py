@@ -9,7 +9,6 @@ from txnframework.testing.simulation.faults import Call, Calls, Fault
 from txnframework.testing.simulation.loop import SimulatedLoop
 from txnframework.testing.simulation.misfortunes import Kind, Misfortunes
 
-DELAY_MS_MAX = 4_000
 LATE_MS_MAX = 5_000
 """A store that has missed a notification looks again after this."""
 
@@ -73,9 +72,9 @@ class DisturbedCalls(Calls):
             case Kind.REPLY_LOST:
                 return Fault.REPLY_LOST
             case Kind.DELAYED:
-                self._delay_ms = self._misfortunes.milliseconds(DELAY_MS_MAX)
+                self._delay_ms = self._misfortunes.delay_ms()
             case Kind.REPLY_DELAYED:
-                self._delay_ms = -self._misfortunes.milliseconds(DELAY_MS_MAX)
+                self._delay_ms = -self._misfortunes.delay_ms()
             case _:
                 self._befall(kind)
         return None

@@ -37,7 +37,11 @@ AT_CALLS = tuple(kind for kind in Kind if kind not in AT_WAKE_UPS)
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often things go wrong: of a thousand calls of stores, and of a thousand wake-ups of watches."""
+    """
+    How often things go wrong: of a thousand calls of stores, and of a thousand wake-ups of watches.
+
+    ``delay_ms_max``: how long at most a call or its reply that is delayed takes.
+    """
 
     refused: PerThousand = 4.0
     reply_lost: PerThousand = 4.0
@@ -50,6 +54,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     wake_up_late: PerThousand = 30.0
     wake_up_repeated: PerThousand = 20.0
     wake_up_missed: PerThousand = 10.0
+    delay_ms_max: Annotated[int, Meta(ge=1)] = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class Misfortunes:
         self._details = random.Random(f"{seed} details")  # noqa: S311
         self._now_ms = now_ms
         self._only = only
+        self._delay_ms_max = rates.delay_ms_max
         self._numbers = count()
         self._at_calls = _limits(rates, AT_CALLS)
         self._at_wake_ups = _limits(rates, AT_WAKE_UPS)
@@ -98,6 +104,10 @@ class Misfortunes:
     def milliseconds(self, longest: int) -> int:
         """Return how long something takes: mostly a short time, sometimes nearly the longest."""
         return 1 + int(self._details.random() ** 3 * longest)
+
+    def delay_ms(self) -> int:
+        """Return how long a call or its reply takes that is delayed."""
+        return self.milliseconds(self._delay_ms_max)
 
     def steps(self, most: int) -> int:
         """Return a number of steps."""

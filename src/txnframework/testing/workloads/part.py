@@ -55,6 +55,10 @@ class Part:
         """Let some time pass."""
         await self.environment.sleep_until(self.environment.now_ms() + self.chance.randint(1, longest_ms))
 
+    async def wait_for_step(self, step_ms: int) -> None:
+        """Let time pass up to the next multiple of ``step_ms``, at which everybody goes on whose clock says the same."""
+        await self.environment.sleep_until((self.environment.now_ms() // step_ms + 1) * step_ms)
+
     def likely(self, chance: float) -> bool:
         """Return True with a chance."""
         return self.chance.random() < chance

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 from zope.interface import implementer
 
@@ -14,7 +15,7 @@ from txnframework.testing.clock import VirtualEnvironment
 from txnframework.testing.simulation.disturbed import LATE_MS_MAX, DisturbedCalls
 from txnframework.testing.simulation.faults import FaultyTailWatch, FaultyWatch
 from txnframework.testing.simulation.loop import SimulatedLoop
-from txnframework.testing.simulation.misfortunes import Misfortunes, Rates
+from txnframework.testing.simulation.misfortunes import Kind, Misfortunes, Rates
 
 ENTRY = LedgerEntry(Position(1, 1), b"")
 KINDS = ("wake_up_late", "wake_up_missed")
@@ -42,8 +43,8 @@ class Told:
 
 def _run(kind: str, work: Callable[[SimulatedLoop, Told, DisturbedCalls], Awaitable[None]]) -> None:
     loop = SimulatedLoop(VirtualEnvironment(1), 1)
-    rates = dict.fromkeys(Rates.__struct_fields__, 0.0) | {kind: 1000.0}
-    misfortunes = Misfortunes(Rates(**rates), "seed", loop.environment.now_ms)
+    rates = {one.value: 0.0 for one in Kind} | {kind: 1000.0}
+    misfortunes = Misfortunes(msgspec.convert(rates, Rates), "seed", loop.environment.now_ms)
     calls = DisturbedCalls("host", misfortunes, loop, lambda _: None)
 
     async def begin() -> None:

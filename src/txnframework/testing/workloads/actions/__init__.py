@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from txnframework.testing.workloads.actions.branching import Branching
 from txnframework.testing.workloads.actions.consuming import Consuming
+from txnframework.testing.workloads.actions.contending import Contending
 from txnframework.testing.workloads.actions.hurrying import Hurrying
 from txnframework.testing.workloads.actions.reshaping import Reshaping
 from txnframework.testing.workloads.actions.sending import Sending
@@ -12,5 +13,5 @@ from txnframework.testing.workloads.actions.surroundings import MixtureOptions, 
 __all__ = ["Actor", "MixtureOptions", "SubscriptionOptions"]
 
 
-class Actor(Sending, Hurrying, Consuming, Branching, Reshaping):
+class Actor(Sending, Hurrying, Consuming, Contending, Branching, Reshaping):
     """One actor of a mixture, with everything that it can do."""

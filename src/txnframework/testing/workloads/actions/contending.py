@@ -1,0 +1,50 @@
+"""Contending: several processes acknowledge the same messages, in the same moment."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from txnframework.client import Message
+from txnframework.testing.workloads.actions.surroundings import SubscriptionOptions, Surroundings, full
+from txnframework.testing.workloads.recorded import RecordedConsumer
+
+ROUNDS_MAX = 12
+RECEIVED_MAX = 5
+PATIENCE_MS = 100
+STEP_MS = 500
+"""In what moments everybody goes on: it takes longer than receiving, and less than a transaction may."""
+STANDING_BY = "failover"
+"""The type whose consumers go on when others take over what they received."""
+
+
+class Contending(Surroundings):
+    """What an actor does about messages that others may have, too."""
+
+    async def contend(self) -> None:
+        """
+        Join a subscription and acknowledge what came in transactions, though others may have taken it over since.
+
+        Everybody acknowledges its oldest message, and ends its transaction, in the same moments: two processes are in
+        the middle of it at once, or the one ends as the other acknowledges.
+        """
+        standing_by = [one for one in self.options.subscriptions if one.type == STANDING_BY]
+        if not standing_by:
+            return
+        chosen = self.chance.choice(standing_by)
+        consumer = await self.recorded.consumer(full(chosen.topic), chosen.name, type=chosen.type)
+        came: deque[Message] = deque()
+        try:
+            for _ in range(self.chance.randint(ROUNDS_MAX // 2, ROUNDS_MAX)):
+                came.extend(await consumer.receive(RECEIVED_MAX, PATIENCE_MS))
+                await self.part.wait_for_step(STEP_MS)
+                if came:
+                    await self._contend_for(chosen, consumer, came.popleft())
+        finally:
+            await consumer.close()
+
+    async def _contend_for(self, chosen: SubscriptionOptions, consumer: RecordedConsumer, message: Message) -> None:
+        domain = "persistent" if full(chosen.topic).startswith("persistent:") else "segment"
+        txn = await self.begin(domain)
+        acknowledged = await self.part.attempt(lambda: consumer.ack(message, txn=txn))
+        await self.part.wait_for_step(STEP_MS)
+        await self.part.attempt(lambda: self.end(txn) if acknowledged else self.recorded.abort(txn))
