@@ -45,7 +45,8 @@ def check_name_part(part: str, what: str, text: str) -> None:
         raise InvalidName(text, f"its {what} is empty")
     if "/" in part:
         raise InvalidName(text, f"its {what} contains a slash")
-    for character in part:
+    # What can be printed has none, and is told at once.
+    for character in "" if part.isprintable() else part:
         if unicodedata.category(character) in _FORBIDDEN_CATEGORIES:
             raise InvalidName(text, f"its {what} contains the control character U+{ord(character):04X}")
 

@@ -13,6 +13,7 @@ from txnframework.model.metadata import Key, KeyRange
 from txnframework.model.names import PERSISTENT, TOPIC, TopicName
 
 _UNESCAPED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_ESCAPES = {byte: f"%{byte:02X}" for byte in range(256) if byte not in _UNESCAPED}
 _EMPTY = "%"
 _DIGITS = 20
 _NUMBER_LIMIT = 10**_DIGITS
@@ -44,7 +45,8 @@ def escape(component: str) -> str:
         return _EMPTY
     if component in (".", ".."):
         return component.replace(".", "%2E")
-    return "".join(chr(byte) if byte in _UNESCAPED else f"%{byte:02X}" for byte in component.encode())
+    # Latin-1 makes one character of each byte.
+    return component.encode().decode("latin-1").translate(_ESCAPES)
 
 
 def unescape(escaped: str) -> str:

@@ -7,7 +7,7 @@ import gc
 import hashlib
 import random
 import traceback
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -197,14 +197,13 @@ async def _at_once() -> None:
     """The memory of the simulation does not wait; the way to it does."""
 
 
-def _over(tasks: Iterable[asyncio.Task[Any]]) -> bool:
-    over = True
+def _over(tasks: Sequence[asyncio.Task[Any]]) -> bool:
+    """Return whether all of them are; asked at each step, so what failed is raised when all are."""
+    if not all(task.done() for task in tasks):
+        return False
     for task in tasks:
-        if task.done():
-            task.result()
-        else:
-            over = False
-    return over
+        task.result()
+    return True
 
 
 def _told(error: BaseException) -> str:
