@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from txnframework.broker import Host
+from txnframework.config import load_config
 from txnframework.errors import Closed, Unavailable
 from txnframework.model.paths import leases_range
 from txnframework.testing.clock import run_ready
@@ -156,3 +160,92 @@ def test_a_begin_that_waits_for_its_share_is_told_of_the_close(memory: Stores) -
             await asyncio.wait_for(served.share.changed(frozenset()), 5)
 
     memory.run(work())
+
+
+def test_who_comes_after_the_client_was_closed_is_told_so(memory: Stores) -> None:
+    """Whatever is asked first, of the client or of what it made: what was closed, and by what."""
+
+    async def work() -> tuple[str, list[str]]:
+        async with memory.open() as client:
+            stores = client.host.stores
+            await client.create_topic("orders")
+            producer = await client.producer("orders")
+            await producer.send(b"one")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            message = await consumer.receive()
+            following = aiter(await client.reader("orders", follow=True))
+            await anext(following)
+            begun, not_begun = client.transaction(), client.transaction()
+            await begun.begin()
+            waiting = asyncio.ensure_future(consumer.receive())
+            await run_ready()
+        told = []
+        for calling in (
+            waiting,
+            consumer.receive(),
+            consumer.ack(message),
+            producer.send(b"two"),
+            producer.send(b"two", txn=begun),
+            anext(following),
+            not_begun.begin(),
+            begun.commit(),
+            begun.abort(),
+            *(call() for call in (partial(client.producer, "orders"), partial(client.layout, "orders"), client.upkeep)),
+        ):
+            with pytest.raises(Closed) as refused:
+                await calling
+            told.append(str(refused.value))
+        with pytest.raises(Closed) as refused:
+            client.transaction()
+        told.append(str(refused.value))
+        assert repr(client) == f"<Client of {stores}, closed>"
+        for one in (consumer, producer):
+            await one.close()
+        return stores, told
+
+    stores, told = asyncio.run(work())
+    assert set(told) == {
+        f"the client of {stores} was closed when its 'with' block ended, and with it all that it made: open another"
+    }
+
+
+def test_what_a_client_made_is_known_by_sight(memory: Stores) -> None:
+    """In a debugger, a log or a notebook: what it is, and of what; never a password."""
+    with memory.open_blocking() as client:
+        client.create_topic("orders")
+        topic = "topic://public/default/orders"
+        producer = client.producer(topic, name="till")
+        consumer = client.consumer(topic, "billing", name="clerk")
+        transaction = client.transaction()
+        assert [*map(repr, (client, producer, consumer, client.reader(topic), transaction))] == [
+            f"<blocking <Client of {client._client.host.stores}>>",
+            f"<blocking <Producer till of {topic}>>",
+            f"<blocking <Consumer clerk of {topic}, subscription billing>>",
+            f"<blocking <Reader of {topic}>>",
+            "<blocking <Transaction not begun>>",
+        ]
+        with transaction:
+            with client.join(transaction.id) as part:
+                assert repr(part) == f"<blocking <JoinedTransaction {transaction.id}, branch {part.branch}>>"
+            assert repr(transaction) == f"<blocking <Transaction {transaction.id}, OPEN>>"
+        producer.close()
+        assert repr(producer) == f"<blocking <Producer till of {topic}, closed>>"
+    named: Any = Host.stores
+    urls = {"metadata": {"url": "postgresql://clerk:sesame@there/shop"}, "ledger": {"url": "sqlite:///shop.db"}}
+    assert (
+        named.fget(SimpleNamespace(config=load_config(urls)))
+        == "postgresql://clerk:***@there/shop and sqlite:///shop.db"
+    )
+
+
+def test_errors_come_out_of_the_block(memory: Stores) -> None:
+    """As they were raised in it."""
+
+    async def fail() -> None:
+        async with memory.open():
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(fail())
+    with pytest.raises(ZeroDivisionError), memory.open_blocking():
+        raise ZeroDivisionError

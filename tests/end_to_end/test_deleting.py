@@ -137,7 +137,8 @@ def test_who_uses_a_deleted_topic_is_told(stores: Stores) -> None:
         async with stores.open() as client, stores.open() as elsewhere:
             await client.create_topic("orders")
             producers = [await one.producer("orders") for one in (client, elsewhere)]
-            consumers = [await one.consumer("orders", f"of {one}") for one in (client, elsewhere)]
+            named = (("billing", client), ("shipping", elsewhere))
+            consumers = [await one.consumer("orders", name) for name, one in named]
             readers = [await one.reader("orders", follow=True) for one in (client, elsewhere)]
             for producer in producers:
                 await producer.send(b"1")

@@ -23,6 +23,9 @@ class Client:
         self._loop = loop
         self._client = client
 
+    def __repr__(self) -> str:
+        return f"<blocking {self._client!r}>"
+
     def transaction(
         self,
         *,

@@ -21,6 +21,9 @@ class Producer:
         self._loop = loop
         self._producer = producer
 
+    def __repr__(self) -> str:
+        return f"<blocking {self._producer!r}>"
+
     @property
     def name(self) -> str:
         """Under which its sends are recognised when they are repeated."""
@@ -74,6 +77,9 @@ class Consumer:
     def __init__(self, loop: LoopThread, consumer: asynchronous.Consumer) -> None:
         self._loop = loop
         self._consumer = consumer
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._consumer!r}>"
 
     @property
     def subscription(self) -> str:
@@ -130,6 +136,9 @@ class Reader:
     def __init__(self, loop: LoopThread, reader: asynchronous.Reader) -> None:
         self._loop = loop
         self._reader = reader
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._reader!r}>"
 
     def __iter__(self) -> Iterator[Message]:
         return _iterate(self._loop, self._reader)

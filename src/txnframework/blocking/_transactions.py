@@ -19,6 +19,9 @@ class TransactionPart:
         self._loop = loop
         self._part = part
 
+    def __repr__(self) -> str:
+        return f"<blocking {self._part!r}>"
+
     @property
     def id(self) -> TxnID:
         """Its id; another process takes part with ``Client.join``."""

@@ -116,6 +116,22 @@ class Host:
         self._closing: asyncio.Task[None] | None = None
         self._closed = False
 
+    @property
+    def stores(self) -> str:
+        """The URLs of its stores, without passwords, as people are told of them."""
+        urls = (self.config.metadata.url, self.config.ledger.url)
+        return " and ".join(dict.fromkeys(map(redact_url, urls)))
+
+    @property
+    def closing(self) -> bool:
+        """Whether it lets go of what is open, or has done so."""
+        return self._closing is not None
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be asked of it any more."""
+        return self._closed
+
     async def coordinator(self, domain: str = "segment", namespace: str = "") -> ITransactionCoordinator:
         """
         Return the coordinator of a domain (``segment``, ``topic`` or ``persistent``), or of a namespace's topics in it.
@@ -270,4 +286,4 @@ class Host:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise Closed("the host was closed")
+            raise Closed(f"the host of {self.stores} was closed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from txnframework.broker import Host, Topics
+from txnframework.client._closing import require_open
 from txnframework.client._retrying import Retrying
 from txnframework.errors import InvalidInput
 from txnframework.model.names import SegmentName, TopicName, parse_name
@@ -12,9 +13,18 @@ class Calls:
     """A host, and how calls to it are tried again; the parts of ``Client`` are made of it."""
 
     def __init__(self, host: Host) -> None:
-        self.host = host
-        """What this client stands on, for programs that embed more of it."""
+        self._host = host
         self._retrying = Retrying(host.environment, host.config.client)
+
+    @property
+    def host(self) -> Host:
+        """
+        What this client stands on, for programs that embed more of it.
+
+        :raises Closed: the client was closed.
+        """
+        require_open(self._host)
+        return self._host
 
     @property
     def topics(self) -> Topics:

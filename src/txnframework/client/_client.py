@@ -29,6 +29,9 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
     consumers are best closed before, each in its ``async with``.
     """
 
+    def __repr__(self) -> str:
+        return f"<Client of {self._host.stores}{', closed' if self._host.closed else ''}>"
+
     async def producer(self, topic: str, *, name: str | None = None) -> Producer:
         """
         Open a producer for a topic, or for one segment of it; writes nothing.

@@ -1,10 +1,11 @@
-"""Letting go while an error may be on its way."""
+"""Letting go while an error may be on its way, and what is said to whoever comes after it."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from txnframework.errors import TxnFrameworkError
+from txnframework.broker import Host
+from txnframework.errors import Closed, TxnFrameworkError
 
 
 async def close_after(error: BaseException | None, close: Callable[[], Awaitable[None]]) -> None:
@@ -20,3 +21,17 @@ async def close_after(error: BaseException | None, close: Callable[[], Awaitable
         if error is None:
             raise
         error.add_note(f"closing failed as well: {failed}")
+
+
+def require_open(host: Host) -> None:
+    """Refuse whoever goes on after the client was closed."""
+    if host.closed:
+        raise client_closed(host)
+
+
+def client_closed(host: Host) -> Closed:
+    """Return what is said, whatever it was that noticed it, about a client that was closed."""
+    return Closed(
+        f"the client of {host.stores} was closed when its 'with' block ended, and with it all that it made: "
+        "open another"
+    )

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host, SegmentDispatch, acks_of, cumulative_ack, first_of
-from txnframework.client._closing import close_after
+from txnframework.client._closing import client_closed, close_after, require_open
 from txnframework.client._dead_letters import DeadLetters
 from txnframework.client._feed import Feed, Inbox, by_segment
 from txnframework.client._membership import Membership
@@ -46,11 +46,18 @@ class Consumer:
         self.name = terms.name
         self._host = host
         self._terms = terms
+        self._targets = targets
         self._inbox = Inbox()
         self._news = asyncio.Event()
         self._closed = False
         self._dead_letters = None if dead_letters is None else dead_letters(self)
         self._membership = Membership(host, targets, terms, self._inbox, self._news.set)
+
+    def __repr__(self) -> str:
+        topics = ", ".join(map(str, self._targets))
+        return (
+            f"<Consumer {self.name} of {topics}, subscription {self.subscription}{', closed' if self._closed else ''}>"
+        )
 
     async def join(self) -> None:
         """Attach to the segments; ``Client.consumer`` does."""
@@ -318,8 +325,11 @@ class Consumer:
     def _raise_what_failed(self) -> None:
         for part in (self._membership, self._dead_letters):
             if part is not None and part.error is not None:
+                if isinstance(part.error, Closed) and self._host.closing:
+                    raise client_closed(self._host) from part.error
                 raise part.error
 
     def _require_open(self) -> None:
         if self._closed:
             raise Closed(f"the consumer of subscription {self.subscription} was closed")
+        require_open(self._host)

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host
-from txnframework.client._closing import close_after
+from txnframework.client._closing import close_after, require_open
 from txnframework.client._lane import Lane
 from txnframework.client._messages import MessageID
 from txnframework.client._outgoing import Outgoing, hash_of, size_of
@@ -65,6 +65,9 @@ class Producer:
         self._sends = 0
         self._rerouting: asyncio.Task[None] | None = None
         self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Producer {self.name} of {self.topic}{', closed' if self._closed else ''}>"
 
     async def send(
         self,
@@ -147,6 +150,7 @@ class Producer:
     ) -> tuple[MessageID, ...]:
         if self._closed:
             raise Closed(f"producer {self.name} was closed")
+        require_open(self._host)
         self._check(values, common)
         first = common.sequence_id
         chosen = first is not None

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host, OpenSegment, first_of
-from txnframework.client._closing import close_after
+from txnframework.client._closing import close_after, require_open
 from txnframework.client._messages import Message, MessageID, Origin, message_of
 from txnframework.client._seeking import require_there
 from txnframework.errors import Closed, EntryTrimmed, InvalidInput, LedgerNotFound, TopicNotFound, Unavailable
@@ -82,6 +82,9 @@ class Reader:
         self._life = FIRST_LIFE
         self._closed = False
 
+    def __repr__(self) -> str:
+        return f"<Reader of {self._only or self._topic}{', closed' if self._closed else ''}>"
+
     async def open(self) -> None:
         """Find where to begin and, without ``follow``, where to end; ``Client.reader`` does."""
         if self._follow:
@@ -104,6 +107,8 @@ class Reader:
             async for message in self._messages():
                 yield message
         except (LedgerNotFound, Closed) as error:
+            if not self._closed:
+                require_open(self._host)
             tracks = tuple(self._tracks.values())
             if self._closed or not any([await self._is_deleted(track.opened) for track in tracks]):
                 raise

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host
+from txnframework.client._closing import require_open
 from txnframework.client._retrying import Retrying
 from txnframework.errors import (
     EndTransactionTimeout,
@@ -57,6 +58,9 @@ class TransactionPart:
         self._failure: BaseException | None = None
         self._closed_by: str | None = None
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._known_as()}>"
+
     @property
     def id(self) -> TxnID:
         """Its id; another process takes part with ``Client.join``."""
@@ -95,6 +99,10 @@ class TransactionPart:
         self._closed_by = self._closed_by or closed_by
         await self._idle.wait()
 
+    def _known_as(self) -> str:
+        """Return what it is called in a listing of objects."""
+        return "not begun" if self._branch is None else f"{self._branch.txn_id}, branch {self._branch.number}"
+
     def _begun(self) -> Branch:
         if self._branch is None:
             raise InvalidInput("the transaction has not begun; use it inside 'async with client.transaction()'")
@@ -127,6 +135,9 @@ class Transaction(TransactionPart):
         """OPEN, COMMITTED or ABORTED, as last seen here."""
         return self._state
 
+    def _known_as(self) -> str:
+        return "not begun" if self._branch is None else f"{self._branch.txn_id}, {self._state.value}"
+
     async def begin(self) -> None:
         """
         Begin it; ``async with`` does.
@@ -135,6 +146,7 @@ class Transaction(TransactionPart):
         """
         if self._branch is not None:
             raise InvalidInput(f"transaction {self.id} has begun already; make another one")
+        require_open(self._host)
         coordinator = await self._host.coordinator(*self._place)
         # Also where it is not named: its end tells the others that this transaction's timer has gone with this process.
         session = await self._retrying.run(self._host.sessions.own)
@@ -182,6 +194,7 @@ class Transaction(TransactionPart):
     async def _end(self, end: End) -> None:
         coordinator = self._coordinator
         assert coordinator is not None, "it has begun"
+        require_open(self._host)
         try:
             ended = await self._retrying.run(lambda: coordinator.end(end))
         except EndTransactionTimeout:

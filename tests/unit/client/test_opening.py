@@ -50,16 +50,3 @@ def test_the_blocking_one() -> None:
         asyncio.run(enter())
     with pytest.raises(AttributeError, match=f"^{sentence}, and the client, not this, has 'producer'$"):
         opening.producer("topic://public/default/a")
-
-
-def test_errors_come_through() -> None:
-    """What the block raises comes out of it."""
-
-    async def fail() -> None:
-        async with txnframework.open(MEMORY):
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(fail())
-    with pytest.raises(ZeroDivisionError), blocking.open(MEMORY):
-        raise ZeroDivisionError
