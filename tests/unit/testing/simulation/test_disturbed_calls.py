@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework.testing.simulation.disturbed import DisturbedCalls
 from txnframework.testing.simulation.loop import SimulatedLoop
-from txnframework.testing.simulation.misfortunes import Misfortunes, Rates
+from txnframework.testing.simulation.misfortunes import Kind, Misfortunes, Rates
 
 
 def test_a_call_that_was_cancelled_on_the_way_leaves_its_late_reply_to_nobody() -> None:
     """Nothing is kept of it: what lies where it lay would be held up in some processes and not in others."""
     loop = SimulatedLoop(VirtualEnvironment(1), 1)
-    rates = dict.fromkeys(Rates.__struct_fields__, 0.0) | {"reply_delayed": 1000.0}
-    misfortunes = Misfortunes(Rates(**rates), "seed", loop.environment.now_ms)
+    rates = {one.value: 0.0 for one in Kind} | {"reply_delayed": 1000.0}
+    misfortunes = Misfortunes(msgspec.convert(rates, Rates), "seed", loop.environment.now_ms)
     calls = DisturbedCalls("host", misfortunes, loop, lambda _: None)
 
     async def answer() -> None:
@@ -35,3 +37,11 @@ def test_a_call_that_was_cancelled_on_the_way_leaves_its_late_reply_to_nobody() 
     loop.run_until_complete(work())
     assert len(misfortunes.happened) == 2
     loop.close()
+
+
+def test_a_delay_takes_as_long_as_is_said_at_most() -> None:
+    """With a short one, what begins in one moment overtakes each other and stays together."""
+    misfortunes = Misfortunes(Rates(delay_ms_max=20), "seed", VirtualEnvironment(1).now_ms)
+    drawn = {misfortunes.delay_ms() for _ in range(1_000)}
+    assert min(drawn) == 1
+    assert 10 < max(drawn) <= 20
