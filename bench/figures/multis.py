@@ -19,7 +19,9 @@ async def clients_over_raw_multis(run: Run) -> list[Found]:
     Over those of kazoo alone, 64 under way at a time, of three multis each, as the framework has them: one that begins,
     one with the operation, one that ends it. The messages are in memory: what is measured is ZooKeeper.
     """
-    each, ratios, ours, theirs = run.size(5, 2), [], [], []
+    each, samples = run.size(20, 2), run.size(4, 1)
+    ours_s: list[float] = []
+    raw_s: list[float] = []
     names = iter(range(1 << 30))
     with run.backend.raw("raw") as raw:
         async with opened(run.backend.config("clients")) as client:
@@ -33,18 +35,21 @@ async def clients_over_raw_multis(run: Run) -> list[Found]:
                 return await timed(_ask(raw, [[str(next(names)) for _ in range(CLIENTS)] for _ in range(each)]))
 
             with unsettled(client) as ended:
-                await interleaved(1, framework, multis)
+                # The server is Java, and both sides make it faster: each is warmed up by as much as a round takes.
+                await interleaved(samples, framework, multis)
                 await settle(client, ended)
                 for number in range(run.rounds):
                     run.progress(f"round {number + 1} of {run.rounds}")
-                    took, raw_took = await interleaved(run.size(3, 1), framework, multis)
+                    taken = await interleaved(samples, framework, multis)
+                    for seconds, one in zip((ours_s, raw_s), taken, strict=True):
+                        seconds.append(sum(one))
                     await settle(client, ended)
-                    ratios.append(sum(raw_took) / sum(took))
-                    ours.append(CLIENTS * each / min(took))
-                    theirs.append(CLIENTS * each / min(raw_took))
-    notes = {"best_per_s": round(max(ours)), "best_raw_per_s": round(max(theirs)), "messages": "in memory"}
+    transactions = CLIENTS * each * samples
+    ratios = tuple(theirs / ours for ours, theirs in zip(ours_s, raw_s, strict=True))
+    best, raw_best = (round(transactions / min(seconds)) for seconds in (ours_s, raw_s))
+    notes = {"best_per_s": best, "best_raw_per_s": raw_best, "messages": "in memory"}
     what = f"transactions per second of {CLIENTS} clients / the same number of pipelined raw multis"
-    return [Found(what, tuple(ratios), Target(0.6, at_most=False), notes)]
+    return [Found(what, ratios, Target(0.6, at_most=False), notes)]
 
 
 async def _send(client: Client, producer: Producer, times: int) -> None:

@@ -384,7 +384,7 @@ def _plugins() -> tuple[Decoder, ...]:
         Decoder(
             "node of ZooKeeper",
             lambda data: decode_node("/record", "", Node(data, Stat(*range(11)))),
-            (encode_node(b"value", None, tuple((one, 0) for one in indexes), "token"),),
+            (encode_node(b"value", None, tuple((one.index, one.key, 0) for one in indexes), "token"),),
         ),
         Decoder(
             "root of ZooKeeper",

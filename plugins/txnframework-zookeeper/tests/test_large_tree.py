@@ -33,7 +33,7 @@ from txnframework.model import (
 from txnframework.model.ids import TxnID
 from txnframework.testing.servers.zookeeper import Setup
 from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
-from txnframework_zookeeper._known import Known, ancestors
+from txnframework_zookeeper._known import Known
 from txnframework_zookeeper._metadata_store import open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
 from txnframework_zookeeper._steps import Planner, Step, sequential_step, step_of
@@ -103,11 +103,9 @@ def nodes(size: Size) -> Iterator[Op]:
     for steps in transactions(size):
         plan = planner.plan(steps, {}, "0.0", set())
         for parent in plan.parents:
-            if not known.has_parent(parent):
-                for node in (*ancestors(parent), parent):
-                    if not known.has_parent(node):
-                        known.parents.note(node, True)
-                        yield CreateNode(node)
+            for node in reversed(known.missing(parent)):
+                known.parents.note(node, True)
+                yield CreateNode(node)
         for place in plan.made:
             known.note_added(place.parent, 1)
         yield from plan.changes

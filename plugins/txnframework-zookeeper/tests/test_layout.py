@@ -11,7 +11,7 @@ from functools import reduce
 import pytest
 
 from txnframework.errors import InvalidInput
-from txnframework.model import IndexEntry, IndexRange, Key, KeyRange, index_keys, paths
+from txnframework.model import IndexRange, Key, KeyRange, index_keys, paths
 from txnframework.model.ids import TxnID
 from txnframework_zookeeper.tree import _index, _layout, _names, _places
 
@@ -191,7 +191,7 @@ def test_the_name_of_an_entry_says_key_and_record(depth: int) -> None:
     for index_key in random_index_keys(3, 300):
         for key in PLACES:
             mark = _layout.partition_mark(key.path, key.partition)
-            place = _index.entry_node(IndexEntry("an index", index_key), key.path, mark, depth)
+            place = _index.entry_node("an index", index_key, key.path, mark, depth)
             if place is None:
                 continue
             require_allowed(place.path)
@@ -220,7 +220,7 @@ def test_an_index_range_lies_below_its_start() -> None:
         for key in keys:
             if asked.start <= key < asked.stop:
                 for depth in range(3):
-                    place = _index.entry_node(IndexEntry("i", key), PLACES[5].path, "1", depth)
+                    place = _index.entry_node("i", key, PLACES[5].path, "1", depth)
                     if place is not None:
                         assert place.path.startswith(f"{start.node}/")
                         assert key.hex().startswith(start.digits)
@@ -232,7 +232,7 @@ def test_entries_of_one_time_share_a_node_of_four_seconds() -> None:
     now = 1_763_774_857_000 // 4096 * 4096
     for key_of in (lambda at, one: index_keys.encode(at, one), lambda at, one: index_keys.encode("ABORTED", at, one)):
         entries = [
-            _index.entry_node(IndexEntry("by-time", key_of(now + number * 40, one)), f"/txn/{one}", "1", 0)
+            _index.entry_node("by-time", key_of(now + number * 40, one), f"/txn/{one}", "1", 0)
             for number, one in enumerate(ids)
         ]
         assert len({place.parent for place in entries if place}) == 2
@@ -247,7 +247,7 @@ def test_watching_a_range_sees_what_is_in_it() -> None:
     assert not concerns(node.rpartition("/")[0])
     assert not concerns(_layout.node_of(Key(one.path)))
     key = index_keys.encode(SEGMENT, f"{7:032x}")
-    entry = _index.entry_node(IndexEntry("writes-by-segment", key), one.path, "1", 0)
+    entry = _index.entry_node("writes-by-segment", key, one.path, "1", 0)
     assert entry is not None
     place, concerns = _places.place_of(index_keys.prefix_range("writes-by-segment", SEGMENT))
     assert entry.path.startswith(place)

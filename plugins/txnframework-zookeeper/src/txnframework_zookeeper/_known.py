@@ -7,40 +7,30 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from txnframework_zookeeper.tree._records import Standing
 
 V = TypeVar("V")
 
 
-class Remembered(Generic[V]):
-    """The latest so many values, by node."""
+class Remembered(OrderedDict[str, V]):
+    """The latest so many values, by node; it is asked dozens of times for each transaction, and so is a dict itself."""
 
     def __init__(self, items_max: int) -> None:
+        super().__init__()
         self._items_max = items_max
-        self._values: OrderedDict[str, V] = OrderedDict()
-
-    def get(self, node: str) -> V | None:
-        """Return the value, None if it is not remembered."""
-        return self._values.get(node)
 
     def note(self, node: str, value: V) -> None:
         """Remember a value; the oldest is forgotten."""
-        self._values[node] = value
-        self._values.move_to_end(node)
-        if len(self._values) > self._items_max:
-            self._values.popitem(last=False)
+        self[node] = value
+        self.move_to_end(node)
+        if len(self) > self._items_max:
+            self.popitem(last=False)
 
     def forget(self, node: str) -> None:
         """Forget a value; an unknown one is fine."""
-        self._values.pop(node, None)
-
-    def __contains__(self, node: str) -> bool:
-        return node in self._values
-
-    def __len__(self) -> int:
-        return len(self._values)
+        self.pop(node, None)
 
 
 class Known:
@@ -56,9 +46,14 @@ class Known:
         self.alone: Remembered[set[str]] = Remembered(items_max)
         """All children of a node that comes and goes with them, as far as this client saw."""
 
-    def has_parent(self, node: str) -> bool:
-        """Whether a node that others stand below is there."""
-        return self.parents.get(node) is True
+    def missing(self, parent: str) -> list[str]:
+        """Return a node that others stand below, and those above it that are not known to be there, lowest first."""
+        found: list[str] = []
+        # Above one that is there all are there; what is out of date is forgotten with all above it.
+        while parent not in self.parents and parent.find("/", 1) > 0:
+            found.append(parent)
+            parent = parent[: parent.rfind("/")]
+        return found
 
     def note_added(self, parent: str, count: int) -> None:
         """Count an index entry in, or out."""

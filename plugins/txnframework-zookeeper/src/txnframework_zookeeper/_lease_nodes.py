@@ -77,11 +77,11 @@ class LeaseNodes:
             missing = [CreateNode(parent) for parent, stat in zip(parents, stats, strict=False) if stat is None]
             session_id = self._zookeeper.link.session_id
             try:
-                committed = await self._zookeeper.multi((*missing, *made), session_id)
+                zxid = await self._zookeeper.multi((*missing, *made), session_id)
             except MultiFailed:
                 # Others made a node, or removed one that had become empty.
                 continue
-            return Standing(key, committed.zxid, holder, session_id, token)
+            return Standing(key, zxid, holder, session_id, token)
         raise Unavailable(f"{self._zookeeper.shown_url}: {key.path} was changed by others {self._attempts_max} times")
 
     async def find(self, name: str) -> Standing | None:

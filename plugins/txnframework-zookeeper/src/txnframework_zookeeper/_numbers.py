@@ -50,12 +50,22 @@ class Numbers:
         self._reserving = asyncio.Lock()
         self._given: Remembered[int] = Remembered(prefixes_max)
 
+    def left(self, prefixes: Sequence[str]) -> list[str] | None:
+        """Return a number that nobody was given before for a record below each prefix; None: too few are reserved."""
+        first = self._next
+        if first + len(prefixes) > self._stop:
+            return None
+        self._next += len(prefixes)
+        return self._written(first, prefixes)
+
     @asynccontextmanager
     async def give(self, prefixes: Sequence[str]) -> AsyncIterator[Given]:
-        """Lend a number that nobody was given before for a record below each prefix, while one multi is tried."""
-        if not self._has(len(prefixes)):
+        """Lend such numbers while one multi is tried, which reserves a block where that is needed."""
+        numbers = self.left(prefixes)
+        if numbers is None:
             async with self._reserving:
-                if not self._has(len(prefixes)):
+                numbers = self.left(prefixes)
+                if numbers is None:
                     first, version = _decode(await self._zookeeper.get(NUMBERS))
                     # Behind what was tried before: somebody may have put a record there by its key.
                     first = max(first, self._stop)
@@ -68,11 +78,7 @@ class Numbers:
                     if given.is_applied:
                         self._stop = stop
                     return
-        first, self._next = self._next, self._next + len(prefixes)
-        yield Given(self._written(first, prefixes))
-
-    def _has(self, count: int) -> bool:
-        return self._next + count <= self._stop
+        yield Given(numbers)
 
     def _written(self, first: int, prefixes: Sequence[str]) -> list[str]:
         """Return numbers with 20 digits, the first of which spreads the records of a client that puts many."""

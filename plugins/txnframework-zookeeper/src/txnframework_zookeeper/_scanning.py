@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from txnframework.model import IndexEntry, IndexRange, KeyRange, Record, RecordPage
+from txnframework.model import IndexRange, KeyRange, Record, RecordPage
 from txnframework_zookeeper._known import Known, Remembered
 from txnframework_zookeeper._reading import Reading
 from txnframework_zookeeper._reaping import Reaping
@@ -223,7 +223,7 @@ class Scanning:
                     head = heads[named] = await self._reading.completed(named[1], node_at(*named), head)
                 key = bytes.fromhex(place.digits)
                 # Between the listing and the reading the record may have changed, and its entries with it.
-                if head is None or IndexEntry(entries.index, key) not in dict(head.standing.entries):
+                if head is None or (entries.index, key) not in {entry[:2] for entry in head.standing.entries}:
                     continue
                 page.add(head.record)
                 last = key

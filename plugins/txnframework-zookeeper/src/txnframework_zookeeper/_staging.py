@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
-from txnframework_zookeeper._known import Known, ancestors
+from txnframework_zookeeper._known import Known
 from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper.connection._errors import AlreadyThere, MultiFailed
 from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode, Op, SetNode
@@ -103,7 +103,7 @@ class Staging:
 
     async def _begin(self, chunks: Chunks) -> bool:
         """Make the node that chunks stand below; return False where it is to be tried again with another one."""
-        unknown = [node for node in ancestors(chunks.node) if not self._known.has_parent(node)]
+        unknown = self._known.missing(chunks.node.rpartition("/")[0])[::-1]
         found = await asyncio.gather(*map(self._zookeeper.exists, unknown))
         missing = [node for node, stat in zip(unknown, found, strict=True) if stat is None]
         try:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from txnframework.errors import VersionMismatch
-from txnframework.model import Batch, Check, Delete, Expect, Expected, IndexEntry, Key, Put, PutSequential
+from txnframework.model import Batch, Check, Delete, Expect, Expected, Key, Put, PutSequential
 from txnframework_zookeeper._known import Known
 from txnframework_zookeeper.connection._errors import AlreadyThere, MultiFailed
 from txnframework_zookeeper.connection._requests import CheckNode, CreateNode, DeleteNode, Op, SetNode
@@ -20,8 +21,7 @@ Standings = Mapping[str, Standing | None]
 """What stands at the nodes of records, None: nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, gc=False):
     """
     One step of a batch at its node; without ``put`` and ``removes`` it is a check.
 
@@ -82,8 +82,7 @@ def require_expected(steps: Iterable[Step], standings: Standings) -> None:
             raise VersionMismatch(step.key, actual)
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(msgspec.Struct, gc=False):
     """
     One multi, in the making, and what is known once it was applied.
 
@@ -93,16 +92,16 @@ class Plan:
     """
 
     token: str = ""
-    before: dict[str, Standing | None] = field(default_factory=dict)
-    checks: list[Op] = field(default_factory=list)
-    changes: list[Op] = field(default_factory=list)
-    parents: dict[str, None] = field(default_factory=dict)
-    records: dict[str, Standing | None] = field(default_factory=dict)
-    made: list[EntryNode] = field(default_factory=list)
-    removed: list[EntryNode] = field(default_factory=list)
-    private: list[str] = field(default_factory=list)
-    astray: set[str] = field(default_factory=set)
-    ended: list[Chunks] = field(default_factory=list)
+    before: dict[str, Standing | None] = msgspec.field(default_factory=dict)
+    checks: list[Op] = msgspec.field(default_factory=list)
+    changes: list[Op] = msgspec.field(default_factory=list)
+    parents: dict[str, None] = msgspec.field(default_factory=dict)
+    records: dict[str, Standing | None] = msgspec.field(default_factory=dict)
+    made: list[EntryNode] = msgspec.field(default_factory=list)
+    removed: list[EntryNode] = msgspec.field(default_factory=list)
+    private: list[str] = msgspec.field(default_factory=list)
+    astray: set[str] = msgspec.field(default_factory=set)
+    ended: list[Chunks] = msgspec.field(default_factory=list)
 
     def ops(self, missing: Sequence[str]) -> list[Op]:
         """Return the multi, given which of the parents are missing, the highest first."""
@@ -165,18 +164,18 @@ class Planner:
 
     def _put(self, plan: Plan, step: Step, put: Put, standing: Standing | None) -> None:
         path, mark = put.key.path, partition_mark(put.key.path, put.key.partition)
-        before = dict(standing.entries) if standing else {}
-        wanted = dict.fromkeys(put.indexes)
-        for entry, depth in before.items():
-            place = _standing_entry(entry, path, mark, depth)
-            if entry in wanted:
+        before = {(index, key): depth for index, key, depth in standing.entries} if standing else {}
+        wanted = dict.fromkeys([(entry.index, entry.key) for entry in put.indexes])
+        for (index, key), depth in before.items():
+            place = _standing_entry(index, key, path, mark, depth)
+            if (index, key) in wanted:
                 # Written so that it wakes who watches the index. It is there unless the record was made again.
                 plan.changes.append(SetNode(place.path, b""))
             else:
                 plan.changes.append(DeleteNode(place.path))
                 plan.removed.append(place)
         entries = tuple(
-            [(entry, before[entry] if entry in before else self._add(plan, entry, path, mark)) for entry in wanted]
+            [(*entry, before[entry] if entry in before else self._add(plan, *entry, path, mark)) for entry in wanted]
         )
         partition = put.key.partition if names_itself(mark) else None
         data = encode_node(put.value, partition, entries, plan.token, step.chunks)
@@ -192,12 +191,12 @@ class Planner:
             plan.records[step.node] = Standing(0, standing.node_version + 1, entries, plan.token, step.chunks)
         plan.before[step.node] = standing
 
-    def _add(self, plan: Plan, entry: IndexEntry, path: str, mark: str) -> int:
+    def _add(self, plan: Plan, index: str, key: bytes, path: str, mark: str) -> int:
         """Add an entry no deeper than needed to keep the nodes it stands below small; return how deep."""
         depth = 0
-        place = _standing_entry(entry, path, mark, depth)
+        place = _standing_entry(index, key, path, mark, depth)
         while (self._known.added.get(place.parent) or 0) >= self._entries_max:
-            deeper = entry_node(entry, path, mark, depth + 1)
+            deeper = entry_node(index, key, path, mark, depth + 1)
             if deeper is None:
                 break
             place, depth = deeper, depth + 1
@@ -208,8 +207,8 @@ class Planner:
 
     def _remove(self, plan: Plan, step: Step, standing: Standing) -> None:
         path, mark = step.key.path, partition_mark(step.key.path, step.key.partition)
-        for entry, depth in standing.entries:
-            place = _standing_entry(entry, path, mark, depth)
+        for index, key, depth in standing.entries:
+            place = _standing_entry(index, key, path, mark, depth)
             plan.changes.append(DeleteNode(place.path))
             plan.removed.append(place)
         self._end_chunks(plan, standing)
@@ -249,7 +248,7 @@ def note_applied(
         if standing is None:
             known.records.forget(node)
         else:
-            known.records.note(node, standing if standing.version else Standing(zxid, *standing[1:]))
+            known.records.note(node, standing if standing.version else msgspec.structs.replace(standing, version=zxid))
         _note_alone(known, plan, node, standing is None, note_empty)
     for place in plan.made:
         known.note_added(place.parent, 1)
@@ -271,8 +270,8 @@ def _note_alone(known: Known, plan: Plan, node: str, is_gone: bool, note_empty: 
         note_empty(parent)
 
 
-def _standing_entry(entry: IndexEntry, path: str, mark: str, depth: int) -> EntryNode:
-    place = entry_node(entry, path, mark, depth)
+def _standing_entry(index: str, key: bytes, path: str, mark: str, depth: int) -> EntryNode:
+    place = entry_node(index, key, path, mark, depth)
     assert place is not None, "an entry that stands has a node"
     return place
 

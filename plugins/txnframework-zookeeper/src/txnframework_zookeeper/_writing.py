@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.model import Batch, Key, Put, PutSequential, Record
-from txnframework_zookeeper._known import Known, ancestors
+from txnframework_zookeeper._known import Known
 from txnframework_zookeeper._numbers import Numbers
 from txnframework_zookeeper._options import VALUES_TOGETHER_BYTES_MAX, MetadataOptions
 from txnframework_zookeeper._outcomes import settled
@@ -91,12 +91,13 @@ class Writing:
         astray: set[str] = set()
         for attempt in range(self._attempts_max):
             tried = _Attempt(attempt == 0, astray)
-            if prefixes:
+            numbers = self._numbers.left(prefixes)
+            if numbers is None:
                 async with self._numbers.give(prefixes) as given:
                     written = await self._attempt(_steps(batch, given.numbers, staged), given.op, tried)
                     given.is_applied = written is not None
             else:
-                written = await self._attempt(_steps(batch, (), staged), None, tried)
+                written = await self._attempt(_steps(batch, numbers, staged), None, tried)
             if written is not None:
                 return written
             for number, chunks in staged.items():
@@ -188,7 +189,7 @@ class Writing:
         seen_zxid = self._zookeeper.link.seen_zxid
         zxid: int | None
         try:
-            zxid = (await self._zookeeper.multi(ops)).zxid
+            zxid = await self._zookeeper.multi(ops)
         except MultiFailed as refusal:
             if isinstance(refusal.cause, AlreadyThere) and refusal.op.path in missing:
                 # Somebody made it since it was looked for. What else is remembered is as true as before.
@@ -220,20 +221,15 @@ class Writing:
         A transaction's own node that is not remembered is taken for missing the first time, so that its first operation
         costs one round trip.
         """
-        unknown: dict[str, None] = {}
-        for parent in plan.parents:
-            if not self._known.has_parent(parent):
-                for node in (*ancestors(parent), parent):
-                    if not self._known.has_parent(node):
-                        unknown[node] = None
-        if not unknown:
-            return []
+        unknown = {node for parent in plan.parents for node in self._known.missing(parent)}
         to_ask = [node for node in unknown if not (is_first and is_private(node))]
+        if not to_ask:
+            return sorted(unknown, key=len)
         found = await asyncio.gather(*map(self._zookeeper.exists, to_ask))
         there = {node for node, stat in zip(to_ask, found, strict=True) if stat is not None}
         for node in there:
             self._known.parents.note(node, True)
-        return sorted(unknown.keys() - there, key=len)
+        return sorted(unknown - there, key=len)
 
 
 def _steps(batch: Batch, numbers: Sequence[str], staged: Mapping[int, Chunks]) -> list[Step]:

@@ -52,16 +52,12 @@ class MultiFailed(Exception):
         self.cause = cause
 
 
-def to_blame(ops: tuple[Op, ...], results: list[object]) -> MultiFailed | None:
-    """Return which op made a multi fail; None: it was applied."""
-    errors = [(index, result) for index, result in enumerate(results) if isinstance(result, Exception)]
+def to_blame(ops: tuple[Op, ...], errors: list[Exception]) -> MultiFailed | None:
+    """Return which op made a multi fail, given the error of each; None: there is none, it was applied."""
     if not errors:
         return None
-    for index, error in errors:
-        if not isinstance(error, _NOT_TO_BLAME):
-            return MultiFailed(index, ops[index], error)
-    index, error = errors[0]
-    return MultiFailed(index, ops[index], error)
+    index = next((at for at, error in enumerate(errors) if not isinstance(error, _NOT_TO_BLAME)), 0)
+    return MultiFailed(index, ops[index], errors[index])
 
 
 def translated(error: BaseException, shown_url: str, what: str) -> TxnFrameworkError:

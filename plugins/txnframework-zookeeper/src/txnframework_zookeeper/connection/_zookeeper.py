@@ -29,7 +29,6 @@ from txnframework_zookeeper.connection._looking import Look
 from txnframework_zookeeper.connection._requests import (
     CheckNode,
     Children,
-    Committed,
     CreateNode,
     Exists,
     Get,
@@ -136,9 +135,9 @@ class ZooKeeper:
         """Let later reads without ``is_current`` show all that was confirmed before this call."""
         await self._read(Exists(self.full("/")), is_current=True)
 
-    async def multi(self, ops: Sequence[Op], session_id: int | None = None) -> Committed:
+    async def multi(self, ops: Sequence[Op], session_id: int | None = None) -> int:
         """
-        Apply every op, or none; with ``session_id``, in this session or never.
+        Apply every op, or none; return the number of its transaction. With ``session_id``: in this session or never.
 
         :raises MultiFailed: an op found a node there, not there, in another version or not empty; nothing was changed.
         :raises OutcomeUnknown: the reply was lost. It is applied before any later read, or never.
@@ -148,7 +147,7 @@ class ZooKeeper:
         if isinstance(found, list):
             failure = to_blame(steps, found[1:])
             if failure is None:
-                return Committed(found[0], tuple(found[1:]))
+                return cast("int", found[0])
             if isinstance(failure.cause, EXPECTED):
                 raise failure
             raise translated(failure.cause, self.shown_url, f"write {failure.op.path}") from failure.cause

@@ -21,7 +21,9 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from txnframework.model import IndexEntry, IndexRange
+import msgspec
+
+from txnframework.model import IndexRange
 from txnframework_zookeeper.tree._layout import GOES_ON, RECORD, SLASH, PathCut, common_start, cut_path, no_utf8
 from txnframework_zookeeper.tree._names import escape, is_id, unescape
 from txnframework_zookeeper.tree._names import names as names_of_component
@@ -39,14 +41,14 @@ _TEXT, _TEXT_END, _HEX, _SAME = "$", ";", "#", "$"
 _TOKEN = re.compile(r"#([0-9a-f]*)|(\$)|(;)|([^#$;]+)")
 
 
-class _Cut(NamedTuple):
+class _Cut(msgspec.Struct, frozen=True, gc=False):
     """An index key in pieces, as names; ``inner``: how many of them are nodes at least, if the key decides it."""
 
     names: tuple[str, ...]
     inner: int | None
 
 
-class EntryNode(NamedTuple):
+class EntryNode(msgspec.Struct, frozen=True, gc=False):
     """Where an entry stands: its leaf, and the node that the leaf stands below."""
 
     parent: str
@@ -59,25 +61,25 @@ class EntryNode(NamedTuple):
 
 
 @lru_cache(_CACHED)
-def entry_node(entry: IndexEntry, path: str, mark: str, depth: int) -> EntryNode | None:
+def entry_node(index: str, key: bytes, path: str, mark: str, depth: int) -> EntryNode | None:
     """
     Return where an entry of the record at ``path`` stands if ``depth`` pieces more than needed are nodes of their own.
 
     None: it has not so many pieces.
     """
-    key, below = _cut(entry.key), cut_path(path)
-    names = key.names + below.names
-    inner = depth + _inner(key, below)
+    cut, below = _cut(key), cut_path(path)
+    names = cut.names + below.names
+    inner = depth + _inner(cut, below)
     if inner >= len(names):
         return None
     leaf = _joined(names[inner:])
-    text = _last_text(entry.key) if inner < len(key.names) else None
+    text = _last_text(key) if inner < len(cut.names) else None
     if text is not None:
         # The whole path stands in the leaf, and it often holds what the key ends with.
         head, colon, rest = leaf.partition(SLASH)
         components = [_SAME if one == text else one for one in rest.split(SLASH)]
         leaf = head + colon + SLASH.join(components)
-    parent = "/".join((_root(entry.index), *names[:inner]))
+    parent = "/".join((_root(index), *names[:inner]))
     return EntryNode(parent, f"{leaf}{RECORD}{mark}")
 
 
@@ -241,6 +243,7 @@ def start_of_index(entries: IndexRange) -> EntryBelow:
     if not at:
         return EntryBelow("", "", None, root)
     # What ends the last component may end the key as well: its last piece may stand with "+", with ":", or in a leaf.
-    names, inner = _cut(whole[:at])
-    names = names[: len(names) - 1 if inner is None else min(inner, len(names) - 1)]
+    cut = _cut(whole[:at])
+    last = len(cut.names) - 1
+    names = cut.names[: last if cut.inner is None else min(cut.inner, last)]
     return EntryBelow("".join(_digits_of(name[:-1]) for name in names), "", None, "/".join((root, *names)))

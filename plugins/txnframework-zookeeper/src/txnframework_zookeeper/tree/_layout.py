@@ -13,6 +13,8 @@ import hashlib
 from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
+
 from txnframework.errors import InvalidInput
 from txnframework.model import Key, KeyRange
 from txnframework.model.paths import unescape as unescape_component
@@ -34,6 +36,7 @@ _FAMILIES = frozenset(
     )
 )  # fmt: skip
 _OPERATIONS, _ABORT_RECORDS = "txn-op", "txn-aborted"
+_PRIVATE = f"{RECORDS}/{_OPERATIONS}{SLASH}/"
 # The first digit of an operation's number: those with the second one are spread over nodes of a thousand.
 FLAT_DIGIT, SPREAD_DIGIT = "0", "1"
 _SPREAD_DIGITS = 3
@@ -62,7 +65,7 @@ def node_at(path: str, mark: str) -> str:
     return f"{RECORDS}/{'/'.join(cut_path(path).names)}{RECORD}{mark}"
 
 
-class PathCut(NamedTuple):
+class PathCut(msgspec.Struct, frozen=True, gc=False):
     """The names of the nodes down to a record, the last without its mark; ``before_id``: up to the first id's end."""
 
     names: tuple[str, ...]
@@ -109,7 +112,7 @@ def _names_of(components: list[str], at: int) -> tuple[str, ...]:
 
 def is_private(parent: str) -> bool:
     """Whether a node holds nothing but the operations of one transaction, so that it comes and goes with them."""
-    return parent.startswith(f"{RECORDS}/{_OPERATIONS}{SLASH}/") and parent.endswith(SLASH)
+    return parent.startswith(_PRIVATE) and parent.endswith(SLASH)
 
 
 # -- partitions ---------------------------------------------------------------------------------------

@@ -9,12 +9,10 @@ format 2, with their node, how many there are and their bytes at its end.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from txnframework.errors import CorruptRecord, UnknownFormat
-from txnframework.model import IndexEntry, Key, Record
+from txnframework.model import Key, Record
 from txnframework.model.records import UNREADABLE
 from txnframework_zookeeper.connection._requests import Node
 from txnframework_zookeeper.tree._chunks import Chunks
@@ -24,8 +22,8 @@ FORMAT = 1
 FORMAT_WITH_CHUNKS = 2
 _END = b"\n"
 
-Entries = tuple[tuple[IndexEntry, int], ...]
-"""The index entries of a record, and how deep each stands."""
+Entries = tuple[tuple[str, bytes, int], ...]
+"""The index entries of a record: index, key, and how deep each stands."""
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -39,9 +37,11 @@ class _Head(msgspec.Struct, array_like=True):
 _HEAD = msgspec.json.Decoder(_Head)
 
 
-class Standing(NamedTuple):
+class Standing(msgspec.Struct, frozen=True, gc=False):
     """
     What is known of a record that stands: enough to replace it and its index entries.
+
+    So many are remembered that it would show if the garbage collector looked at them, in which there is no circle.
 
     ``version`` is what callers see: the number of the transaction that wrote it last, so that it does not come back
     when the record is made again. ``node_version`` is what ZooKeeper compares. ``token``: that of the last write.
@@ -59,7 +59,7 @@ def encode_node(
     value: bytes, partition: str | None, entries: Entries, token: str, chunks: Chunks | None = None
 ) -> bytes:
     """Return what a node is to hold; the value only if it is not in chunks."""
-    written = [(entry.index, entry.key.hex(), depth) for entry, depth in entries]
+    written = [(index, key.hex(), depth) for index, key, depth in entries]
     if chunks is None:
         return msgspec.json.encode((FORMAT, partition, written, token)) + _END + value
     return msgspec.json.encode((FORMAT_WITH_CHUNKS, partition, written, token, chunks)) + _END
@@ -112,6 +112,6 @@ def _format_of(line: bytes) -> int | None:
 
 def _entries(path: str, head: _Head) -> Entries:
     try:
-        return tuple((IndexEntry(index, bytes.fromhex(key)), depth) for index, key, depth in head.entries)
+        return tuple([(index, bytes.fromhex(key), depth) for index, key, depth in head.entries])
     except ValueError as error:
         raise CorruptRecord(path, "its index entries", str(error)) from error
