@@ -6,11 +6,12 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import click
 
+from txnframework.cli._logs import own_words_only
 from txnframework.errors import InvalidInput, StoreMismatch, SubscriptionNotFound, TopicNotFound, TxnFrameworkError
 
 STATUS_DONE = 0
@@ -47,11 +48,14 @@ def run_within(command: click.Command, arguments: Sequence[str], program: str, c
     """
     Run ``command`` and return its exit status; no error that is raised on purpose shows a traceback.
 
-    A traceback is shown if the environment variable TXNFRAMEWORK_TRACEBACK is ``1``, and for every exception that
-    is not a TxnFrameworkError: that one is a defect, and its traceback is what a report of it needs.
+    A traceback, and what drivers log, is shown if the environment variable TXNFRAMEWORK_TRACEBACK is ``1``. A
+    traceback is shown for every exception that is not a TxnFrameworkError, too: that one is a defect, and its traceback
+    is what a report of it needs.
     """
+    shows_all = os.environ.get(TRACEBACK_VARIABLE) == "1"
     try:
-        result: object = command.main(list(arguments), prog_name=program, standalone_mode=False, obj=context_object)
+        with nullcontext() if shows_all else own_words_only():
+            result: object = command.main(list(arguments), prog_name=program, standalone_mode=False, obj=context_object)
     except click.ClickException as exc:
         exc.show()
         return exc.exit_code
@@ -59,7 +63,7 @@ def run_within(command: click.Command, arguments: Sequence[str], program: str, c
         click.echo("Interrupted.", err=True)
         return STATUS_INTERRUPTED
     except TxnFrameworkError as exc:
-        if os.environ.get(TRACEBACK_VARIABLE) == "1":
+        if shows_all:
             raise
         report(exc)
         return status_of(exc)

@@ -36,6 +36,9 @@ class Participant:
     segment: str
     subscription: str = ""
 
+    def __str__(self) -> str:
+        return f"subscription {self.subscription} of {self.segment}" if self.subscription else self.segment
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Part:

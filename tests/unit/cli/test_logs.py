@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import logging
+
+import click
+import pytest
+
+from txnframework.cli._boundary import run_within
+from txnframework.errors import Unavailable
+
+
+class DriverError(Exception):
+    """What a library that is not ours raises in a callback."""
+
+    __module__ = "zz_driver.protocol"
+
+
+def logging_of(name: str, raised: Exception | None = None) -> click.Command:
+    def work() -> None:
+        logging.getLogger(name).error("said by %s", name, exc_info=raised)
+
+    return click.Command("work", callback=work)
+
+
+@pytest.mark.parametrize(
+    ("name", "raised", "shown"),
+    [
+        ("zz_driver.client", None, False),
+        ("asyncio", DriverError(), False),
+        ("asyncio", ZeroDivisionError(), True),
+        ("asyncio", Unavailable("away"), True),
+        ("asyncio", None, True),
+        ("txnframework_metadata.coordinator", None, True),
+    ],
+)
+def test_drivers_do_not_speak_to_people(
+    name: str,
+    raised: Exception | None,
+    shown: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What a driver logs while its server is away is said by our errors; defects, and what we log, are not hidden."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # nobody has set logging up, as pytest has
+    assert run_within(logging_of(name, raised), [], "program", None) == 0
+    assert (f"said by {name}" in capsys.readouterr().err) is shown
+    monkeypatch.setenv("TXNFRAMEWORK_TRACEBACK", "1")
+    run_within(logging_of(name, raised), [], "program", None)
+    assert f"said by {name}" in capsys.readouterr().err
