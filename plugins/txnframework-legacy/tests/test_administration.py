@@ -211,16 +211,20 @@ def test_transaction_logs(config: Path, run: Callable[..., tuple[int, str, str]]
         "Records of the transaction logs of 8000 share entries.\n",
     )
 
-    async def work() -> None:
+    async def work() -> str:
         async with txnframework.open(config) as client:
             await acknowledge(client, 6, held=())
+            async with client.transaction(domain="persistent") as one:
+                return str(one.id)
 
-    asyncio.run(work())
+    first = asyncio.run(work())
     found = document(run, "log-batching")
     assert (found["enabled"], found["delay_ms"]) == (False, 3)
     (log,) = found["coordinators"]
     assert (log["coordinator"], log["enabled"], log["decided_by"]) == ("8000", True, "switch for 8000")
-    assert (log["open_records"], log["records"] > log["entries"]) == (6, True)
+    assert "number with which the ids" in " ".join(run("log-batching", "status", "--help")[1].split())
+    assert first.startswith(log["coordinator"])
+    assert (log["open_records"], log["records"] > log["entries"]) == (7, True)
     status, out, _ = run("log-batching", "disable", "--coordinator", "8000")
     assert f"{log['batched_entries']} batched entries are left." in out
     assert main(["upkeep"]) == 0

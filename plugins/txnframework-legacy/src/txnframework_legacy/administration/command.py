@@ -62,9 +62,11 @@ def pending_ack_batching() -> None:
 
 
 def _coordinator_option(command: F) -> F:
-    return click.option("--coordinator", metavar="ID", help="Only this one's, as 'status' names it; default: all.")(
-        command
-    )
+    return click.option(
+        "--coordinator",
+        metavar="ID",
+        help="Only this one's: the first four digits of its transactions' ids; default: all.",
+    )(command)
 
 
 def _subscription_options(command: F) -> F:
@@ -146,7 +148,9 @@ def _switching(wording: Wording, options: Callable[[F], F], group: click.Group) 
         Show whether records share entries, and what is in each log.
 
         DECIDED BY says what holds for a log: a switch, or this configuration. OPEN RECORDS are those that begin what
-        is not done yet, the oldest at ledger:entry:index. Each log is read from its beginning; JSON says more of it.
+        is not done yet, the oldest at ledger:entry:index. COORDINATOR is the number with which the ids of its
+        transactions begin, four digits that count up from 8000 in this family. Each log is read from its beginning;
+        JSON says more of it.
         """
         found = with_client(loaded, config, lambda client: _status(client, wording, _scope(wording, where)))
         logs: list[dict[str, Any]] = found[wording.each]
