@@ -15,6 +15,7 @@ from txnframework.testing.checking import INVARIANTS, Violation
 from txnframework.testing.history import Begin, Call, Commit, History, Kind
 
 SHOWN_MAX = 20
+KINDS = "ok: it was done; fail: it was refused, and nothing was done; unknown: no answer came, it may have been done"
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Outcome:
 
     def print_to(self, console: Console) -> None:
         """Print tables, and the first of what was wrong."""
-        table = Table(box=SIMPLE_HEAD)
+        table = Table(box=SIMPLE_HEAD, caption=KINDS, caption_justify="left")
         table.add_column("operation")
         for kind in ("ok", "fail", "unknown"):
             table.add_column(kind, justify="right")

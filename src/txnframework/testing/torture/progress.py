@@ -12,7 +12,7 @@ from rich.console import Console
 from txnframework.testing.torture.misfortunes import Misfortunes
 
 _LOOK_SECONDS = 1.0
-_PLAIN_SECONDS = 30.0
+_PLAIN_SECONDS = 10.0
 _ENDS = {b'"kind":"ok"': "done", b'"kind":"fail"': "refused", b'"kind":"unknown"': "unknown"}
 
 
@@ -40,7 +40,7 @@ class Progress:
                     status.update(line)
                 elif time.monotonic() - self._said_at > _PLAIN_SECONDS:
                     self._said_at = time.monotonic()
-                    self._console.print(line, highlight=False)
+                    self._console.print(line, highlight=False, soft_wrap=True)  # one line, however long, for a log
 
     def _line(self, end: float) -> str:
         gone = self._seconds - max(0.0, end - time.monotonic())

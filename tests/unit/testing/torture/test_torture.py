@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
+from collections import Counter
 from io import StringIO
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -16,6 +19,7 @@ from txnframework.testing.history import Begin, Begun, Commit, History, Recorder
 from txnframework.testing.torture.assignment import address_of, through
 from txnframework.testing.torture.misfortunes import Misfortunes
 from txnframework.testing.torture.outcome import Outcome, counts_of, operations_of
+from txnframework.testing.torture.progress import Progress
 from txnframework.testing.torture.settling import to_ask
 
 
@@ -141,3 +145,19 @@ def test_what_is_told() -> None:
         said = StringIO()
         outcome.print_to(Console(file=said, width=160))
         assert all(word in said.getvalue() for word in words)
+
+
+def test_progress_in_a_file(tmp_path: Path) -> None:
+    """Where nobody looks at a terminal, a whole line says now and then how it goes, the first one soon."""
+    (tmp_path / "one.jsonl").write_bytes(b'{"kind":"ok"}\n{"kind":"unknown"}\n{"kind":"o')
+    written = StringIO()
+    striking = SimpleNamespace(counts=Counter({"a misfortune with a name that would not fit into eighty columns": 3}))
+
+    async def work() -> None:
+        progress = Progress(Console(file=written), tmp_path, 0.05, striking)  # type: ignore[arg-type]
+        await progress.until(time.monotonic() + 0.05)
+
+    asyncio.run(work())
+    assert written.getvalue() == (
+        "0 of 0 s: 1 done, 0 refused, 1 unknown; 3 a misfortune with a name that would not fit into eighty columns\n"
+    )
