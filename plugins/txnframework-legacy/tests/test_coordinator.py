@@ -368,6 +368,36 @@ async def test_the_log_shrinks_to_nothing(world: World) -> None:
 
 
 @in_world
+async def test_the_low_watermark(world: World) -> None:
+    """
+    Below it every transaction of a coordinator has ended and is forgotten, in every process, and its ledgers are gone.
+
+    It stays at the oldest that is open, whatever began behind that and has ended, then goes past all of those, and
+    never back.
+    """
+    process = await world.process(CoordinatorOptions(ledger_entries_max=1))
+    begun, marks = [], []
+    for _ in range(4):
+        begun.append(await process.begin())
+        await process.coordinator.collect(world.later_ms())  # the next one begins in another ledger
+    for number in (2, 1, 0, 3):
+        await process.end(begun[number])
+        for _ in range(2):
+            await process.coordinator.collect(world.later_ms())
+        ledger = await process.ledgers.open(log_name(begun[0].coordinator))
+        marks.append((await ledger.ledgers(-1, 1))[0].ledger_id)
+        fresh = await world.process()
+        if number == 1:
+            assert (await fresh.coordinator.describe(begun[0])).state is State.OPEN
+        if number == 0:
+            assert (await fresh.coordinator.describe(begun[3])).state is State.OPEN
+            for one in begun[:3]:
+                with pytest.raises(TransactionNotFound):
+                    await fresh.coordinator.describe(one)
+    assert marks[0] == marks[1] < marks[2] < marks[3]
+
+
+@in_world
 async def test_nothing_is_trimmed_that_began_meanwhile(world: World) -> None:
     """A transaction that another process begins at any step of trimming is there afterwards, in every process."""
     step, reached = 0, True

@@ -16,10 +16,10 @@ import asyncpg
 import psutil
 import pytest
 
-from txnframework.testing.servers import _postgresql_programs
+from txnframework.testing.servers import _postgresql_programs, postgresql_databases
 from txnframework.testing.servers.embedded import started
 from txnframework.testing.servers.postgresql import PostgresServer
-from txnframework.testing.servers.postgresql_databases import fresh_database
+from txnframework.testing.servers.postgresql_databases import fresh_database, run
 
 BOUND_S = 30.0
 
@@ -131,6 +131,20 @@ def test_databases_are_apart() -> None:
         assert asyncio.run(_names(one)) == asyncio.run(_names(two)) == []
     with pytest.raises(asyncpg.InvalidCatalogNameError):
         asyncio.run(_names(one))
+
+
+def test_the_server_that_the_environment_names_is_used(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Databases for tests are made there, used there and removed there, and none of our own is started."""
+    monkeypatch.setattr(postgresql_databases, "_shared_server", lambda: pytest.fail("one of our own was started"))
+    monkeypatch.setattr(postgresql_databases, "_psql", lambda: server.programs / "psql")
+    monkeypatch.setenv("TXN_TEST_POSTGRESQL_URL", server.url)
+    names = "SELECT datname FROM pg_database"
+    with fresh_database() as url:
+        name = urlsplit(url).path[1:]
+        assert urlsplit(url)[:2] == urlsplit(server.url)[:2]
+        assert name in server.run(names, "postgres").split()
+        assert run(url, "SELECT current_database()").split() == [name]
+    assert name not in server.run(names, "postgres").split()
 
 
 def test_embedded() -> None:
