@@ -54,7 +54,7 @@ def open(
     environment: Environment | None = None,
     loop: LoopThread | None = None,
     metrics: Metrics | None = None,
-) -> Opening:
+) -> AbstractContextManager[Client, None]:
     """
     Open a client: ``with txnframework.blocking.open(...) as client``; see ``txnframework.open``.
 

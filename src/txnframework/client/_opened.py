@@ -29,7 +29,7 @@ def open(
     registry: PluginRegistry | None = None,
     environment: Environment | None = None,
     metrics: Metrics | None = None,
-) -> Opening:
+) -> AbstractAsyncContextManager[Client, None]:
     """
     Open a client: ``async with txnframework.open(...) as client``.
 
