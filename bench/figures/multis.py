@@ -19,7 +19,7 @@ async def clients_over_raw_multis(run: Run) -> list[Found]:
     Over those of kazoo alone, 64 under way at a time, of three multis each, as the framework has them: one that begins,
     one with the operation, one that ends it. The messages are in memory: what is measured is ZooKeeper.
     """
-    each, samples = run.size(20, 2), run.size(4, 1)
+    each, samples = run.size(20, 2), run.size(2, 1)
     ours_s: list[float] = []
     raw_s: list[float] = []
     names = iter(range(1 << 30))
