@@ -31,6 +31,8 @@ OtherVersion = kazoo_errors.BadVersionError
 """A node has another version than an op named."""
 NotEmpty = kazoo_errors.NotEmptyError
 """A node to be removed has children."""
+MayNot = kazoo_errors.NoAuthError
+"""The login has no right to it, by the access control list of a node that is there."""
 
 EXPECTED = (NotThere, AlreadyThere, OtherVersion, NotEmpty)
 """What an op of a multi may find."""
@@ -66,7 +68,7 @@ def translated(error: BaseException, shown_url: str, what: str) -> TxnFrameworkE
         return error
     if isinstance(error, kazoo_errors.AuthFailedError):
         return refused(shown_url)
-    if isinstance(error, kazoo_errors.NoAuthError):
+    if isinstance(error, MayNot):
         return InvalidInput(
             f"{shown_url} does not let this login {what}; correct the user or the password, or change its access"
             " control list"

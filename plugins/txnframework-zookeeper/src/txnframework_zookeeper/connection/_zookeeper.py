@@ -16,6 +16,7 @@ from txnframework_zookeeper.connection._errors import (
     EXPECTED,
     LOST,
     AlreadyThere,
+    MayNot,
     MultiFailed,
     NotSent,
     NotThere,
@@ -255,16 +256,29 @@ class ZooKeeper:
         return landing.answer
 
     async def _make_root(self) -> None:
-        """Make the chroot, one node at a time; whoever else makes it is welcome."""
-        names = self._root.split("/")[1:]
-        for depth in range(len(names)):
-            path = "/" + "/".join(names[: depth + 1])
-            found, what = await self._ask(Exists(path)), "see"
-            if isinstance(found, NotThere) or found is None:
-                what = "make"
-                found = await self._ask(Multi((CreateNode(path),), "", self._acl))
-                failure = to_blame((CreateNode(path),), found[1:]) if isinstance(found, list) else None
-                found = failure.cause if isinstance(failure, MultiFailed) else found
+        """
+        Make the chroot and what is missing above it, one node at a time; whoever else makes it is welcome.
+
+        What is above a chroot that is there is not looked at: a login may have no right to see it.
+        """
+        missing: list[str] = []
+        path = self._root
+        while path and not await self._is_there(path):
+            missing.append(path)
+            path = path[: path.rfind("/")]
+        for path in reversed(missing):
+            found = await self._ask(Multi((CreateNode(path),), "", self._acl))
+            failure = to_blame((CreateNode(path),), found[1:]) if isinstance(found, list) else None
+            found = failure.cause if isinstance(failure, MultiFailed) else found
             if isinstance(found, Exception) and not isinstance(found, AlreadyThere):
-                raise translated(found, self.shown_url, f"{what} the chroot {path}") from found
+                raise translated(found, self.shown_url, f"make the chroot {path}") from found
         await self.children("/")
+
+    async def _is_there(self, path: str) -> bool:
+        """Whether the chroot, or a node above it, is there; of one above it that may not be seen it is known."""
+        found = await self._ask(Exists(path))
+        if isinstance(found, Exception) and not isinstance(found, NotThere):
+            if path != self._root and isinstance(found, MayNot):
+                return True
+            raise translated(found, self.shown_url, f"see the chroot {path}") from found
+        return isinstance(found, Stat)
