@@ -1,4 +1,4 @@
-"""How the documentation is built: ``tox run -e docs``, or ``sphinx-build -W docs somewhere``."""
+"""How the documentation is built: ``tox run -e docs``, or ``sphinx-build -W -c docs . somewhere``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ extensions = [
     "sphinx_click",
 ]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["examples"]
-root_doc = "index"
+# What stands beside the code of a distribution is a page too, so that a link to it leads there, here as in the repository.
+include_patterns = ["README.md", "CONTRIBUTING.md", "docs/**.md", "plugins/*/README.md"]
+exclude_patterns = [".*", "docs/examples"]
+root_doc = "docs/index"
 html_theme = "furo"
 html_title = "txnframework"
 
@@ -32,5 +34,3 @@ smartquotes_action = "qe"  # quotes and ellipses; the dashes of --options stay
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
-# Links to files outside of docs/ are for readers of the repository; a test follows every one of them.
-suppress_warnings = ["myst.xref_missing"]
