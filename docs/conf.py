@@ -21,7 +21,7 @@ extensions = [
     "sphinx_click",
 ]
 source_suffix = {".md": "markdown"}
-# What stands beside the code of a distribution is a page too, so that a link to it leads there, here as in the repository.
+# What stands beside a distribution's code is a page too: a link to it leads there, here as in the repository.
 include_patterns = ["README.md", "CONTRIBUTING.md", "docs/**.md", "plugins/*/README.md"]
 exclude_patterns = [".*", "docs/examples"]
 root_doc = "docs/index"
