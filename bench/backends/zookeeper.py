@@ -9,6 +9,7 @@ TXN_TEST_POSTGRESQL_URL names, because it tells who waits elsewhere of what was 
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -25,6 +26,8 @@ READ_ELSEWHERE = "visible"
 """The database whose messages another process reads."""
 FINAL = f"txn-by-final-state:/{'0' * 40}"
 OPEN = f"txn-by-deadline:/{'0' * 40}"
+HEAP = "-Xmx1g"
+"""What a hundred thousand transactions take of a server's memory, and more: a full heap would be measured instead."""
 
 
 class RawTransactions:
@@ -121,10 +124,12 @@ def assert_done(results: list[object]) -> None:
 
 
 @contextmanager
-def zookeeper(_: Path) -> Iterator[ZooKeeperBackend]:
-    """Make chroots on a server; a server of our own is gone with this process."""
-    from txnframework.testing.servers.zookeeper import server_version, shared_hosts
+def zookeeper(directory: Path) -> Iterator[ZooKeeperBackend]:
+    """Make chroots on a server; one of our own is started with the memory that a figure's nodes take."""
+    from txnframework.testing.servers.zookeeper import HOSTS_VARIABLE, Setup, ZooKeeper, server_version
 
-    hosts = shared_hosts()
     with ExitStack() as made:
+        hosts = os.environ.get(HOSTS_VARIABLE)
+        if not hosts:
+            hosts = made.enter_context(ZooKeeper(directory / "zookeeper", setup=Setup(java_options=(HEAP,)))).hosts
         yield ZooKeeperBackend(made, hosts, versions={"zookeeper": server_version(hosts)})
