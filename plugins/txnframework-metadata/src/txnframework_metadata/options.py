@@ -38,8 +38,8 @@ class CoordinatorOptions(Options, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            description="Of how many transactions that it began or ended a process remembers the record, to end or"
-            " settle them without reading it; forgetting costs that read.",
+            description="Of how many transactions that it began or ended a process remembers the record, to add to"
+            " them, end or settle them without reading it; forgetting costs that read.",
         ),
     ] = 10_000
     settle_delay_ms: Annotated[

@@ -31,6 +31,7 @@ from txnframework_metadata.buffer.segment_view import SegmentView
 from txnframework_metadata.buffer.trimming import Trimming
 from txnframework_metadata.buffer.visibility_times import VisibilityTimes
 from txnframework_metadata.options import BufferOptions
+from txnframework_metadata.records.begun import Beginnings
 from txnframework_metadata.watching import first_of
 
 
@@ -64,7 +65,8 @@ class MetadataBuffer:
         self._announcements = Announcements(
             self._view, context.ledger, context.store, context.environment, options.open_presumed_ms
         )
-        self._intents = Intents(context.segment, context.ledger, context.store, options)
+        beginnings = Beginnings(context.store, context.coordinator)
+        self._intents = Intents(context.segment, context.ledger, context.store, beginnings, options)
         self._appending = Appending(
             context.ledger, self._intents, self._resolve_copy, self._retention, options.attempts_max
         )

@@ -9,6 +9,7 @@ from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.records import WriteOperation
 from txnframework_metadata.options import BufferOptions
+from txnframework_metadata.records.begun import Beginnings
 from txnframework_metadata.records.operations import put_operations, require_family, require_open
 
 
@@ -20,10 +21,18 @@ class Intents:
     record that could not be written holds nobody back. Forgetting costs one more record.
     """
 
-    def __init__(self, segment: str, ledger: IManagedLedger, store: IMetadataStore, options: BufferOptions) -> None:
+    def __init__(
+        self,
+        segment: str,
+        ledger: IManagedLedger,
+        store: IMetadataStore,
+        beginnings: Beginnings,
+        options: BufferOptions,
+    ) -> None:
         self._segment = segment
         self._ledger = ledger
         self._store = store
+        self._beginnings = beginnings
         self._options = options
         self._noted = _Noted(options.intents_max)
 
@@ -39,11 +48,11 @@ class Intents:
         """
         require_family(branch.txn_id, self._segment)
         known = self._noted.get(branch)
-        if known is not None and not self._options.check_every_append:
-            return known
-        header = await require_open(self._store, branch.txn_id, principal)
         if known is not None:
+            if self._options.check_every_append:
+                await require_open(self._store, branch.txn_id, principal)
             return known
+        header = await self._beginnings.header(branch.txn_id, principal)
         tail = await self._ledger.tail()
         if tail.sealed:
             raise LedgerSealed(self._segment)

@@ -45,6 +45,7 @@ from txnframework_metadata.coordinator.ending import end_transaction
 from txnframework_metadata.coordinator.outstanding import find_outstanding
 from txnframework_metadata.coordinator.sweeps import Sweeps
 from txnframework_metadata.options import CoordinatorOptions
+from txnframework_metadata.records.begun import IBeginnings
 from txnframework_metadata.records.operations import read_header, scan_operations
 from txnframework_metadata.records.views import (
     FAMILY,
@@ -62,7 +63,7 @@ _LOG = logging.getLogger(__name__)
 _FIRST_COORDINATOR = 0
 
 
-@implementer(IApplicationCoordinator)
+@implementer(IApplicationCoordinator, IBeginnings)
 class MetadataCoordinator:
     """
     Begins a transaction with one put, ends it with one compare-and-set.
@@ -132,6 +133,10 @@ class MetadataCoordinator:
         begun = transaction_of(txn_id, document)
         self._begun.note(txn_id, Header(begun, version, document))
         return begun
+
+    def begun(self, txn_id: TxnID) -> Header | None:
+        """Return the header of a transaction as it was put here, if that is remembered."""
+        return self._begun.get(txn_id)
 
     async def enlist(self, txn_id: TxnID, participants: frozenset[Participant]) -> None:
         """Do nothing: the operations are the record of who takes part."""
