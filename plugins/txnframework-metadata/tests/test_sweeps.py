@@ -164,20 +164,23 @@ def test_whoever_ended_a_transaction_settles_it_without_reading_it() -> None:
     asyncio.run(main())
 
 
-def test_a_participant_that_is_away_does_not_hold_up_the_others() -> None:
-    """Its operations stay, are counted, and are found again."""
+def test_a_participant_that_is_away_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """Its operations stay, are counted, and are found again; operators are told of it in words."""
 
     async def main() -> None:
         world = World()
         process = await world.process()
         txn = await process.begin()
-        await process.send("a", branch_of(txn))
+        position = await process.send("a", branch_of(txn))
         await process.send("b", branch_of(txn), OTHER_SEGMENT)
+        await process.acknowledge(txn, Ack(position))
         await process.commit(txn)
-        process.unavailable.add(OTHER_SEGMENT)
-        assert await process.coordinator.settle(txn.txn_id) == Swept(1, 1)
+        process.unavailable.add(SEGMENT)
+        assert await process.coordinator.settle(txn.txn_id) == Swept(1, 2)
+        for away in (SEGMENT, f"subscription {SUBSCRIPTION} of {SEGMENT}"):
+            assert f"transaction {txn.txn_id} could not be settled at {away}: " in caplog.text
         process.unavailable.clear()
-        assert await process.coordinator.settle(txn.txn_id) == Swept(1, 0)
+        assert await process.coordinator.settle(txn.txn_id) == Swept(2, 0)
 
     asyncio.run(main())
 

@@ -22,8 +22,20 @@ from txnframework.errors import (
     EndTransactionTimeout,
     OutcomeUnknown,
 )
-from txnframework.model import EARLIEST, Action, Append, Branch, End, EntryRange, Limit, Position, ReadRequest
+from txnframework.model import (
+    EARLIEST,
+    Action,
+    Append,
+    Branch,
+    End,
+    EntryRange,
+    Limit,
+    Position,
+    ReadRequest,
+    Transaction,
+)
 from txnframework.testing import WorldHarness
+from txnframework.testing.world import World
 
 
 def test_appended_and_the_reply_lost(run: Runner) -> None:
@@ -162,21 +174,28 @@ def test_killed_between_marker_and_note(run: Runner) -> None:
     run(ShortLedgers, test)
 
 
+async def marked_not_noted(harness: WorldHarness, other: World, sequence: int) -> Transaction:
+    """Send in a transaction and commit it; whoever settles it is killed between its marker and its note."""
+    before = await other.buffer.max_read_position()
+    txn = await begin(other)
+    await send(other, sequence, txn)
+    ended = await decided(other, txn)
+    for step in range(1, 50):
+        async with harness.open() as world:
+            settling, _ = await held(world.line, step, world.buffer.settle(ended))
+            is_marked = await visible(other, before) == [f"s{sequence}"]
+            await killed(world, settling)
+        if is_marked:
+            return ended
+    raise AssertionError("no marker was written")
+
+
 def test_marked_and_trimmed_before_it_was_noted(run: Runner) -> None:
     """A commit whose marker was trimmed with the topic, and whose writer died before the note, never comes again."""
 
     async def test(harness: WorldHarness) -> None:
         async with harness.open() as other:
-            txn = await begin(other)
-            await send(other, 1, txn)
-            ended = await decided(other, txn)
-            for step in range(1, 50):
-                async with harness.open() as world:
-                    settling, _ = await held(world.line, step, world.buffer.settle(ended))
-                    is_marked = await visible(other) == ["s1"]
-                    await killed(world, settling)
-                if is_marked:
-                    break
+            ended = await marked_not_noted(harness, other, 1)
             await other.ledger.roll()
             await send(other, 2)
             last = await other.buffer.max_read_position()
@@ -186,6 +205,33 @@ def test_marked_and_trimmed_before_it_was_noted(run: Runner) -> None:
                 for process in (fresh, other):
                     await process.buffer.settle(ended)
                     assert await visible(process, start) == ["s2"]
+
+    run(SidecarInMemory, test)
+
+
+def test_killed_while_trimming_what_is_not_noted(run: Runner) -> None:
+    """The same wherever trimming is killed: the note stands before the marker goes, not after it."""
+
+    async def test(harness: WorldHarness) -> None:
+        step, reached, sequence, trimmed = 0, True, 10, 0
+        async with harness.open() as other:
+            while reached:
+                step, sequence = step + 1, sequence + 10
+                ended = await marked_not_noted(harness, other, sequence)
+                await other.ledger.roll()
+                await send(other, sequence + 1)
+                last = await other.buffer.max_read_position()
+                async with harness.open() as world:
+                    trimming, reached = await held(world.line, step, world.buffer.trim(last.ledger_id))
+                    await killed(world, trimming)
+                (first,) = await other.ledger.ledgers(-1, 1)
+                trimmed += reached and first.ledger_id == last.ledger_id
+                async with harness.open() as fresh:
+                    for process in (fresh, other):
+                        await process.buffer.settle(ended)
+                        found = await visible(process, Position(last.ledger_id, -1))
+                        assert found == [f"s{sequence + 1}"], f"killed at step {step}"
+            assert trimmed, "it was never killed between trimming the topic and its end"
 
     run(SidecarInMemory, test)
 

@@ -8,7 +8,6 @@ import hashlib
 import random
 import traceback
 from collections.abc import Coroutine, Iterable, Sequence
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -106,10 +105,10 @@ class Run:
         operations = self.scenario.operations if self.limits.operations is None else self.limits.operations
         hosts = [Host(self, number, -(-operations // self.scenario.hosts)) for number in range(self.scenario.hosts)]
         working = [self._outside(host.inhabit()) for host in hosts]
-        self.loop.run_until(lambda: _over(working), WORK_MS_MAX)
+        self._finish_all(working)
         self.misfortunes.over = True
         for host in hosts:
-            self.loop.run_until(partial(_over, host.befalling), WORK_MS_MAX)
+            self._finish_all(host.befalling)
         return hosts
 
     def _settle(self, hosts: Iterable[Host]) -> None:
@@ -158,6 +157,15 @@ class Run:
         self.loop.run_until(task.done, DRAIN_MS_MAX)
         task.result()
 
+    def _finish_all(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
+        """Run until all of them are done, to which more may come; raise what failed, also if others wait for it."""
+        try:
+            self.loop.run_until(lambda: all(task.done() for task in tasks), WORK_MS_MAX)
+        finally:
+            for task in tasks:
+                if task.done():
+                    task.result()
+
     def _outside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self.loop.spawn(self.loop.outside, work)
 
@@ -195,15 +203,6 @@ class Run:
 
 async def _at_once() -> None:
     """The memory of the simulation does not wait; the way to it does."""
-
-
-def _over(tasks: Sequence[asyncio.Task[Any]]) -> bool:
-    """Return whether all of them are; asked at each step, so what failed is raised when all are."""
-    if not all(task.done() for task in tasks):
-        return False
-    for task in tasks:
-        task.result()
-    return True
 
 
 def _told(error: BaseException) -> str:
