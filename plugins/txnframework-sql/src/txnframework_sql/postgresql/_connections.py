@@ -177,10 +177,11 @@ class Connections:
             task.add_done_callback(tasks.discard)
 
     async def _settle(self, connection: Connection) -> None:
+        was_in_doubt = connection.is_in_doubt
         try:
             await connection.settle()
-            if not connection.is_in_doubt:
-                doubts.remove(self.server, connection.backend)
+            if was_in_doubt and not connection.is_in_doubt and not doubts.settle(self.server, connection.backend):
+                connection.break_off()
         except BaseException:
             connection.break_off()
             raise

@@ -32,23 +32,28 @@ class Doubts:
     """
 
     def __init__(self) -> None:
-        self._backends: dict[Server, set[Backend]] = {}
+        # With whether somebody has begun to end it.
+        self._backends: dict[Server, dict[Backend, bool]] = {}
 
     def add(self, server: Server, backend: Backend) -> None:
         """Note that nobody knows what became of a write."""
-        self._backends.setdefault(server, set()).add(backend)
+        self._backends.setdefault(server, {})[backend] = False
 
     @property
     def are_there(self) -> bool:
         """Whether there is any, of whatever database."""
         return bool(self._backends)
 
-    def remove(self, server: Server, backend: Backend) -> None:
-        """Forget a backend that has answered, or is gone."""
-        left = self._backends.get(server, set())
-        left.discard(backend)
-        if not left:
-            self._backends.pop(server, None)
+    def settle(self, server: Server, backend: Backend) -> bool:
+        """
+        Forget a backend that has answered; return whether its connection can be relied on.
+
+        It cannot where other connections of this process came to look meanwhile: their request to end the backend may
+        still be on its way, and would end whatever the backend does by then.
+        """
+        is_being_ended = self._backends.get(server, {}).get(backend, True)
+        self._remove(server, backend)
+        return not is_being_ended
 
     async def end(self, server: Server, connection: Connection) -> None:
         """
@@ -57,13 +62,23 @@ class Doubts:
         :raises Unavailable: one of them cannot be ended yet; until it is, nobody can know what there is.
         """
         for backend in tuple(self._backends.get(server, ())):
+            known = self._backends.get(server, {})
+            if backend not in known:
+                continue  # it has answered, or others have ended it, while the one before it was waited for
+            known[backend] = True
             rows = await connection.read(_END, backend.pid, backend.started, _END_MS)
             if rows and not rows[0][0]:
                 raise Unavailable(
                     f"{server.shown_url} has not yet ended process {backend.pid}, whose connection was lost while it"
                     " wrote; try again"
                 )
-            self.remove(server, backend)
+            self._remove(server, backend)
+
+    def _remove(self, server: Server, backend: Backend) -> None:
+        left = self._backends.get(server, {})
+        left.pop(backend, None)
+        if not left:
+            self._backends.pop(server, None)
 
 
 doubts = Doubts()

@@ -137,3 +137,37 @@ def test_cannot_be_ended(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             assert await connections.run(read) == 1
 
     wire.run(test)
+
+
+def test_given_up_here_and_being_ended_by_others(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that has settled is not used again if its process is going to be ended by who came to look."""
+    # As the statement is, but not before it may.
+    monkeypatch.setattr(
+        "txnframework_sql.postgresql._doubts._END",
+        "WITH may AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared(7))"
+        " SELECT pg_terminate_backend(pid, $3) FROM may, pg_stat_activity WHERE pid = $1 AND backend_start = $2",
+    )
+
+    async def test() -> None:
+        async with (
+            wire.connected(connections_max=1) as connections,
+            wire.connected() as looking,
+            wire.connected() as others,
+        ):
+            assert await looking.run(lambda connection: connection.read("SELECT 1"))
+            async with row_locked(wire, connections), others.lend() as other:
+                await other.read("SELECT pg_advisory_lock(7)")
+                writing = asyncio.create_task(connections.run(update))
+                await waiting(wire, 1)
+                writing.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await writing
+                seen = asyncio.create_task(looking.run(read))
+                async with connections.lend() as connection, connection.transaction():
+                    assert await read(connection) == 1
+                    await waiting(wire, 1)
+                    await other.read("SELECT pg_advisory_unlock(7)")
+                    assert await seen == 1
+                    assert await read(connection) == 1
+
+    wire.run(test)
