@@ -70,6 +70,25 @@ def test_a_multi_that_is_refused_says_which_op_failed(url: str) -> None:
     asyncio.run(main())
 
 
+def test_a_connection_that_is_lost_is_told_of_and_so_is_its_return(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Who waits for what others write would not learn of it: a line for the loss, and one for its end."""
+
+    async def main() -> None:
+        async with passage_to(url) as (passage, through), opened(through) as zookeeper:
+            seen = Seen(zookeeper)
+            passage.proxy.cut()
+            await seen.until(Session.SUSPENDED)
+            passage.let_through()
+            await seen.until(Session.SUSPENDED, Session.BACK)
+            shown = zookeeper.link.shown_url
+            assert [record.getMessage() for record in caplog.records if record.name.endswith("._link")] == [
+                f"the connection to {shown} is lost, and is being made again",
+                f"{shown} answers again",
+            ]
+
+    asyncio.run(main())
+
+
 def test_many_requests_are_under_way_at_once_and_no_more_than_allowed(url: str) -> None:
     """All are answered; a cancelled one gives its place back."""
 

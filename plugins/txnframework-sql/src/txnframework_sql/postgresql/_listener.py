@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
@@ -15,6 +16,8 @@ from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, translated
 from txnframework_sql.postgresql._options import PostgresqlOptions
 from txnframework_sql.postgresql._payloads import CHANNEL, changes_of
 from txnframework_sql.steps.changes import Change
+
+_LOG = logging.getLogger(__name__)
 
 _FIRST_PAUSE_MS = 20
 
@@ -42,7 +45,8 @@ class Listener:
     after the last number that I saw": numbers are given before commits, and in another order.
 
     After any loss of the connection LISTEN comes first, then everybody is woken: something may have been hidden. A
-    connection whose server is gone without a word is noticed by a heartbeat that gets no answer.
+    connection whose server is gone without a word is noticed by a heartbeat that gets no answer. Who only waits would
+    not learn that it cannot be replaced, so that is logged, and its end.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Listener:
         self._waiting: list[asyncio.Future[None]] = []
         self._is_asked = asyncio.Event()
         self._beating = asyncio.Lock()
+        self._is_cut_off = False
         self._is_closed = False
 
     def join(self, hearer: Hearer) -> None:
@@ -130,6 +135,9 @@ class Listener:
                     was_lost = True
                 except TxnFrameworkError as error:
                     failures += 1
+                    if was_lost and not self._is_cut_off:
+                        self._is_cut_off = True
+                        _LOG.warning("nothing is heard of what others commit until the server answers: %s", error)
                     self._answer(error)
                 if failures > 1:
                     await self._pause(failures)
@@ -153,6 +161,9 @@ class Listener:
             except POSTGRESQL_ERRORS as error:
                 raise translated(error, self._shown_url) from error
             self._driver = driver
+            if self._is_cut_off:
+                self._is_cut_off = False
+                _LOG.warning("%s answers again", self._shown_url)
             if was_lost:
                 for hearer in tuple(self._hearers):
                     hearer.wake_all()

@@ -116,6 +116,27 @@ def test_first_listen_then_wake(wire: Any) -> None:
     wire.run(test)
 
 
+def test_a_server_that_is_gone_is_told_of_once(wire: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever waits for messages is told why none come, and when they may come again; not with each attempt."""
+
+    async def test() -> None:
+        environment = VirtualEnvironment()
+        async with listening(wire, environment) as (connections, proxy, listener, heard):
+            proxy.cut()
+            await wire.until(lambda: bool(caplog.records))
+            for _ in range(2):
+                with pytest.raises(Unavailable):
+                    await listener.listen()
+            assert [record.levelname for record in caplog.records] == ["WARNING"]
+            assert connections.shown_url in caplog.text
+            proxy.restore()
+            await listener.listen()
+            assert [record.getMessage() for record in caplog.records[1:]] == [f"{connections.shown_url} answers again"]
+            assert heard.woken == 1
+
+    wire.run(test)
+
+
 def test_ended_by_the_server(wire: Any) -> None:
     """A listening connection that the administrator ends is replaced at once, without a pause."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from contextlib import suppress
@@ -20,6 +21,8 @@ from txnframework_zookeeper.connection._kazoo import new_client
 from txnframework_zookeeper.connection._returns import Flight, Returns
 from txnframework_zookeeper.connection._roles import Role
 from txnframework_zookeeper.connection._thread import Changed, Connected, Ended
+
+_LOG = logging.getLogger(__name__)
 
 _RESTART_S = 1.0
 _STOP_S = 10.0
@@ -71,6 +74,8 @@ class Link:
     """
     The connection to an ensemble, made again whenever it is lost, for the event loop in which it was opened.
 
+    Who waits for it, or for what others write, would not learn that it is lost, so that is logged, and its end.
+
     :raises Closed: it was closed, this process was forked from the one that opened it, or this is another event loop.
     """
 
@@ -89,6 +94,7 @@ class Link:
         self._listeners: list[Listener] = []
         self._unsent: list[tuple[object, Any, int | None]] = []
         self._refusal: TxnFrameworkError | None = None
+        self._is_cut_off = False
         self._is_closed = False
         # A request and the end of a session must not pass each other: kazoo would then drop the request unanswered, or
         # send it in the next session.
@@ -271,9 +277,15 @@ class Link:
         if self._direct is not None:
             self._direct.begin()
         self._connected.set()
+        if self._is_cut_off:
+            self._is_cut_off = False
+            _LOG.warning("%s answers again", self.shown_url)
         self._tell(Session.NEW if is_new else Session.BACK)
 
     def _suspend(self) -> None:
+        if self.is_connected:
+            self._is_cut_off = True
+            _LOG.warning("the connection to %s is lost, and is being made again", self.shown_url)
         self._connected.clear()
         self._take_back()
         self._tell(Session.SUSPENDED)
