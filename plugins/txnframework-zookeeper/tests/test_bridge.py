@@ -21,7 +21,7 @@ from txnframework_zookeeper.connection._requests import CheckNode, CreateNode, D
 from txnframework_zookeeper.connection._returns import Returns
 from txnframework_zookeeper.connection._wire import Bell, Wire
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
-from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire, opened
+from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire, opened, wait_for_connections
 from txnframework_zookeeper.testing._passage import passage_to
 
 
@@ -312,8 +312,9 @@ def test_a_silent_server_is_noticed_while_there_is_something_to_send(server: Ens
     """Requests go on being sent to a server that answers none; after a part of the session's timeout it is left."""
 
     async def main() -> None:
-        options = MetadataOptions(session_timeout_ms=1_200, connect_timeout_ms=1_000)
+        options = MetadataOptions(session_timeout_ms=1_200)
         async with opened(f"zookeeper://{server.hosts}/a", options) as zookeeper:
+            wait_for_connections(zookeeper, 1_000)
             seen = Seen(zookeeper)
             server.servers[0].pause()
 
@@ -331,6 +332,8 @@ def test_a_silent_server_is_noticed_while_there_is_something_to_send(server: Ens
             finally:
                 nagging.cancel()
                 server.servers[0].resume()
+            # How soon it is tried again depends on how long it was away.
+            await seen.until_connected()
             assert await zookeeper.get("/") is not None
 
     asyncio.run(main())

@@ -14,7 +14,7 @@ from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
 from txnframework_zookeeper.connection._link import Session
-from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire
+from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire, wait_for_connections
 
 QUICK = MetadataOptions(session_timeout_ms=1_200, connect_timeout_ms=5_000)
 
@@ -163,8 +163,8 @@ def test_a_lease_is_not_taken_while_there_is_no_connection(server: Ensemble) -> 
 
     async def main() -> None:
         async with AsyncExitStack() as stack:
-            options = MetadataOptions(session_timeout_ms=1_200, connect_timeout_ms=500)
-            store = await opened(stack, f"zookeeper://{server.hosts}/a", options)
+            store = await opened(stack, f"zookeeper://{server.hosts}/a", QUICK)
+            wait_for_connections(store.zookeeper, 500)
             server.stop()
             with pytest.raises(Unavailable):
                 await asyncio.wait_for(store.acquire_lease("name", "one"), WAIT_S)

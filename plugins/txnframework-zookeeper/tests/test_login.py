@@ -22,7 +22,6 @@ from txnframework_zookeeper.connection._requests import CreateNode
 from txnframework_zookeeper.testing._clients import opened, with_client
 
 SECRET = "s3cret-of-alice"
-QUICK = MetadataOptions(connect_timeout_ms=2_000)
 
 
 def with_login(url: str, login: str) -> str:
@@ -104,7 +103,7 @@ def test_sasl_lets_in_who_knows_the_password(
                 async with opened(with_login(url, "alice:wrong"), options):
                     pass
             with pytest.raises(ConfigurationError, match="SASL"):
-                async with opened(url, QUICK):
+                async with opened(url):
                     pass
 
         asyncio.run(main())

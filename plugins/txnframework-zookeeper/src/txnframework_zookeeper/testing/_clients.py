@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+import msgspec
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
@@ -63,6 +64,16 @@ class Seen:
             while not {Session.NEW, Session.BACK} & {*self.states}:
                 self._woken.clear()
                 await self._woken.wait()
+
+
+def wait_for_connections(zookeeper: ZooKeeper, timeout_ms: int) -> None:
+    """
+    Let a client that is connected wait for so long for each connection that it needs from now on.
+
+    For its first one, a server that has just been started may need longer than a test wants to wait for none.
+    """
+    link = zookeeper.link
+    link._options = msgspec.structs.replace(link._options, connect_timeout_ms=timeout_ms)
 
 
 async def expire(zookeeper: ZooKeeper) -> None:
