@@ -65,8 +65,8 @@ async def put(url: str, path: str) -> None:
 
 
 async def hold(url: str, name: str) -> None:
-    """Take a lease with a short life, and keep it."""
-    store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions(session_ttl_ms=600))
+    """Take a lease, and keep it."""
+    store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
     lease = await store.acquire_lease(name, "the other process")
     say(str(lease.fencing))
     await lease.lost()
