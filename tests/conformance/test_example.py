@@ -57,7 +57,7 @@ def test_the_quick_start_runs_on_it(tmp_path: Path) -> None:
     assert source.count("txnframework.open()") == 1
     program = source.replace("txnframework.open()", f"txnframework.open({CONFIGURATION})")
     result = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout == "invoice for three apples\n"

@@ -67,7 +67,7 @@ def test_python_on_a_page_is_tested(page: Path, tmp_path: Path) -> None:
 def run(directory: Path, *arguments: str) -> str:
     """Run Python; return what it printed."""
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=directory, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, *arguments], cwd=directory, capture_output=True, text=True, check=False, timeout=240
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -81,7 +81,7 @@ def test_closing_ends_an_iteration_in_another_thread(memory: Stores) -> None:
         thread = threading.Thread(target=lambda: found.extend(message.value for message in consumer))
         thread.start()
         consumer.close()
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         assert not thread.is_alive()
         assert found == []
 

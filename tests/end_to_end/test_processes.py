@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MESSAGES = 120
 STEPS_BEFORE_KILL = (3, 11, 20, 1)
 SESSION_TTL_MS = 300
+PATIENCE_S = 240
+"""Only what hangs takes longer, on a machine with much else to do."""
 
 TRANSFORM = """
 import asyncio, importlib, json, sys
@@ -69,7 +71,7 @@ def test_killed_processes_transform_exactly_once(shared: Stores) -> None:
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
     last = _start(stores)
-    _, errors = last.communicate(timeout=60)
+    _, errors = last.communicate(timeout=PATIENCE_S)
     assert last.returncode == 0, errors
     stores.run(_compare(stores))
 
@@ -93,11 +95,11 @@ def test_a_paused_process_spoils_nothing(sqlite: Stores, tmp_path: Path) -> None
         _see(second, 3)
         os.kill(second.pid, signal.SIGKILL)
         second.communicate()
-        _, errors = first.communicate(timeout=60)
+        _, errors = first.communicate(timeout=PATIENCE_S)
         assert first.returncode == 0, errors
     finally:
         for process in (first, second):
-            if process is not None and process.poll() is None:
+            if process is not None:
                 process.kill()
                 process.communicate()
     stores.run(_compare(stores))

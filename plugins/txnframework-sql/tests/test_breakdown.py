@@ -20,6 +20,8 @@ from txnframework_sql.sqlite._database import SqliteDatabase
 from txnframework_sql.steps.calls import Steps
 
 KEY = Key("/a")
+PATIENCE_S = 60
+"""Only a hang takes longer; a disk that others write to may take seconds."""
 
 
 async def opened(url: str, kind: type[SqliteDatabase] = SqliteDatabase) -> SqlMetadataStore:
@@ -29,7 +31,7 @@ async def opened(url: str, kind: type[SqliteDatabase] = SqliteDatabase) -> SqlMe
 
 async def put(store: SqlMetadataStore) -> None:
     """Write a record, within a time that only a hang exceeds."""
-    await asyncio.wait_for(store.put(Put(KEY, b"", Expect.ANY)), 5)
+    await asyncio.wait_for(store.put(Put(KEY, b"", Expect.ANY)), PATIENCE_S)
 
 
 def test_file_system_without_locks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +84,7 @@ def test_loop_closed_during_a_commit(url: str) -> None:
         abandoned.is_closed = is_closed  # type: ignore[method-assign]
         abandoned.close()
         await put(store)
-        assert await asyncio.wait_for(store.get(KEY), 5) is not None
+        assert await asyncio.wait_for(store.get(KEY), PATIENCE_S) is not None
         await store.close()
 
     asyncio.run(main())
@@ -119,7 +121,7 @@ def test_unexpected_error(url: str) -> None:
         with pytest.raises(OutcomeUnknown):
             await put(store)
         with pytest.raises(Unavailable):
-            await asyncio.wait_for(store.get(KEY), 5)
+            await asyncio.wait_for(store.get(KEY), PATIENCE_S)
         Kind.error = None
         await put(store)
         await store.close()
@@ -140,12 +142,12 @@ def test_end_of_the_thread(url: str) -> None:
     async def main() -> None:
         store = await opened(url, Kind)
         with pytest.raises(OutcomeUnknown):
-            await asyncio.wait_for(store.database.write(end), 5)
+            await asyncio.wait_for(store.database.write(end), PATIENCE_S)
         with pytest.raises(Unavailable):
             await put(store)
-        again = await asyncio.wait_for(opened(url, Kind), 5)
+        again = await asyncio.wait_for(opened(url, Kind), PATIENCE_S)
         await put(again)
         await again.close()
-        await asyncio.wait_for(store.close(), 5)
+        await asyncio.wait_for(store.close(), PATIENCE_S)
 
     asyncio.run(main())

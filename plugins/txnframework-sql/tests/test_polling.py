@@ -32,7 +32,7 @@ def test_watch_is_as_late_as_poll_ms_says(tmp_path: Path, start: Start) -> None:
         await store.get(Key("/a"))
         process.stdin.write("\n")
         process.stdin.flush()
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
         await environment.advance(299)
         assert await store.get(Key("/a")) is not None
         assert not waiting.done()

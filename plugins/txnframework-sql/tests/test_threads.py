@@ -17,7 +17,7 @@ from txnframework_sql import LedgerOptions, MetadataOptions, SqlMetadataStore, o
 from txnframework_sql.sqlite._database import Location, SqliteDatabase
 from txnframework_sql.steps.calls import Steps
 
-PATIENCE_S = 10
+PATIENCE_S = 60
 
 
 async def opened(url: str, options: MetadataOptions | None = None) -> SqlMetadataStore:
@@ -190,7 +190,7 @@ def test_cancelled_opening(url: str) -> None:
     asyncio.run(main())
     for thread in threading.enumerate():
         if thread.name == "txnframework-sql":
-            thread.join(10)
+            thread.join(PATIENCE_S)
     assert threads() == 0
 
 

@@ -36,7 +36,7 @@ async def make(url: str) -> str:
 def test_several_creators(url: str, start: Start) -> None:
     """Processes that make one store at once all succeed, and agree on its identity."""
     processes = [start("create", url) for _ in range(4)]
-    said = [process.communicate(timeout=60)[0] for process in processes]
+    said = [process.communicate(timeout=240)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 4
     assert len(set(said)) == 1
 
@@ -44,7 +44,7 @@ def test_several_creators(url: str, start: Start) -> None:
 def test_opening_a_current_store_needs_no_alembic(url: str, start: Start) -> None:
     """Alembic is imported only to make or upgrade a database."""
     asyncio.run(make(url))
-    said, _ = start("imports", url).communicate(timeout=60)
+    said, _ = start("imports", url).communicate(timeout=240)
     assert said.splitlines()[-1] == "False"
 
 

@@ -303,7 +303,7 @@ def test_output_that_cannot_be_written_is_said() -> None:
     """A full disk is one sentence, and nothing is tried again at the end of the process."""
     command = [sys.executable, "-m", "txnframework", "plugins", "--output", "json"]
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=240, check=False)
     assert done.returncode == 1
     assert done.stderr == "Error: what this command prints cannot be written: No space left on device\n"
 
@@ -323,7 +323,7 @@ def test_without_click_it_says_what_to_install(
 def test_as_a_module() -> None:
     """`python -m txnframework` is the same program, with the exit status of what it ran."""
     command = [sys.executable, "-m", "txnframework", "no-such-command"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2
     assert "No such command 'no-such-command'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -14,6 +14,8 @@ import pytest
 from txnframework_spark.errors import InvalidOption, PauseOrphaned
 from txnframework_spark.microbatch.pause import MID_WRITE, VARIABLE, Pauses
 
+PATIENCE_S = 60
+
 
 def test_without_the_variable_nothing_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -36,7 +38,7 @@ def test_a_wrong_value_is_refused(text: str) -> None:
 
 
 def wait_for_report(directory: Path) -> Path:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         found = list(directory.glob("*.json"))
         if found:
@@ -52,7 +54,7 @@ def test_who_arrives_reports_and_goes_on_when_released(tmp_path: Path) -> None:
     facts = json.loads(wait_for_report(tmp_path).read_text())
     assert (facts["point"], facts["batch"], facts["txn"]) == ("mid-write", 2, "t1")
     (tmp_path / "mid-write-2.release").touch()
-    waiting.join(10)
+    waiting.join(PATIENCE_S)
     assert not waiting.is_alive()
 
 
@@ -63,7 +65,7 @@ def test_one_of_those_who_wait_at_a_point_may_be_released_alone(tmp_path: Path) 
     waiting.start()
     assert json.loads(wait_for_report(tmp_path).read_text())["batch"] is None
     (tmp_path / f"planning-{os.getpid()}.release").touch()
-    waiting.join(10)
+    waiting.join(PATIENCE_S)
     assert not waiting.is_alive()
 
 
@@ -82,5 +84,5 @@ def test_a_vanished_directory_orphans_who_waits(tmp_path: Path) -> None:
     waiting.start()
     wait_for_report(directory)
     shutil.rmtree(directory)
-    waiting.join(10)
+    waiting.join(PATIENCE_S)
     assert raised

@@ -69,7 +69,7 @@ def said(stores: Stores, command: str) -> str:
 def test_several_processes_make_one_database(stores: Stores, start: Start) -> None:
     """Processes that open an empty database at once all succeed, and agree on its identity."""
     processes = [start("create", stores.url) for _ in range(4)]
-    answers = [process.communicate(timeout=120)[0] for process in processes]
+    answers = [process.communicate(timeout=240)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 4
     assert len(set(answers)) == 1
 

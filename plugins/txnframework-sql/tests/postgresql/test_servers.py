@@ -92,7 +92,7 @@ def test_server_ends_with_who_started_it() -> None:
     program = "import os; from txnframework.testing.servers.postgresql import PostgresServer\n"
     program += "server = PostgresServer(); server.start(); print(server.pid, server.directory, flush=True)\n"
     program += "os.kill(os.getpid(), 9)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid, directory = done.stdout.split()
     until = time.monotonic() + BOUND_S
