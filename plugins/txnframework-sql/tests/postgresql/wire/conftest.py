@@ -14,7 +14,7 @@ import pytest
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.testing.servers.postgresql_databases import fresh_database
 from txnframework.testing.servers.proxy import Proxy
-from txnframework_sql.postgresql import _options
+from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._options import PostgresqlOptions
 from txnframework_sql.postgresql._url import locate
@@ -86,6 +86,17 @@ class Wire:
             await asyncio.sleep(0.001)
 
     @staticmethod
+    def miss_replies_soon(connection: Connection) -> None:
+        """
+        Let a connection take a reply for missing after a moment; until now it had as long as the options say.
+
+        So a test needs a moment for one that never comes, and a slow server may take its time until then.
+        """
+        driver: Any = connection._driver
+        assert driver._config.command_timeout == PostgresqlOptions().reply_timeout_s
+        driver._config = driver._config._replace(command_timeout=0.05)
+
+    @staticmethod
     def run(test: Callable[[], Awaitable[None]]) -> None:
         """Run a test's coroutine function."""
 
@@ -115,9 +126,3 @@ def wire(_url: str) -> Wire:
 
     one.run(clear)
     return one
-
-
-@pytest.fixture
-def short_reply(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a reply be missing after the statement's own time, which the test makes short."""
-    monkeypatch.setattr(_options, "_REPLY_MARGIN_S", 0)

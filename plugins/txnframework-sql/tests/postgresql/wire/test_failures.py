@@ -202,7 +202,6 @@ def test_statement_timeout(wire: Any, act: Callable[[Connection, str], Awaitable
     wire.run(test)
 
 
-@pytest.mark.usefixtures("short_reply")
 @pytest.mark.parametrize(("act", "expected"), [(Connection.read, Unavailable), (Connection.write, OutcomeUnknown)])
 def test_no_reply_in_time(
     wire: Any, act: Callable[[Connection, str], Awaitable[object]], expected: type[TxnFrameworkError]
@@ -210,8 +209,9 @@ def test_no_reply_in_time(
     """A reply that never comes is given up with its connection: OutcomeUnknown for a write, plain for a read."""
 
     async def test() -> None:
-        async with wire.proxied(statement_timeout_ms=300) as (connections, proxy), connections.lend() as connection:
+        async with wire.proxied() as (connections, proxy), connections.lend() as connection:
             await act(connection, "SELECT 1")
+            wire.miss_replies_soon(connection)
             proxy.stall()
             with pytest.raises(expected):
                 await act(connection, "SELECT 1")
