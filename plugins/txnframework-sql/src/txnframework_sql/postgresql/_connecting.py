@@ -80,7 +80,7 @@ async def _connect_to(server: Server, options: PostgresqlOptions, hosts: list[st
         database=server.database,
         passfile=server.passfile,
         server_settings={"application_name": _APPLICATION, **dict(server.settings)},
-        # When a reply is so late, the connection is taken for lost.
+        # When a reply is so late, the connection is taken for lost; see ``Connection`` for what has no such timer.
         command_timeout=options.reply_timeout_s,
     )
     try:

@@ -11,9 +11,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import asyncpg
+from asyncpg.protocol import NO_TIMEOUT
 
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, in_doubt, is_hopeless, translated
+from txnframework_sql.postgresql._options import PostgresqlOptions
+from txnframework_sql.postgresql._patience import Patience
 
 if TYPE_CHECKING:
     from asyncpg.prepared_stmt import PreparedStatement
@@ -51,10 +54,11 @@ class Connection:
     backend: Backend
     """The server's process for it; known before it is lent."""
 
-    def __init__(self, driver: asyncpg.Connection[Row], shown_url: str, statements_max: int) -> None:
+    def __init__(self, driver: asyncpg.Connection[Row], shown_url: str, options: PostgresqlOptions) -> None:
         self._driver = driver
         self._shown_url = shown_url
-        self._statements_max = statements_max
+        self._statements_max = options.statements_max
+        self._patience = Patience(options.reply_timeout_s, self.break_off)
         self._prepared: OrderedDict[str, Prepared] = OrderedDict()
         self._is_in_transaction = False
         # A statement was given up before its answer came: it may still be under way.
@@ -138,10 +142,12 @@ class Connection:
 
     def break_off(self) -> None:
         """Let go of the connection at once, without a word to the server."""
+        self._patience.close()
         self._driver.terminate()
 
     async def close(self) -> None:
         """Take leave of the server, which is not waited for for long."""
+        self._patience.close()
         with suppress(*POSTGRESQL_ERRORS):
             await self._driver.close(timeout=1)
 
@@ -151,12 +157,16 @@ class Connection:
             prepared = await self._prepare(text)
         else:
             self._prepared.move_to_end(text)
-        # Without ``_told``: a context manager is a part of what a statement of one record costs here.
+        # Without ``_told``, and without the driver's timer, which all else has: they are a part of what a statement of
+        # one record costs here.
+        self._patience.begin()
         try:
-            return await prepared.fetch(*arguments)
+            return await prepared.fetch(*arguments, timeout=NO_TIMEOUT)  # type: ignore[arg-type]
         except BaseException as error:
             self._note(error, text, may_be_done=may_be_done)
             raise
+        finally:
+            self._patience.end()
 
     async def _prepare(self, text: str) -> Prepared:
         # Nothing of it is executed yet, whatever it does.
@@ -202,6 +212,9 @@ class Connection:
             return
         if isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.InvalidSQLStatementNameError):
             self._prepared.pop(text, None)
+        if self._patience.is_over:
+            # Instead of what the driver says of a connection that was broken off.
+            error = TimeoutError("no reply came in time")
         told = (in_doubt if may_be_done else translated)(error, self._shown_url)
         self.is_in_doubt |= isinstance(told, OutcomeUnknown)
         if self.is_in_doubt or is_hopeless(error):

@@ -157,7 +157,7 @@ class Connections:
             if connection.is_idle:
                 return connection
             connection.break_off()
-        connection = Connection(await self.connect(), self.shown_url, self._options.statements_max)
+        connection = Connection(await self.connect(), self.shown_url, self._options)
         try:
             connection.backend = await backend_of(connection)
         except BaseException:

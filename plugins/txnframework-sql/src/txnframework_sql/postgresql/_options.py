@@ -27,7 +27,7 @@ class PostgresqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
             ge=1,
             le=1 << 30,
             description="How long the server works on one statement before it gives it up and undoes it; a connection"
-            " that does not answer for 5 s longer is taken for lost.",
+            " that does not answer for 5 s longer, and up to a quarter of all that, is taken for lost.",
         ),
     ] = 30_000
     lock_timeout_ms: Annotated[

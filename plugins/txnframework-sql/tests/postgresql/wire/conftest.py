@@ -17,9 +17,11 @@ from txnframework.testing.servers.proxy import Proxy
 from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._options import PostgresqlOptions
+from txnframework_sql.postgresql._patience import Patience
 from txnframework_sql.postgresql._url import locate
 
 PATIENCE_S = 60
+_SOON_S = 0.05
 
 
 @dataclass
@@ -94,7 +96,9 @@ class Wire:
         """
         driver: Any = connection._driver
         assert driver._config.command_timeout == PostgresqlOptions().reply_timeout_s
-        driver._config = driver._config._replace(command_timeout=0.05)
+        driver._config = driver._config._replace(command_timeout=_SOON_S)
+        connection._patience.close()
+        connection._patience = Patience(_SOON_S, connection.break_off)
 
     @staticmethod
     def run(test: Callable[[], Awaitable[None]]) -> None:

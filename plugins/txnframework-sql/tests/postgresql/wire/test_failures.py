@@ -202,21 +202,63 @@ def test_statement_timeout(wire: Any, act: Callable[[Connection, str], Awaitable
     wire.run(test)
 
 
-@pytest.mark.parametrize(("act", "expected"), [(Connection.read, Unavailable), (Connection.write, OutcomeUnknown)])
+async def read_anew(connection: Connection, _: str) -> None:
+    """Read what was not prepared before."""
+    await connection.read("SELECT 2")
+
+
+async def begin(connection: Connection, _: str) -> None:
+    async with connection.transaction():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("act", "expected", "told"),
+    [
+        (Connection.read, Unavailable, "did not answer in time"),
+        (Connection.write, OutcomeUnknown, "no reply came in time"),
+        (Connection.script, OutcomeUnknown, "did not confirm a write"),
+        (read_anew, Unavailable, "did not answer in time"),
+        (begin, Unavailable, "did not answer in time"),
+    ],
+)
 def test_no_reply_in_time(
-    wire: Any, act: Callable[[Connection, str], Awaitable[object]], expected: type[TxnFrameworkError]
+    wire: Any, act: Callable[[Connection, str], Awaitable[object]], expected: type[TxnFrameworkError], told: str
 ) -> None:
-    """A reply that never comes is given up with its connection: OutcomeUnknown for a write, plain for a read."""
+    """
+    A reply that never comes is given up with its connection: OutcomeUnknown for a write, plain for a read.
+
+    Whoever uses the connection all the same is told that it is gone, which is no doubt.
+    """
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy), connections.lend() as connection:
-            await act(connection, "SELECT 1")
+            await connection.write("SELECT 1")
             wire.miss_replies_soon(connection)
             proxy.stall()
-            with pytest.raises(expected):
+            with pytest.raises(expected, match=told):
                 await act(connection, "SELECT 1")
             assert connection.is_lost
+            with pytest.raises(Unavailable, match="broke down"):
+                await connection.write("SELECT 1")
             proxy.restore()
+
+    wire.run(test)
+
+
+def test_no_reply_in_time_inside_a_transaction(wire: Any) -> None:
+    """Before COMMIT was sent a write there is surely undone, however it was given up: a plain error."""
+
+    async def test() -> None:
+        async with wire.proxied() as (connections, proxy):
+            async with connections.lend() as connection:
+                await prepared(connection)
+                wire.miss_replies_soon(connection)
+                with pytest.raises(Unavailable, match="did not answer in time"):
+                    await in_transaction(connection, proxy.stall, (INSERT, 2))
+                assert connection.is_lost
+            proxy.restore()
+            assert await wire.ask(COUNT) == 1
 
     wire.run(test)
 
