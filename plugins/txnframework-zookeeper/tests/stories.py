@@ -18,7 +18,7 @@ import txnframework
 from txnframework.model.transactions import State
 
 WORKERS = ("one", "two")
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 
 
 class Told:

@@ -20,7 +20,7 @@ from txnframework_spark.spark_home import make_spark_home
 from txnframework_spark.testing.program import Job
 from txnframework_spark.unix_sessions import living
 
-WAIT_S: Final = 120.0
+WAIT_S: Final = 240.0
 """How long anything may take; most of it is the start of Spark on a machine that has other work."""
 _LOOK_EVERY_S: Final = 0.05
 _FREEZES_MAX: Final = 100
