@@ -47,6 +47,7 @@ class Front:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(certificate, certificate.with_suffix(".key"))
         self.encrypted = self.plain = 0
+        self._serving: set[asyncio.Task[Any] | None] = set()
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[int]:
@@ -56,8 +57,15 @@ class Front:
             yield server.sockets[0].getsockname()[1]
         finally:
             server.close()
+            # Whom it serves still, since the server behind it has not closed yet, would be found in a later test.
+            serving = [task for task in self._serving if task is not None]
+            for task in serving:
+                task.cancel()
+            await asyncio.gather(*serving, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends = [writer]
+        self._serving.add(task := asyncio.current_task())
         try:
             first = await reader.readexactly(len(SSL_REQUEST))
             if first == SSL_REQUEST:
@@ -68,10 +76,15 @@ class Front:
             else:
                 self.plain += 1
             behind, before = await asyncio.open_connection(*self._target)
+            ends.append(before)
             before.write(first)
             await asyncio.gather(_hand_on(reader, before), _hand_on(behind, writer))
         except (OSError, asyncio.IncompleteReadError):
-            writer.close()
+            pass
+        finally:
+            self._serving.discard(task)
+            for end in ends:
+                end.transport.abort()
 
 
 async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
