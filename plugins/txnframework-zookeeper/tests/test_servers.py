@@ -15,7 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import SessionClosedRequireSaslError
 
-from txnframework.testing.servers.zookeeper import ZooKeeper, shared_hosts
+from txnframework.testing.servers.zookeeper import ZooKeeper, ZooKeeperServer, shared_hosts
 from txnframework.testing.servers.zookeeper_security import sasl_users, tls
 
 BOUND_S = 30.0
@@ -63,6 +63,18 @@ def test_ensemble(tmp_path: Path) -> None:
         zookeeper.wait_until_serving()
         with client(zookeeper.hosts) as connected:
             connected.create("/a", b"one")
+
+
+def test_one_answer_says_who_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server with much else to do may give no other one in time, when it is asked again."""
+    answers = iter(["", "standalone", "", "", "standalone", ""])
+    monkeypatch.setattr(ZooKeeperServer, "is_running", True)
+    monkeypatch.setattr(ZooKeeperServer, "mode", lambda _: next(answers))
+    zookeeper = ZooKeeper(tmp_path)
+    assert zookeeper.leader() is zookeeper.servers[0]
+    assert next(answers) == ""
+    assert zookeeper.followers() == ()
+    assert next(answers) == ""
 
 
 def test_server_ends_with_who_started_it() -> None:

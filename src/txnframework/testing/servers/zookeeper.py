@@ -22,11 +22,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from txnframework.testing.servers._ports import free_ports
 from txnframework.testing.servers._zookeeper_java import java_command
 from txnframework.testing.servers.outliving import Guard
+
+T = TypeVar("T")
 
 HOSTS_VARIABLE = "TXN_TEST_ZOOKEEPER_HOSTS"
 """The environment variable that names servers to test with, ``host:port,host:port``, instead of starting one."""
@@ -218,16 +220,15 @@ class ZooKeeper:
 
     def wait_until_serving(self) -> None:
         """Return when every server serves clients that is running and not paused; a majority must be."""
-        self._wait(lambda: all(server.mode() for server in self._live()))
+        self._wait(self._modes_if_all_serve)
 
     def leader(self) -> ZooKeeperServer:
         """Return the one that leads, or the only one; wait until there is one."""
-        self._wait(lambda: self._modes("leader", "standalone"))
-        return self._modes("leader", "standalone")[0]
+        return self._wait(lambda: next((one for one in self._live() if one.mode() in ("leader", "standalone")), None))
 
     def followers(self) -> tuple[ZooKeeperServer, ...]:
-        """Return those that follow the leader now."""
-        return self._modes("follower")
+        """Return those that follow the leader; wait until every server serves that is running and not paused."""
+        return tuple(server for server, mode in self._wait(self._modes_if_all_serve).items() if mode == "follower")
 
     def __enter__(self) -> Self:
         try:
@@ -243,13 +244,15 @@ class ZooKeeper:
     def _live(self) -> list[ZooKeeperServer]:
         return [server for server in self.servers if server.is_running and not server.is_paused]
 
-    def _modes(self, *modes: str) -> tuple[ZooKeeperServer, ...]:
-        return tuple(server for server in self._live() if server.mode() in modes)
+    def _modes_if_all_serve(self) -> dict[ZooKeeperServer, str] | None:
+        modes = {server: server.mode() for server in self._live()}
+        return modes if all(modes.values()) else None
 
-    def _wait(self, is_so: Callable[[], object]) -> None:
+    def _wait(self, look: Callable[[], T | None]) -> T:
+        """Return what is found, once there is something: asked again, a server may not answer in time."""
         until = time.monotonic() + _START_SECONDS_MAX
         expected = self._live()
-        while not is_so():
+        while (found := look()) is None:
             ended = [server for server in expected if not server.is_running]
             if ended or time.monotonic() > until:
                 late = ended or expected
@@ -257,6 +260,7 @@ class ZooKeeper:
                 logs = "".join(f"\n{server.log}:\n{server.last_words()}" for server in late)
                 raise RuntimeError(f"ZooKeeper {what}; the end of its log:{logs}")
             time.sleep(_LOOK_SECONDS)
+        return found
 
 
 def shared_hosts() -> str:
