@@ -129,7 +129,8 @@ class Acknowledging:
         try:
             await self._plain.write(incarnation, acks)
         except TxnFrameworkError:
-            self._deliveries.undo_ack(begun)
+            if self._deliveries.undo_ack(begun):
+                self._look_again()
             raise
         except BaseException:
             self._unsure(begun)

@@ -41,7 +41,7 @@ class HeldMessage:
     here: a copy of an earlier one is void.
 
     ``since`` counts the looks at the store (see ``Deliveries.look``): a look that began before the acknowledgment was
-    confirmed says nothing about it.
+    confirmed says nothing about it. ``passed_over``: a look ended while the acknowledgment was under way.
     """
 
     position: Position
@@ -54,6 +54,7 @@ class HeldMessage:
     holder: Branch | None = None
     cumulative: bool = False
     since: int = 0
+    passed_over: bool = False
     redeliveries: int = 0
     delivery: int = 0
 
@@ -208,23 +209,33 @@ class Deliveries:
         for position in positions:
             held = self._held.get(position)
             if held is not None and held.standing in (Standing.WAITING, Standing.DELIVERED):
-                held.cumulative = cumulative
+                held.cumulative, held.passed_over = cumulative, False
                 self._set(held, Standing.ACKING, holder)
                 begun.append(held)
         return begun
 
-    def undo_ack(self, begun: Iterable[HeldMessage]) -> None:
-        """An acknowledgment was refused: the messages stand as before."""
+    def undo_ack(self, begun: Iterable[HeldMessage]) -> bool:
+        """
+        An acknowledgment was refused: the messages stand as before; return whether a look has to tell that of some.
+
+        Those that a look passed over may be done, or held by somebody else, who relies on it that this was noticed:
+        they are not handed out before another look.
+        """
+        unsure = False
         for held in begun:
             if self._held.get(held.position) is held and held.standing is Standing.ACKING:
-                self._set(held, Standing.WAITING if held.consumer is None else Standing.DELIVERED)
+                if held.passed_over:
+                    unsure = True
+                    self._pend(held)
+                else:
+                    self._set(held, Standing.WAITING if held.consumer is None else Standing.DELIVERED)
+        return unsure
 
     def pend(self, begun: Iterable[HeldMessage]) -> None:
         """A transactional acknowledgment was recorded, or may have been."""
         for held in begun:
             if self._held.get(held.position) is held and held.standing is Standing.ACKING:
-                held.since = self._looks
-                self._set(held, Standing.PENDING_ACK, held.holder)
+                self._pend(held)
 
     def take_over(self, held: Iterable[HeldMessage], holder: Branch, *, cumulative: bool) -> None:
         """
@@ -277,6 +288,7 @@ class Deliveries:
         freed: set[Position] = set()
         for position, held in list(self._held.items()):
             if held.standing is Standing.ACKING:
+                held.passed_over = True
                 continue
             if state_of(cursor, position) is AckState.DELETED:
                 freed |= self.forget((held,))
@@ -291,6 +303,10 @@ class Deliveries:
         return frozenset(freed)
 
     # -- one message ----------------------------------------------------------------------------------
+
+    def _pend(self, held: HeldMessage) -> None:
+        held.since = self._looks
+        self._set(held, Standing.PENDING_ACK, held.holder)
 
     def _release(self, held: HeldMessage) -> None:
         if held.cumulative and held.consumer is not None:

@@ -105,6 +105,7 @@ class OneMessage:
         self.written: list[Position] = []
         self.failures: list[TxnFrameworkError] = []
         self.looks = 0
+        self.looks_asked_for = 0
         stores: Any = self
         self.acknowledging = Acknowledging(
             self.deliveries,
@@ -112,7 +113,7 @@ class OneMessage:
             stores,
             self.deliveries.forget,
             self.look,
-            lambda: None,
+            self.look_again,
             lambda: self.incarnation,
         )
         self.read()
@@ -135,6 +136,9 @@ class OneMessage:
     async def look(self) -> None:
         self.looks += 1
         self.deliveries.reconcile(CURSOR, self.pending, self.deliveries.look())
+
+    def look_again(self) -> None:
+        self.looks_asked_for += 1
 
     def ack(self, holder: Branch | None = None) -> asyncio.Task[None]:
         return asyncio.ensure_future(self.acknowledging.single(((HELD, 1),), 1, holder, "", lambda: EARLIER))
@@ -176,6 +180,25 @@ def test_a_plain_acknowledgment_is_confirmed_by_no_other_that_fails() -> None:
         outcomes = await asyncio.gather(one.ack(), one.ack(), return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [Unavailable, type(None)]
         assert one.written == [HELD.entry]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("passed_over", [True, False])
+def test_a_plain_acknowledgment_that_fails_asks_for_the_look_that_passed_it_over(passed_over: bool) -> None:
+    """What that look would have told of the message is not lost: it is not handed out before another one."""
+
+    async def main() -> None:
+        one = OneMessage()
+        one.failures.append(Unavailable("the store is away"))
+        plain = one.ack()
+        await asyncio.sleep(0)
+        assert one.deliveries.is_being_acknowledged(HELD)
+        if passed_over:
+            await one.look()
+        with pytest.raises(Unavailable):
+            await plain
+        assert (one.looks_asked_for, one.deliveries.waiting) == ((1, 0) if passed_over else (0, 1))
 
     asyncio.run(main())
 

@@ -133,6 +133,28 @@ def test_a_refused_acknowledgment_leaves_things_as_they_were() -> None:
     assert _waiting(deliveries) == [(1, 0, 0), (2, 0, 0)]
 
 
+def test_a_refused_acknowledgment_that_a_look_passed_over_waits_for_another_look() -> None:
+    """
+    Whoever let it look relies on it: what was acknowledged elsewhere is not handed out any more, though it was
+    delivered before; what turns out to be free comes again.
+    """
+    deliveries = Deliveries()
+    done = Cursor(1, Position(1, 1))
+    for entry in (1, 2):
+        _read(deliveries, entry)
+        held = deliveries.deliver(_at(entry), 5)
+    begun = deliveries.begin_ack((_at(1), _at(2)), BRANCH, cumulative=False)
+    assert deliveries.reconcile(done, NOTHING, deliveries.look()) == set()
+    assert deliveries.undo_ack(begun), "a look is needed"
+    assert held is not None
+    assert not any(deliveries.has(5, _at(entry), number) for entry in (1, 2) for number in (1, held.delivery))
+    assert deliveries.reconcile(done, NOTHING, deliveries.look()) == {_at(1), _at(2)}
+    assert _waiting(deliveries) == [(2, 0, 1)]
+    deliveries.deliver(_at(2), 5)
+    assert not deliveries.undo_ack(deliveries.begin_ack((_at(2),), BRANCH, cumulative=False)), "nothing came by"
+    assert deliveries.delivered_to(5) == (_at(2),)
+
+
 def test_an_acknowledgment_from_before_a_seek_finishes_nothing() -> None:
     """A message that was read again stands at the position of the one that is done, and is another one."""
     deliveries = Deliveries()

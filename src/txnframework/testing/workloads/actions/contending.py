@@ -25,7 +25,8 @@ class Contending(Surroundings):
         Join a subscription and acknowledge what came in transactions, though others may have taken it over since.
 
         Everybody acknowledges its oldest message, and ends its transaction, in the same moments: two processes are in
-        the middle of it at once, or the one ends as the other acknowledges.
+        the middle of it at once, or the one ends as the other acknowledges. Whoever ends it at once, as the option
+        ``ends_at_once`` has it, may be over while the other has looked and is still writing.
         """
         standing_by = [one for one in self.options.subscriptions if one.type == STANDING_BY]
         if not standing_by:
@@ -46,5 +47,6 @@ class Contending(Surroundings):
         domain = "persistent" if full(chosen.topic).startswith("persistent:") else "segment"
         txn = await self.begin(domain)
         acknowledged = await self.part.attempt(lambda: consumer.ack(message, txn=txn))
-        await self.part.wait_for_step(STEP_MS)
+        if not self.part.likely(self.options.ends_at_once):
+            await self.part.wait_for_step(STEP_MS)
         await self.part.attempt(lambda: self.end(txn) if acknowledged else self.recorded.abort(txn))

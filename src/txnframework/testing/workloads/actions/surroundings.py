@@ -34,7 +34,7 @@ class MixtureOptions(Options, frozen=True, kw_only=True):
     ``topics``: with how many segments each begins; a name without a scheme is one of ``topic://public/default``.
     ``actions``: how often each is drawn. ``aborts`` and ``forgotten``: how many transactions are aborted, or left to
     their timeout. ``hesitates_ms``: how long at most somebody waits before acknowledging in a transaction what came,
-    and before ending it.
+    and before ending it. ``ends_at_once``: how many of those who contend do not wait for the others before they end.
     """
 
     topics: Annotated[dict[str, Annotated[int, Meta(ge=1)]], Meta(min_length=1)]
@@ -45,6 +45,7 @@ class MixtureOptions(Options, frozen=True, kw_only=True):
     aborts: Annotated[float, Meta(ge=0, le=1)] = 0.15
     forgotten: Annotated[float, Meta(ge=0, le=1)] = 0.05
     hesitates_ms: Annotated[int, Meta(ge=0)] = 0
+    ends_at_once: Annotated[float, Meta(ge=0, le=1)] = 0.0
 
     def full_topics(self) -> dict[str, int]:
         """Return the topics by their full names."""
