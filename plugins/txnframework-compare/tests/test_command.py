@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -9,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from txnframework.broker._coordinating.participants import HostParticipants
 from txnframework.cli import main
+from txnframework.model.ids import TxnID
+from txnframework.model.transactions import Participant, Transaction
 from txnframework_compare.families import FAMILIES
 from txnframework_compare.measures import MEASURES
 
@@ -75,6 +79,28 @@ def test_a_sealed_segment_over_sqlite(capsys: pytest.CaptureFixture[str], tmp_pa
     assert figure(document, "sealed", "metadata", "readable")["median"] == 2
     assert [path.name for path in tmp_path.iterdir()] == ["mine.db"], "every place is removed, and nothing else"
     assert (tmp_path / "mine.db").read_bytes() == b"somebody's own"
+
+
+def test_a_sealed_segment_where_nobody_is_told_in_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is readable does not depend on how much of it a slow machine does before the call of commit gives up."""
+    settle = HostParticipants.settle
+    tried: set[tuple[Participant, TxnID]] = set()
+
+    async def late(participants: HostParticipants, participant: Participant, ended: Transaction) -> None:
+        if (participant, ended.txn_id) not in tried:
+            tried.add((participant, ended.txn_id))
+            await asyncio.Event().wait()
+        await settle(participants, participant, ended)
+
+    monkeypatch.setattr(HostParticipants, "settle", late)
+    asked = ("--backend", "memory:", "--measures", "sealed", "--families", "log,sidecar")
+    document = json.loads(shown(capsys, *asked, *SMALL, "--output", "json"))
+    assert tried
+    for family in ("log", "sidecar"):
+        assert "EndTransactionTimeout" in figure(document, "sealed", family, "commit")["cannot"]
+        assert figure(document, "sealed", family, "readable")["median"] == 1
 
 
 def test_tables_at_80_columns(capsys: pytest.CaptureFixture[str]) -> None:

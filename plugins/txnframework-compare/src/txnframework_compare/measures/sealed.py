@@ -14,7 +14,7 @@ END_TIMEOUT_MS: Final = 400
 
 
 async def sealed(system: System, _: int) -> tuple[Figure, ...]:
-    """Write to two topics, seal one of them, and commit; then read both."""
+    """Write to two topics, seal one of them, and commit; read both when everybody has been told who can be."""
     system.sealed += 1
     name = f"sealed-{system.sealed}"
     producers = await system.producers(name, 2)
@@ -32,6 +32,9 @@ async def sealed(system: System, _: int) -> tuple[Figure, ...]:
     except EndTransactionTimeout as error:
         commit = Unable(f"EndTransactionTimeout, end_timeout_ms is {error.timeout_ms}")
     took_ms = (time.perf_counter() - begun_s) * 1e3
+    if isinstance(commit, Unable):
+        # The decision stands. The other topic may not have been told either in so short a time; a sweep takes its own.
+        await system.settle(txn)
     after = [await _readable(system, f"{name}-{number}") for number in range(2)]
     new = sum(now > then for now, then in zip(after, before, strict=True))
     return Figure("commit", commit, "ms"), Figure("took", took_ms, "ms"), Figure("readable", new, "messages")
