@@ -56,22 +56,38 @@ def encode_entry(messages: Sequence[EntryMessage], producer: str, branch: Branch
     """Return the entry with these messages; ValueError as from ``encode_columns``."""
     if not messages:
         raise ValueError("an entry holds at least one message")
-    present = "".join("0" if message.key is None else "1" for message in reversed(messages))
-    pairs = list(chain.from_iterable(message.headers for message in messages))
+    keys, validity = _keys_of(messages)
     columns = EntryColumns(
         len(messages),
         binary_column([message.value for message in messages]),
-        int64_column(message.sequence_id for message in messages),
-        int64_column(message.published_ms for message in messages),
-        binary_column([message.key or b"" for message in messages]),
-        int(present, 2).to_bytes((len(messages) + 7) // 8, "little"),
-        HeaderColumns(
-            offsets_of(len(message.headers) for message in messages),
-            binary_column([name.encode() for name, _ in pairs]),
-            binary_column([value for _, value in pairs]),
-        ),
+        int64_column([message.sequence_id for message in messages]),
+        int64_column([message.published_ms for message in messages]),
+        keys,
+        validity,
+        _headers_of(messages),
     )
     return encode_columns(columns, producer, branch)
+
+
+def _keys_of(messages: Sequence[EntryMessage]) -> tuple[BinaryColumn | None, bytes | None]:
+    """Return the keys and which messages have one; nothing where none has."""
+    keys = [message.key for message in messages]
+    if not any(key is not None for key in keys):
+        return None, None
+    present = "".join("0" if key is None else "1" for key in reversed(keys))
+    return binary_column([key or b"" for key in keys]), int(present, 2).to_bytes((len(keys) + 7) // 8, "little")
+
+
+def _headers_of(messages: Sequence[EntryMessage]) -> HeaderColumns | None:
+    """Return the headers of all messages; nothing where none has any."""
+    pairs = list(chain.from_iterable(message.headers for message in messages))
+    if not pairs:
+        return None
+    return HeaderColumns(
+        offsets_of(len(message.headers) for message in messages),
+        binary_column([name.encode() for name, _ in pairs]),
+        binary_column([value for _, value in pairs]),
+    )
 
 
 def encode_columns(columns: EntryColumns, producer: str, branch: Branch | None) -> bytes:
@@ -136,7 +152,10 @@ def _assembled(
     """Return header and buffers as one entry, with its checksum."""
     parts: list[Buffer] = []
     for buffer in buffers:
-        parts += (buffer, bytes(-len(buffer) % 8))
+        if size := len(buffer):
+            parts.append(buffer)
+            if size % 8:
+                parts.append(bytes(-size % 8))
     total = HEADER.size + sum(map(len, parts))
     if total > ENTRY_BYTES_MAX:
         raise ValueError(f"an entry of {total} bytes is larger than {ENTRY_BYTES_MAX}")

@@ -161,7 +161,7 @@ async def _put_checked(
         except VersionMismatch:
             await require_open(store, txn_id)
             raise
-        return [operation_of(record) for record in written]
+        return [StoredOperation(record, txn_id, document) for record, document in zip(written, operations, strict=True)]
     stored: list[StoredOperation] = []
     try:
         for put, document in zip(puts, operations, strict=True):
