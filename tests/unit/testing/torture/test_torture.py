@@ -159,7 +159,7 @@ def test_progress_in_a_file(tmp_path: Path) -> None:
 
     async def work() -> None:
         progress = Progress(Console(file=written), tmp_path, 0.05, striking)  # type: ignore[arg-type]
-        await progress.until(time.monotonic() + 0.05)
+        await progress.until(time.monotonic() + 0.3)
 
     asyncio.run(work())
     assert written.getvalue() == (
