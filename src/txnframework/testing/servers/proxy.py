@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from txnframework.environment import Environment, SystemEnvironment
+from txnframework.testing.clock import run_ready
 
 _CHUNK_BYTES = 65536
 _LOCALHOST = "127.0.0.1"
@@ -147,8 +148,13 @@ class Proxy:
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
-        self._server.close()
         self.cut()
+        # Nobody is accepted from now on, and who was is served, that is reset, before the server closes: a server that
+        # closes between the two leaves the socket open, to be found in the middle of something else.
+        for listening in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listening.fileno())
+        await run_ready()
+        self._server.close()
         while self._links:
             await asyncio.gather(*(link.task for link in self._links), return_exceptions=True)
         await self._server.wait_closed()

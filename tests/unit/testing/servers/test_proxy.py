@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -113,6 +114,29 @@ def test_cut() -> None:
                 assert await reader.readexactly(1) == b"\x02"
 
     run(test)
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_ends_while_somebody_connects(turns: int) -> None:
+    """However far that has come, it is reset, and no socket of the proxy's is left open."""
+
+    async def test() -> None:
+        async with proxied() as (_, proxy):
+            connecting = asyncio.ensure_future(asyncio.open_connection(*proxy.address))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        with pytest.raises(OSError):  # noqa: PT011 - refused or reset
+            await read_and_leave(*await connecting)
+
+    run(test)
+    gc.collect()  # what was left open would be a warning here
+
+
+async def read_and_leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        await reader.readexactly(1)
+    finally:
+        writer.transport.abort()
 
 
 def test_lost_reply() -> None:
