@@ -27,6 +27,25 @@ class TxnFrameworkError(Exception):
     """The root of every exception that this framework raises on purpose."""
 
 
+_EXCERPT_CHARACTERS = 100
+
+
+def excerpt(given: object) -> str:
+    """Return what was given as a sentence can quote it: its beginning, with control characters escaped."""
+    if isinstance(given, int) and given.bit_length() > 4 * _EXCERPT_CHARACTERS:
+        return f"a number of {given.bit_length()} bits"  # Python refuses to write longer ones in digits
+    if isinstance(given, str | bytes) and len(given) > _EXCERPT_CHARACTERS:
+        return f"{ascii_safe(repr(given[:_EXCERPT_CHARACTERS]))}..."
+    if isinstance(given, str | bytes | int | float | None):
+        return ascii_safe(repr(given))
+    return f"a {type(given).__name__}"
+
+
+def ascii_safe(text: str) -> str:
+    """Return text that every output takes: lone surrogates, which have no UTF-8 form, are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 # -- somebody typed something wrong -------------------------------------------------------------------
 
 
@@ -46,12 +65,12 @@ class ConfigurationError(InvalidInput):
 
 
 class InvalidName(InvalidInput):
-    """``name`` is not the name of a topic or segment."""
+    """``name`` is not the name of a topic or segment; ``reason`` says why."""
 
-    def __init__(self, name: str, reason: str) -> None:
+    def __init__(self, name: object, reason: str) -> None:
         self.name = name
         self.reason = reason
-        super().__init__(f"{name!r} is not a topic name: {reason}")
+        super().__init__(f"{excerpt(name)} is not a topic name: {reason}")
 
 
 class MissingExtra(InvalidInput):
@@ -248,6 +267,17 @@ class CommitOrderUnknown(Conflict):
         self.reason = reason
         super().__init__(
             f"the order of commits in {segment} is not known any more: {reason}; use the order of positions"
+        )
+
+
+class CompactedInOtherOrder(Conflict):
+    """``segment`` was compacted in the order of commits, and what that left out was trimmed since."""
+
+    def __init__(self, segment: str) -> None:
+        self.segment = segment
+        super().__init__(
+            f"{segment} cannot be compacted in the order of positions: it was compacted in the order of commits, and"
+            " its first messages were trimmed since"
         )
 
 

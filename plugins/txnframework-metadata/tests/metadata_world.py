@@ -171,6 +171,9 @@ class Wire:
     async def acquire_lease(self, name: str, holder: str) -> ILease:
         return await self._step("acquire_lease", name, lambda: self.inner.acquire_lease(name, holder))
 
+    async def break_lease(self, name: str, version: int) -> None:
+        await self._step("break_lease", name, lambda: self.inner.break_lease(name, version))
+
     async def close(self) -> None:
         await self.inner.close()
 

@@ -59,6 +59,23 @@ def test_messages_of_a_transaction_are_acknowledged_one_by_one(stores: HostStore
     stores.run(work())
 
 
+def test_a_repeated_send_returns_the_id_of_the_first_copy(stores: HostStores) -> None:
+    """With its index, while the transaction is open, after its commit, and for a part of a batch."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic(ORDERS)
+            producer = await client.producer(ORDERS, name="till-7")
+            async with client.transaction(domain="persistent") as txn:
+                sent = await producer.send_many([b"1", b"2", b"3"], sequence_id=1, txn=txn)
+                assert [one.position.batch_index for one in sent] == [0, 1, 2]
+                assert await producer.send(b"2", sequence_id=2, txn=txn) == sent[1]
+            assert await producer.send(b"2", sequence_id=2) == sent[1]
+            assert await producer.send_many([b"1", b"2", b"3"], sequence_id=1) == sent
+
+    stores.run(work())
+
+
 def test_commits_are_read_in_their_order(stores: HostStores) -> None:
     """The order of a topic is the order of the commits, however the transactions were interleaved."""
 

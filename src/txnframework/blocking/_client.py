@@ -8,7 +8,7 @@ from txnframework import client as asynchronous
 from txnframework.blocking._messages import Consumer, Producer, Reader
 from txnframework.blocking._transactions import JoinedTransaction, Transaction
 from txnframework.broker import Compactor, HangingTransaction, Lag, LatestByKey, Order, Start
-from txnframework.client import DeadLetter, LoopThread, Message, MessageID
+from txnframework.client import DeadLetter, LoopThread, Message, MessageID, Name
 from txnframework.model.acks import AckStatus
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
@@ -80,13 +80,13 @@ class Client:
         """Return transactions that somebody should look at."""
         return self._loop.run(self._client.find_hanging(age_ms_min, after=after, transactions_max=transactions_max))
 
-    def producer(self, topic: str, *, name: str | None = None) -> Producer:
+    def producer(self, topic: Name, *, name: str | None = None) -> Producer:
         """Open a producer; writes nothing."""
         return Producer(self._loop, self._loop.run(self._client.producer(topic, name=name)))
 
     def consumer(
         self,
-        topics: str | Iterable[str],
+        topics: Name | Iterable[Name],
         subscription: str,
         *,
         type: str = "exclusive",
@@ -111,7 +111,7 @@ class Client:
 
     def reader(
         self,
-        topic: str,
+        topic: Name,
         *,
         start: MessageID | str = "earliest",
         follow: bool = False,
@@ -122,31 +122,31 @@ class Client:
         opening = self._client.reader(topic, start=start, follow=follow, isolation=isolation, compacted=compacted)
         return Reader(self._loop, self._loop.run(opening))
 
-    def subscribe(self, topic: str, subscription: str, *, start: Start = "latest") -> None:
+    def subscribe(self, topic: Name, subscription: str, *, start: Start = "latest") -> None:
         """Make a subscription without joining it; one that is there stays as it is."""
         self._loop.run(self._client.subscribe(topic, subscription, start=start))
 
-    def unsubscribe(self, topic: str, subscription: str) -> None:
+    def unsubscribe(self, topic: Name, subscription: str) -> None:
         """Give a subscription up, with everything that it acknowledged."""
         self._loop.run(self._client.unsubscribe(topic, subscription))
 
-    def create_topic(self, topic: str, *, segments: int = 1, exist_ok: bool = False) -> None:
+    def create_topic(self, topic: Name, *, segments: int = 1, exist_ok: bool = False) -> None:
         """Make a topic of so many segments; with ``exist_ok`` one that is there stays as it is."""
         self._loop.run(self._client.create_topic(topic, segments=segments, exist_ok=exist_ok))
 
-    def seek(self, topic: str, subscription: str, to: MessageID | int | Start) -> None:
+    def seek(self, topic: Name, subscription: str, to: MessageID | int | Start) -> None:
         """Move a subscription, whoever consumes from it."""
         self._loop.run(self._client.seek(topic, subscription, to))
 
-    def lag(self, topic: str, subscription: str) -> Lag:
+    def lag(self, topic: Name, subscription: str) -> Lag:
         """Return how many messages a subscription may read and has not acknowledged."""
         return self._loop.run(self._client.lag(topic, subscription))
 
-    def undecided(self, topic: str) -> dict[str, int]:
+    def undecided(self, topic: Name) -> dict[str, int]:
         """Return, by segment, how many messages may not be read yet because of an open transaction."""
         return self._loop.run(self._client.undecided(topic))
 
-    def peek(self, topic: str, subscription: str, messages_max: int = 1) -> tuple[Message, ...]:
+    def peek(self, topic: Name, subscription: str, messages_max: int = 1) -> tuple[Message, ...]:
         """Return the first messages that a subscription has not acknowledged, without delivering them."""
         return self._loop.run(self._client.peek(topic, subscription, messages_max))
 
@@ -155,7 +155,7 @@ class Client:
         return self._loop.run(self._client.ack_status(subscription, message))
 
     def compact(
-        self, topic: str, compactor: Callable[[], Compactor] = LatestByKey, *, order: Order = "position"
+        self, topic: Name, compactor: Callable[[], Compactor] = LatestByKey, *, order: Order = "position"
     ) -> None:
         """Write what is to be kept of a topic beside it, for readers with ``compacted=True``."""
         self._loop.run(self._client.compact(topic, compactor, order=order))
@@ -164,7 +164,7 @@ class Client:
         """Do now what clients do in the background: sweep, trim, finish deletions."""
         self._loop.run(self._client.upkeep())
 
-    def delete_topic(self, topic: str, *, force: bool = False) -> None:
+    def delete_topic(self, topic: Name, *, force: bool = False) -> None:
         """Delete a topic with everything in it."""
         self._loop.run(self._client.delete_topic(topic, force=force))
 
@@ -172,14 +172,14 @@ class Client:
         """Delete every topic of a namespace."""
         self._loop.run(self._client.delete_namespace(namespace, force=force))
 
-    def layout(self, topic: str) -> Layout:
+    def layout(self, topic: Name) -> Layout:
         """Return a topic's segments."""
         return self._loop.run(self._client.layout(topic))
 
-    def split(self, topic: str, segment_id: int) -> tuple[int, int]:
+    def split(self, topic: Name, segment_id: int) -> tuple[int, int]:
         """Split an active segment; return the children's ids."""
         return self._loop.run(self._client.split(topic, segment_id))
 
-    def merge(self, topic: str, segment_id: int, other_id: int) -> int:
+    def merge(self, topic: Name, segment_id: int, other_id: int) -> int:
         """Merge two active neighbours; return the child's id."""
         return self._loop.run(self._client.merge(topic, segment_id, other_id))

@@ -10,6 +10,7 @@ from txnframework import client as asynchronous
 from txnframework.blocking._transactions import TransactionPart
 from txnframework.broker import Start
 from txnframework.client import LoopThread, Message, MessageID
+from txnframework.client._arguments import several_values
 
 Acked = Message | MessageID
 
@@ -31,7 +32,7 @@ class Producer:
 
     def send(
         self,
-        value: bytes,
+        value: bytes | None,
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
@@ -45,7 +46,7 @@ class Producer:
 
     def send_many(
         self,
-        values: Iterable[bytes],
+        values: Iterable[bytes | None],
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
@@ -54,7 +55,7 @@ class Producer:
     ) -> tuple[MessageID, ...]:
         """Send in order, in as few entries as fit; ``sequence_id`` is that of the first one."""
         sending = self._producer.send_many(
-            tuple(values), key=key, headers=headers, sequence_id=sequence_id, txn=_part(txn)
+            several_values(values), key=key, headers=headers, sequence_id=sequence_id, txn=_part(txn)
         )
         return self._loop.run(sending)
 

@@ -13,6 +13,7 @@ from txnframework.broker._compaction.copying import EVERYTHING, Copied, CopyPlan
 from txnframework.broker._compaction.decided import CommitTimes, Order
 from txnframework.broker._compaction.writing import PartWriter
 from txnframework.broker._cursors.stored import StoredCursor
+from txnframework.broker._dispatch.acknowledging import FINISHED_ELSEWHERE, GIVEN_UP
 from txnframework.broker._dispatch.deliveries import HeldMessage
 from txnframework.broker._dispatch.dispatches import Attached, Dispatches, Place
 from txnframework.broker._dispatch.dispatching import SegmentDispatch
@@ -36,6 +37,8 @@ from txnframework.broker._topics.topics import Topics
 
 __all__ = [
     "EVERYTHING",
+    "FINISHED_ELSEWHERE",
+    "GIVEN_UP",
     "Attached",
     "Attempt",
     "CommitTimes",

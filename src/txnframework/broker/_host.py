@@ -11,9 +11,11 @@ from txnframework.broker._compaction.compacting import Compacting
 from txnframework.broker._coordinating.coordinators import Coordinators
 from txnframework.broker._coordinating.deadlines import Deadlines
 from txnframework.broker._coordinating.families import coordinators_by_family
+from txnframework.broker._coordinating.outcomes import KnownOutcomes
 from txnframework.broker._coordinating.participants import HostParticipants
 from txnframework.broker._coordinating.sessions import Sessions
 from txnframework.broker._coordinating.sweeps import Sweeps
+from txnframework.broker._coordinating.unasked import open_each
 from txnframework.broker._dispatch.dispatches import Dispatches, Place
 from txnframework.broker._dispatch.parts import DispatchParts
 from txnframework.broker._inspecting.backlog import Backlog
@@ -27,6 +29,8 @@ from txnframework.broker._serving.kept import KeptOpen
 from txnframework.broker._serving.opening import Opening, open_stores
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
 from txnframework.broker._tasks.background import Background
+from txnframework.broker._tasks.ongoing import Ongoing
+from txnframework.broker._tasks.steps import Steps
 from txnframework.broker._topics.topics import Topics
 from txnframework.broker._upkeep.rounds import Upkeep
 from txnframework.broker._upkeep.trimming import Trimming
@@ -51,6 +55,10 @@ if TYPE_CHECKING:
     from txnframework.metrics import Metrics
 
 
+OUTCOMES_MAX = 10_000
+"""Of how many branches a host remembers whether they counted."""
+
+
 async def open_host(
     config: Config,
     registry: PluginRegistry | None = None,
@@ -60,14 +68,20 @@ async def open_host(
     """
     Open the stores that ``config`` names and look whether they belong together.
 
-    Sweeps begin with the first coordinator that is opened, unless ``transactions.sweep`` is off. ``metrics``: where to
-    measure; None: nothing is measured.
+    Unless ``transactions.sweep`` is off, it sweeps from a moment later on, also if nobody asks it for anything.
+    ``metrics``: where to measure; None: nothing is measured.
 
     :raises UnknownPlugin: no installed plugin serves a URL.
     :raises StoreMismatch: the stores do not belong together.
     """
-    registry = registry or load_plugins()
-    environment = environment or SystemEnvironment()
+    plugins, clock = registry or load_plugins(), environment or SystemEnvironment()
+    steps = Steps(clock)
+    return await steps.finish(lambda: _open_host(config, plugins, clock, metrics, steps), undo=Host.close)
+
+
+async def _open_host(
+    config: Config, registry: PluginRegistry, environment: Environment, metrics: Metrics | None, steps: Steps
+) -> Host:
     metadata, ledgers = await open_stores(config, registry, environment)
     try:
         await check_belonging(metadata, ledgers, redact_url(config.metadata.url), redact_url(config.ledger.url))
@@ -75,7 +89,10 @@ async def open_host(
         await ledgers.close()
         await metadata.close()
         raise
-    return Host(Foundation(config, registry, environment, measured_store(metadata, metrics), ledgers, metrics))
+    foundation = Foundation(config, registry, environment, measured_store(metadata, metrics), ledgers, metrics)
+    host = Host(foundation, steps)
+    host.start()
+    return host
 
 
 class Host:
@@ -86,22 +103,26 @@ class Host:
     truth: other processes may do the same with the same stores at the same time.
     """
 
-    def __init__(self, foundation: Foundation) -> None:
+    def __init__(self, foundation: Foundation, steps: Steps | None = None) -> None:
+        self.steps = steps or Steps(foundation.environment)
+        """What is begun here is brought to its end, whoever waits for it."""
         self.config = config = foundation.config
         self.registry = foundation.registry
         self.environment = environment = foundation.environment
         self.metadata = metadata = foundation.metadata
         self.ledgers = ledgers = foundation.ledgers
+        self.metrics = foundation.metrics
         self._opening = Opening(foundation, self._coordinator)
         self._kept = KeptOpen(self._opening, self._keep_up)
         self.topics = Topics(metadata, ledgers, self.segment, self._coordinator_of, self._let_go_of)
+        self.outcomes = KnownOutcomes(OUTCOMES_MAX)
         self.participants = HostParticipants(
             self.segment, self.subscription, self.topics.deleting.is_deleted, self._opening.plugins_of
         )
         self._coordinators = Coordinators(foundation, self.participants, lambda: self.sweeps.wake())
-        self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
+        self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon, self.steps)
         self.sweeps = Sweeps(self._coordinators.values, environment, config.transactions, self.sessions.abort_orphans)
-        self.dispatches = Dispatches(metadata, self._dispatch_parts, config.subscriptions, environment)
+        self.dispatches = Dispatches(metadata, self._dispatch_parts, config.subscriptions, environment, self.steps)
         self.upkeep = Upkeep(metadata, environment, config, self._tend)
         self.backlog = Backlog(metadata, self._kept.visit, config.subscriptions.read_entries_max)
         self.compacting = Compacting(metadata, ledgers, self._kept.visit, self._coordinator_of, environment)
@@ -113,7 +134,9 @@ class Host:
         self._background = Background(
             environment, bounds.settling_delay_ms, bounds.settling_max, bounds.settling_waiting_max
         )
+        self._starting = Ongoing(self._sweep_unasked)
         self._closing: asyncio.Task[None] | None = None
+        self._settles = True
         self._closed = False
 
     @property
@@ -131,6 +154,11 @@ class Host:
     def closed(self) -> bool:
         """Whether nothing can be asked of it any more."""
         return self._closed
+
+    def start(self) -> None:
+        """Begin soon with what is done in the background; once is enough."""
+        if self._sweeps_now():
+            self._starting.start()
 
     async def coordinator(self, domain: str = "segment", namespace: str = "") -> ITransactionCoordinator:
         """
@@ -191,14 +219,16 @@ class Host:
                 await coordinator.settle(txn_id)
 
         self._deadlines.cancel(txn_id)
-        if self._closing is None:
+        if self._settles:
             self._background.start(settle)
 
     async def close(self) -> None:
         """
-        Wait for settling under way, then let go of everything; may be repeated.
+        Wait for what was begun and for settling, then let go of everything; may be repeated.
 
-        It goes on where a caller that is cancelled does not wait for it any more, and whatever of it fails.
+        For what was begun it waits at most ``client.close_timeout_ms``, and as long again for settling; then it gives
+        both up, as a crash would. It goes on where a caller that is cancelled does not wait for it any more, and
+        whatever of it fails.
         """
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
@@ -206,12 +236,16 @@ class Host:
 
     async def _close(self) -> None:
         async with AsyncExitStack() as last_first:
+            last_first.push_async_callback(self.steps.close, 0)  # what was begun meanwhile meets closed stores
             for close in (self.metadata.close, self.ledgers.close, self.sessions.close, self._close_opened):
                 last_first.push_async_callback(close)
-            for background in (self.sweeps, self.upkeep, self._deadlines):
+            for background in (self._starting, self.sweeps, self.upkeep, self._deadlines):
                 await background.stop()
+            await self.steps.close(self.config.client.close_timeout_ms)
             await self.dispatches.close()
-            await self._background.finish()  # which may still open what it settles at
+            self._settles = False
+            # It may still open what it settles at.
+            await self._background.finish(self.config.client.close_timeout_ms)
 
     async def _close_opened(self) -> None:
         self._closed = True
@@ -240,6 +274,10 @@ class Host:
             self.upkeep.start()
             self._deadlines.start()
         return served.coordinator
+
+    async def _sweep_unasked(self) -> None:
+        """Sweep, also if nobody asks this host for anything: others may wait for what a dead process left open."""
+        await open_each(dict.fromkeys(self._by_family.values()), self._coordinator, self.environment)
 
     async def _abort_overdue(self, txn_id: TxnID) -> None:
         for coordinator in self._coordinators.of(txn_id):
@@ -282,6 +320,7 @@ class Host:
             store=self.metadata,
             environment=self.environment,
             bounds=self.config.subscriptions,
+            outcomes=self.outcomes,
         )
 
     def _require_open(self) -> None:

@@ -21,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         from txnframework.cli._app import run
+        from txnframework.cli.terminal import make_output_safe
     except ModuleNotFoundError as exc:
         if exc.name not in ("click", "rich"):
             raise
@@ -28,4 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"Error: the command line needs {exc.name}, which is not installed: pip install 'txnframework[cli]'\n"
         )
         return 2
-    return run(sys.argv[1:] if arguments is None else list(arguments))
+    if arguments is not None:
+        return run(list(arguments))
+    # For the life of this process: what an exception that nobody expected says is printed after this.
+    make_output_safe()
+    return run(sys.argv[1:])

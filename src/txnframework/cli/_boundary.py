@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from txnframework.cli._logs import own_words_only
+from txnframework.cli.terminal import safe_output
 from txnframework.errors import InvalidInput, StoreMismatch, SubscriptionNotFound, TopicNotFound, TxnFrameworkError
 
 STATUS_DONE = 0
@@ -52,6 +53,11 @@ def run_within(command: click.Command, arguments: Sequence[str], program: str, c
     traceback is shown for every exception that is not a TxnFrameworkError, too: that one is a defect, and its traceback
     is what a report of it needs.
     """
+    with safe_output():
+        return _run(command, arguments, program, context_object)
+
+
+def _run(command: click.Command, arguments: Sequence[str], program: str, context_object: object) -> int:
     shows_all = os.environ.get(TRACEBACK_VARIABLE) == "1"
     try:
         with nullcontext() if shows_all else own_words_only():

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from txnframework.cli import terminal
 from txnframework.cli._config_option import config_option
 from txnframework.cli._lines import lines_of_input
 from txnframework.cli._loaded import Loaded
@@ -30,6 +30,7 @@ TOGETHER = 1_000
 @click.argument("messages", nargs=-1)
 @click.option("--key", help="The key of every message; messages of one key keep their order.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every message; repeatable.")
+@click.option("--null", "is_null", is_flag=True, help="Send one message whose value is null, instead of MESSAGES.")
 @click.option("--transaction", "in_transaction", is_flag=True, help="Send all of them in one transaction.")
 @config_option
 @output_option
@@ -40,6 +41,7 @@ def produce(
     messages: tuple[str, ...],
     key: str | None,
     headers: tuple[str, ...],
+    is_null: bool,
     in_transaction: bool,
     config: Path | None,
     output: str,
@@ -48,15 +50,17 @@ def produce(
     Send MESSAGES, or every line of standard input, to TOPIC.
 
     Lines are sent as they come. Each message is durable when this command ends with status 0. Without --transaction, an
-    interruption leaves those that were sent.
+    interruption leaves those that were sent. --null with --key deletes that key: compaction drops its messages.
     """
     pairs = _headers(headers)
+    if is_null and messages:
+        raise InvalidInput("--null sends one message without a value: leave MESSAGES out")
 
     async def work(client: Client) -> int:
         async with AsyncExitStack() as stack:
             producer = await stack.enter_async_context(await client.producer(topic))
             txn = await stack.enter_async_context(client.transaction()) if in_transaction else None
-            return await _send_all(producer, _lines(messages), key, pairs, txn)
+            return await _send_all(producer, _lines(messages, is_null), key, pairs, txn)
 
     sent = with_client(loaded, config, work)
     if output == "json":
@@ -65,7 +69,10 @@ def produce(
         click.echo(f"Sent {sent} {'message' if sent == 1 else 'messages'} to {topic}.")
 
 
-async def _lines(messages: tuple[str, ...]) -> AsyncIterator[list[bytes]]:
+async def _lines(messages: tuple[str, ...], is_null: bool) -> AsyncIterator[Sequence[bytes | None]]:
+    if is_null:
+        yield [None]
+        return
     if messages:
         yield [message.encode() for message in messages]
         return
@@ -77,7 +84,7 @@ async def _lines(messages: tuple[str, ...]) -> AsyncIterator[list[bytes]]:
 
 async def _send_all(
     producer: Producer,
-    lines: AsyncIterator[list[bytes]],
+    lines: AsyncIterator[Sequence[bytes | None]],
     key: str | None,
     headers: dict[str, bytes],
     txn: Transaction | None,
@@ -100,7 +107,7 @@ def _is_typed() -> bool:
 
 def _progress() -> Progress:
     """Return a counter on standard error that leaves nothing behind; it is off where nobody looks or somebody types."""
-    console = Console(stderr=True)
+    console = terminal.console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal or _is_typed())
 
@@ -161,7 +168,8 @@ def consume(
 
     Without --subscription it only looks and leaves no trace. What waits for an open transaction is told of on standard
     error. With --output json there is one document a line; a key or
-    value that is not UTF-8 text stands there in base64, as key_base64 or value_base64.
+    value that is not UTF-8 text stands there in base64, as key_base64 or value_base64. A null value is printed as
+    (null), and is null in JSON.
     """
     if subscription is None and kind is not None:
         raise InvalidInput("--type is how a subscription is shared: name one with --subscription")
@@ -197,7 +205,7 @@ def consume(
         if left and not follow and isolation != "read_uncommitted":
             await _tell_what_is_held_back(client, topic)
 
-    with_client(loaded, config, work)
+    with_client(loaded, config, work, stays=follow)
 
 
 async def _tell_what_is_held_back(client: Client, topic: str) -> None:
@@ -231,7 +239,8 @@ def print_message(message: Message, output: str) -> None:
         print_json_line(_document(message))
         return
     note = "" if message.committed else "  (not committed)"
-    click.echo(f"{message.value.decode(errors='replace')}{note}")
+    value = "(null)" if message.value is None else message.value.decode(errors="replace")
+    click.echo(f"{value}{note}")
 
 
 def _document(message: Message) -> dict[str, object]:
@@ -241,10 +250,22 @@ def _document(message: Message) -> dict[str, object]:
             document[name] = None if content is None else content.decode()
         except UnicodeDecodeError:
             document[f"{name}_base64"] = base64.b64encode(content or b"").decode()
-    document["headers"] = {name: value.decode(errors="replace") for name, value in message.headers.items()}
+    document |= _headers_document(message.headers)
     document["published"] = time_of(message.published_ms)
     document["producer"] = message.producer
     document["redelivery_count"] = message.redelivery_count
     document["transaction"] = None if message.txn_id is None else str(message.txn_id)
     document["committed"] = message.committed
     return document
+
+
+def _headers_document(headers: Mapping[str, bytes]) -> dict[str, object]:
+    """Return headers as text, and those that are none by another name, so that nothing of them is lost."""
+    text: dict[str, str] = {}
+    binary: dict[str, str] = {}
+    for name, value in headers.items():
+        try:
+            text[name] = value.decode()
+        except UnicodeDecodeError:
+            binary[name] = base64.b64encode(value).decode()
+    return {"headers": text, **({"headers_base64": binary} if binary else {})}

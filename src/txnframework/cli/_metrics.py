@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,10 +13,11 @@ import click
 
 from txnframework.broker import StandingReport
 from txnframework.cli._config_option import config_option
+from txnframework.cli._exporter import answering
 from txnframework.cli._loaded import Loaded
 from txnframework.cli._opening import with_client
 from txnframework.client import Client
-from txnframework.errors import InvalidInput, MissingExtra
+from txnframework.errors import InvalidInput, MissingExtra, TxnFrameworkError
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -83,15 +85,48 @@ def families_of(report: StandingReport) -> Iterator[Metric]:
 
 
 class _Scraped:
-    """Looks at the stores whenever it is scraped, from a thread of the HTTP server."""
+    """
+    Looks at the stores whenever it is scraped, from a thread of the HTTP server.
+
+    While they cannot be asked, it says that alone; standard error gets one line when that begins, and one when it ends.
+    """
 
     def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
         self._loop = loop
+        self._lock = threading.Lock()
+        self._is_up = True
 
     def collect(self) -> Iterator[Metric]:
         looking = asyncio.run_coroutine_threadsafe(self._client.host.standing.report(), self._loop)
-        yield from families_of(looking.result(SCRAPE_S))
+        try:
+            report = looking.result(SCRAPE_S)
+        except TxnFrameworkError as error:
+            self._note(str(error))
+            yield up_of(False)
+        except TimeoutError:
+            looking.cancel()
+            self._note(f"they did not answer within {SCRAPE_S} s")
+            yield up_of(False)
+        else:
+            self._note(None)
+            yield up_of(True)
+            yield from families_of(report)
+
+    def _note(self, reason: str | None) -> None:
+        with self._lock:
+            was_up, self._is_up = self._is_up, reason is None
+        if was_up and reason is not None:
+            click.echo(f"The stores cannot be asked: {' '.join(reason.split())}", err=True)
+        elif not was_up and reason is None:
+            click.echo("The stores answer again.", err=True)
+
+
+def up_of(is_up: bool) -> Metric:
+    """Return whether the stores answered, as a metric."""
+    from prometheus_client.metrics_core import GaugeMetricFamily
+
+    return GaugeMetricFamily("txnframework_up", "Whether the stores answered this scrape.", value=int(is_up))
 
 
 class _Looked:
@@ -101,6 +136,7 @@ class _Looked:
         self._report = report
 
     def collect(self) -> Iterator[Metric]:
+        yield up_of(True)
         yield from families_of(self._report)
 
 
@@ -121,21 +157,17 @@ async def _serve(client: Client, host: str, port: int) -> None:
 @asynccontextmanager
 async def serving(client: Client, host: str, port: int) -> AsyncIterator[int]:
     """Answer scrapes by looking at the stores each time; gives the port."""
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry
 
     registry = CollectorRegistry(auto_describe=False)  # which would collect now, and wait for this very loop
     registry.register(_Scraped(client, asyncio.get_running_loop()))
-    try:
-        server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        raise InvalidInput(f"--listen: nothing can be served at {host}:{port}: {error.strerror}") from error
+    answers = answering(registry, host, port)
+    server = answers.__enter__()
     try:
         yield server.server_port
     finally:
-        # The server's thread may be waiting for this loop to answer a scrape.
-        await asyncio.to_thread(server.shutdown)
-        server.server_close()
-        thread.join()
+        # The server's threads may be waiting for this loop to answer a scrape.
+        await asyncio.to_thread(answers.__exit__, None, None, None)
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -30,14 +30,18 @@ def settings_of(loaded: Loaded, config: Path | None) -> Config:
     return settings
 
 
-def with_client(loaded: Loaded, config: Path | None, work: Callable[[Client], Awaitable[R]]) -> R:
+def with_client(
+    loaded: Loaded, config: Path | None, work: Callable[[Client], Awaitable[R]], *, stays: bool = False
+) -> R:
     """
     Open a client, let ``work`` use it, close it; return what ``work`` returned.
 
-    A command is gone in a moment, so it leaves sweeping to the processes that stay.
+    A command is gone in a moment, so it leaves sweeping to the processes that stay. One that ``stays`` sweeps: it may
+    wait for what a dead process left open.
     """
     settings = settings_of(loaded, config)
-    quiet = msgspec.structs.replace(settings, transactions=msgspec.structs.replace(settings.transactions, sweep=False))
+    sweeps = settings.transactions.sweep and stays
+    quiet = msgspec.structs.replace(settings, transactions=msgspec.structs.replace(settings.transactions, sweep=sweeps))
 
     async def run() -> R:
         async with AsyncExitStack() as opened:

@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from txnframework.broker import Counts, Restored, RestoreReport, RestoreRequest
 from txnframework.broker import restore as restore_stores
+from txnframework.cli import terminal
 from txnframework.cli._asking import ask, yes_option
 from txnframework.cli._config_option import config_option
 from txnframework.cli._loaded import Loaded
@@ -103,7 +104,7 @@ def restore(
 
 
 def _run(settings: Config, request: RestoreRequest, loaded: Loaded) -> RestoreReport:
-    with progress(Console(stderr=True), SystemEnvironment().now_ms) as tell:
+    with progress(terminal.console(stderr=True), SystemEnvironment().now_ms) as tell:
         return asyncio.run(restore_stores(settings, request, loaded.registry, progress=tell))
 
 

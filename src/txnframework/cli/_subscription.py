@@ -94,8 +94,10 @@ def describe(loaded: Loaded, topic: str, name: str, config: Path | None, output:
     Show how far subscription NAME of TOPIC is on every segment.
 
     AHEAD is how many messages it may read and has not acknowledged ("at most" where aborted ones may be among them),
-    DONE TO the position up to which everything is acknowledged, BEYOND what is acknowledged after it, HELD BY the
-    open transactions that have acknowledged something there.
+    DONE TO the position up to which everything is acknowledged, HELD BY the open transactions that have acknowledged
+    something there. BEYOND is what is acknowledged after DONE TO: ranges of entries, and of batches the indexes. Only a
+    message that is not acknowledged, or not passed by a consumer because its transaction was aborted, holds DONE TO
+    back. Delivery stops at subscriptions.deleted_ranges_max ranges.
     """
 
     async def work(client: Client) -> tuple[Layout, list[dict[str, Any]]]:

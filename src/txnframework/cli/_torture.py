@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
+from txnframework.cli import terminal
 from txnframework.cli._loaded import Loaded
 from txnframework.config import Config, redact_url, store_name
 from txnframework.errors import InvalidInput
@@ -22,7 +22,6 @@ from txnframework.plugin import PluginRegistry, Role
 if TYPE_CHECKING:
     from txnframework.testing.torture.member import Urls
 
-_PLAIN_WIDTH = 160  # into a file or pipe: wide enough that nobody's grep meets a folded line
 EPILOG = "Exit status: 0 nothing was wrong; 1 a rule was violated or a process broke; 2 what was typed is wrong."
 
 
@@ -89,12 +88,12 @@ def torture(
     from txnframework.testing.servers.embedded import started_servers
     from txnframework.testing.torture.run import HISTORY, Settings, judge, run
 
-    console = Console(stderr=True)
+    console = terminal.console(stderr=True)
     if again is not None:
         if not (again / HISTORY).exists():
             raise InvalidInput(f"{again} holds no {HISTORY}: name the directory of a run that came to its end")
         outcome = judge(again)
-        outcome.print_to(_console())
+        outcome.print_to(terminal.console())
         ctx.exit(0 if outcome.ok else 1)
     chosen = secrets.randbelow(1 << 31) if seed is None else seed
     with (
@@ -109,7 +108,7 @@ def torture(
         outcome = run(Settings(urls, place, seconds, processes, chosen, persistent, spared), console)
         if not outcome.ok:
             keep.append(place)
-        outcome.print_to(_console())
+        outcome.print_to(terminal.console())
     ctx.exit(0 if outcome.ok else 1)
 
 
@@ -146,11 +145,6 @@ def _shared(registry: PluginRegistry, url: str) -> bool:
     if scheme not in registry.names(Role.METADATA_STORE):
         return True  # who opens it says that it is not installed, or is as good as its word
     return bool(ISharedStore.implementedBy(registry.metadata_store(scheme).implementation))
-
-
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=_PLAIN_WIDTH)
 
 
 @contextmanager

@@ -13,10 +13,26 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from txnframework.cli.terminal import PLAIN_WIDTH, console, neutralised
+from txnframework.model.positions import TIME_MS_MAX
+
+__all__ = [
+    "PLAIN_WIDTH",
+    "console",
+    "duration_of",
+    "neutralised",
+    "output_option",
+    "print_facts",
+    "print_json",
+    "print_json_line",
+    "print_records",
+    "print_table",
+    "time_of",
+]
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 WIDEST = 10_000  # no table is wider: what one is measured with
-PLAIN_WIDTH = 160  # into a file or pipe: wide enough that nobody's grep meets a folded line
 
 
 def output_option(command: F) -> F:
@@ -32,43 +48,49 @@ def output_option(command: F) -> F:
 
 def print_json(value: object) -> None:
     """Print one JSON document."""
-    click.echo(json.dumps(value, indent=2))
+    click.echo(_json(value, indent=2))
 
 
 def print_json_line(value: object) -> None:
     """Print one JSON document on one line, as one of many."""
-    click.echo(json.dumps(value))
+    click.echo(_json(value))
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    """Return JSON in ASCII without control characters, so that every byte of the data is in it and reaches programs."""
+    return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
     """Print a table; numbers stand to the right, None is left empty."""
-    _console().print(_table(titles, rows, title))
+    console().print(_table(titles, rows, title))
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
     cells = [["" if one is None else one for one in row] for row in rows]
-    table = Table(box=SIMPLE_HEAD, title=None if title is None else escape(title), title_justify="left")
+    shown = None if title is None else escape(neutralised(title))
+    table = Table(box=SIMPLE_HEAD, title=shown, title_justify="left")
     for index, name in enumerate(titles):
         numbers = bool(cells) and all(isinstance(row[index], int) or row[index] == "" for row in cells)
         table.add_column(name, overflow="fold", justify="right" if numbers else "left")
     for row in cells:
-        table.add_row(*(escape(str(one)) for one in row))
+        table.add_row(*(escape(neutralised(str(one))) for one in row))
     return table
 
 
-def print_records(records: Sequence[Mapping[str, object]], console: Console | None = None) -> None:
+def print_records(records: Sequence[Mapping[str, object]], to: Console | None = None) -> None:
     """
     Print documents with the same names, at least one, as a table.
 
     Where the terminal is too narrow, they stand one below the other: an id on two lines cannot be copied.
     """
-    console = console or _console()
+    chosen = to or console()
     titles = tuple(name.replace("_", " ") for name in records[0])
     rows = [[_cell(value) for value in one.values()] for one in records]
     table = _table(titles, rows)
-    needed = console.measure(table, options=console.options.update(max_width=WIDEST)).maximum
-    if needed <= console.width or not console.is_terminal:
-        console.print(table)
+    needed = chosen.measure(table, options=chosen.options.update(max_width=WIDEST)).maximum
+    if needed <= chosen.width or not chosen.is_terminal:
+        chosen.print(table)
         return
     for row in rows:
         click.echo()
@@ -84,9 +106,11 @@ def print_facts(facts: Mapping[str, object]) -> None:
 
 
 def time_of(at_ms: int | None) -> str | None:
-    """Return a time as people write it, in UTC."""
+    """Return a time as people write it, in UTC; one that no calendar has as the number that it is."""
     if at_ms is None:
         return None
+    if not 0 <= at_ms <= TIME_MS_MAX:
+        return f"{at_ms} ms"
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
@@ -102,8 +126,3 @@ def _cell(value: object) -> object:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else value
-
-
-def _console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=PLAIN_WIDTH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from txnframework.broker import Compactor, DecidedMessage, HangingTransaction, Lag, LatestByKey, SegmentLag
+from txnframework.client._calls import Name
 from txnframework.client._client import Client
 from txnframework.client._consumer import Consumer
 from txnframework.client._dead_letters import DeadLetter
@@ -28,6 +29,7 @@ __all__ = [
     "LoopThread",
     "Message",
     "MessageID",
+    "Name",
     "Producer",
     "Reader",
     "SegmentLag",

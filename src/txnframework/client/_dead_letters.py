@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from txnframework.broker import first_of
+from txnframework.client._arguments import whole_number
 from txnframework.client._messages import Message
 from txnframework.client._outgoing import size_of
-from txnframework.client._retrying import delay_ms
+from txnframework.client._retrying import backoff_of
 from txnframework.errors import Closed, Conflict, InvalidInput, OutcomeUnknown, TransactionNotFound, Unavailable
 from txnframework.model.entries import EntryMessage
-from txnframework.model.names import SegmentName, TopicName, parse_name
+from txnframework.model.names import NAME_BYTES_MAX, SegmentName, TopicName, parse_name
 
 if TYPE_CHECKING:
     from txnframework.client._client import Client
@@ -48,8 +50,7 @@ class DeadLetter:
 
     def __post_init__(self) -> None:
         """Refuse a number that makes no sense."""
-        if self.redeliveries_max < 0:
-            raise InvalidInput(f"redeliveries_max is {self.redeliveries_max}, and has to be at least 0")
+        whole_number(self.redeliveries_max, "redeliveries_max", 0)
 
     def topic_for(self, source: TopicName, subscription: str) -> TopicName:
         """
@@ -119,16 +120,16 @@ class DeadLetters:
             self._task = None
 
     async def _until_moved(self, message: Message) -> None:
-        environment, bounds = self._client.host.environment, self._client.host.config.client
-        attempt = 0
+        environment = self._client.host.environment
+        backoff = backoff_of(environment, self._client.host.config.client)
+        failures = 0
         while not self._closing.is_set():
             try:
                 await self._move(message)
             except (Unavailable, OutcomeUnknown):
                 # If an earlier attempt was committed after all, the next one finds the message acknowledged.
-                due_ms = environment.now_ms() + delay_ms(attempt, bounds)
-                await first_of(environment.sleep_until(due_ms), self._closing.wait())
-                attempt += 1
+                failures += 1
+                await first_of(backoff.pause(failures), self._closing.wait())
             except (Conflict, TransactionNotFound):
                 # It is done, or somebody else has it in hand; otherwise it comes again, and here.
                 await self._consumer.nack(message)
@@ -154,7 +155,7 @@ class DeadLetters:
     async def _send_then_ack(self, message: Message, target: TopicName, headers: dict[str, bytes]) -> None:
         """A crash between the two steps: whoever comes after it sends the same again, and it is stored once."""
         await self._client.create_topic(str(target), exist_ok=True)
-        name = f"dead-letter {message.id} {self._consumer.subscription}"
+        name = _producer_name(message, self._consumer.subscription)
         async with await self._client.producer(str(target), name=name) as producer:
             await producer.send(message.value, key=message.key, headers=headers, sequence_id=0)
         await self._consumer.ack(message)
@@ -184,3 +185,11 @@ class DeadLetters:
             DELIVERIES_HEADER: b"%d" % message.redelivery_count,
             TOPIC_HEADER: message.topic.encode(),
         }
+
+
+def _producer_name(message: Message, subscription: str) -> str:
+    """Return the name under which a message is sent on, the same one by whatever process."""
+    name = f"dead-letter {message.id} {subscription}"
+    if len(name.encode()) <= NAME_BYTES_MAX and name == name.strip():
+        return name
+    return f"dead-letter {hashlib.sha256(name.encode()).hexdigest()}"

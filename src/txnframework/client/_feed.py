@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 
 from txnframework.broker import Attached, Delivery, Listener, Place, SegmentDispatch
 from txnframework.client._messages import Message, received
-from txnframework.errors import LeaseLost
+from txnframework.client._missed import Missed
+from txnframework.errors import LeaseLost, Unavailable
 from txnframework.model.positions import Position
 
 
@@ -53,10 +54,19 @@ class Feed:
 
     ``changed`` is called whenever there may be something new for the consumer: a message, an end, progress.
     ``follows``: whether what was delivered of it may be handed out, as far as the segments before it matter.
+    ``missed``: what the consumer received of it before, under leases that were lost.
     """
 
-    def __init__(self, place: Place, inbox: Inbox, changed: Callable[[], None], follows: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        inbox: Inbox,
+        changed: Callable[[], None],
+        follows: Callable[[], bool],
+        missed: Missed,
+    ) -> None:
         self.place = place
+        self.missed = missed
         self.follows = follows
         self.attached: Attached | None = None
         self.finished = False
@@ -64,11 +74,18 @@ class Feed:
         self.lost = False
         """Another process may dispatch the segment now; this consumer stands by."""
         self.error: Exception | None = None
+        self.incarnation = 0
+        """Once it is finished: that of the cursor. It has another one when someone has sought since."""
+        self.sought = True
+        """Someone may have sought since the segments before this one were looked at."""
+        self.first_lost: Position | None = None
+        """Once it is finished: the first message that this consumer had, and others acknowledged."""
         self.tried = asyncio.Event()
         """It was tried to attach it."""
         self.last_seen: Position | None = None
         self._inbox = inbox
         self._changed = changed
+        self._missed_noted = False
 
     @property
     def dispatch(self) -> SegmentDispatch | None:
@@ -105,15 +122,55 @@ class Feed:
         """Return what the dispatch calls."""
         return Listener(self._deliver, self._reset, self._changed, self._ended)
 
+    def attach_to(self, attached: Attached) -> None:
+        """This is the consumer's place from now on: what is delivered there may be taken."""
+        self.attached = attached
+        self.missed.begin_at(attached.dispatch.incarnation)
+
     def take(self, message: Message, number: int) -> bool:
         """Return whether the user gets this delivery; in any case another one may come."""
         if self.attached is None:
             return False
         self.attached.dispatch.permit(self.attached.consumer_id, 1)
-        if not self.attached.dispatch.has(self.attached.consumer_id, message.id.position, number):
+        if not self.attached.dispatch.hand_out(self.attached.consumer_id, message.id.position, number):
             return False
-        self.last_seen = message.id.position
+        at = message.id.position
+        self.missed.received(at)
+        self.last_seen = at if self.last_seen is None else max(self.last_seen, at)
         return True
+
+    async def finish(self) -> None:
+        """All of the segment is acknowledged: note whether others acknowledged what the user has seen."""
+        self.finished = True
+        if self.attached is not None:
+            self.incarnation = self.attached.dispatch.incarnation
+        if self.attached is not None and self.last_seen is not None:
+            attached = self.attached
+            try:
+                self.first_lost = await attached.dispatch.first_lost(self.last_seen, attached.consumer_id)
+            except Unavailable:
+                self.first_lost = self.last_seen  # it may be: nobody could tell
+
+    def renounce(self) -> frozenset[Position]:
+        """
+        The user wants everything again that was not acknowledged: it has seen nothing of that yet.
+
+        Return where the messages stand that it really did not see, taken back as ``withdraw`` does.
+        """
+        self.last_seen = self.first_lost = None
+        self.missed.clear()
+        return self.withdraw()
+
+    def lose(self) -> None:
+        """
+        Its lease is lost: others get what the user has seen and not acknowledged.
+
+        That is noted once: what the user acknowledges from now on is not missed.
+        """
+        if self.attached is not None and not self._missed_noted:
+            self._missed_noted = True
+            dispatch = self.attached.dispatch
+            self.missed.add(dispatch.left_behind(self.attached.consumer_id), dispatch.incarnation)
 
     def unseen(self) -> frozenset[Position]:
         """Return where the messages stand that the user did not see."""
@@ -128,17 +185,22 @@ class Feed:
 
     def _deliver(self, delivery: Delivery) -> None:
         place = self.place
-        message = received(place.topic, place.segment, delivery.held, delivery.redelivery_count, delivery.incarnation)
+        how = delivery.redelivery_count, delivery.incarnation, delivery.tenure
+        message = received(place.topic, place.segment, delivery.held, *how)
         self._inbox.put(self, message, delivery.number)
         self._changed()
 
     def _reset(self) -> None:
         self.withdraw()
         self.last_seen = None
+        self.missed.clear()
+        self.sought = True
         self._changed()
 
     def _ended(self, error: Exception) -> None:
         self.error = error
+        if isinstance(error, LeaseLost) and not self.finished:
+            self.lose()  # at once: it may take long until the consumer gives up its place
         self._changed()
 
 

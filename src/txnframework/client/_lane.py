@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable
 
 from txnframework.broker import Host, OpenSegment
+from txnframework.client._beyond_window import BeyondWindow
 from txnframework.client._messages import MessageID
-from txnframework.client._outgoing import Outgoing, claimed, divide, hash_of, take_batch
+from txnframework.client._outgoing import Outgoing, claimed, divide, hash_of, supposed_indexes, take_batch
 from txnframework.client._retrying import Retrying
 from txnframework.config import ClientSection
 from txnframework.errors import (
@@ -47,6 +48,7 @@ class Lane:
         ancestors: tuple[tuple[str, Segment], ...],
         sealed: Callable[[], None] | None,
         life: int,
+        beyond: BeyondWindow,
     ) -> None:
         self.waiting: deque[Outgoing] = deque()
         self.stopped = False
@@ -58,6 +60,9 @@ class Lane:
         self._producer = producer
         self._segment = segment
         self._ancestors = ancestors
+        self._beyond = beyond
+        # The highest chosen sequence that is stored here; None: not known.
+        self._highest: int | None = None
         self._sealed = sealed
         self._life = life
         self._task: asyncio.Task[None] | None = None
@@ -158,12 +163,16 @@ class Lane:
         if not appended.duplicate:
             for index, one in enumerate(piece):
                 one.succeed(MessageID(self._segment, _at(appended.position, index)))
+            if piece[0].chosen:
+                self._highest = await self._beyond.look(opened, claim, self._highest)
             return []
-        earlier, rest = divide(piece, appended.sequence or claim)
+        stored = appended.sequence or claim
+        earlier, rest = divide(piece, stored)
         if not earlier:
             raise Conflict(f"{self._segment} names a copy at {appended.position} that holds nothing of what was sent")
         at = appended.position
-        self._confirm(self._segment, at, await _indexes_at(opened, at), earlier)
+        indexes = await _indexes_at(opened, at) or supposed_indexes(stored, piece, self._producer)
+        self._confirm(self._segment, at, indexes, earlier)
         return rest
 
     async def _confirm_in_ancestors(self, one: Outgoing) -> None:
@@ -195,15 +204,14 @@ class Lane:
                         f"message {one.sequence_id} of producer {self._producer} stands in another open branch",
                         found.branch.txn_id,
                     )
-            self._confirm(name, found.position, indexes, [one])
+            supposed = supposed_indexes(found.sequence or claimed([one], self._producer), [one], self._producer)
+            self._confirm(name, found.position, indexes or supposed, [one])
             return
 
-    def _confirm(self, segment: str, at: Position, indexes: dict[int, int] | None, ones: list[Outgoing]) -> None:
+    def _confirm(self, segment: str, at: Position, indexes: dict[int, int], ones: list[Outgoing]) -> None:
         """Tell the senders where their messages stand: in an entry that was there before."""
         for one in ones:
-            if indexes is None:
-                one.succeed(MessageID(segment, at))
-            elif one.sequence_id in indexes:
+            if one.sequence_id in indexes:
                 one.succeed(MessageID(segment, _at(at, indexes[one.sequence_id])))
             else:
                 one.fail(
@@ -218,7 +226,8 @@ async def _indexes_at(opened: OpenSegment, at: Position) -> dict[int, int] | Non
     """
     Return where in an entry each sequence id stands.
 
-    None: it was trimmed since. That an entry with these numbers stood there is known then, and taken for all of them.
+    None: it cannot be read there, because it was trimmed since, or gets its place only with the commit. That an entry
+    with these numbers was stored is known then, and taken for all of them.
     """
     before = Position(at.ledger_id, at.entry_id - 1)
     try:

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
+from txnframework.backoff import Backoff
 from txnframework.broker import GuardedTasks, Host, Joining, Place, dispatching_lease
 from txnframework.client._feed import Feed, Inbox
+from txnframework.client._missed import Missed
 from txnframework.client._terms import Terms
 from txnframework.errors import (
     Closed,
     ConsumerBusy,
     LeaseLost,
-    LedgerNotFound,
+    NotFound,
     SubscriptionOwnedElsewhere,
     TopicNotFound,
 )
 from txnframework.interfaces import IWatch
 from txnframework.model import paths
-from txnframework.model.layout import Layout, Segment, SegmentState
+from txnframework.model.layout import Layout, Segment
 from txnframework.model.names import SegmentName, TopicName, parse_name, topic_of
+
+RETAKE_DELAY_MS = 100
+RETAKE_DELAY_MS_MAX = 5_000
+"""The longest wait before a lease that was lost twice, or many times in a row, is asked for again."""
+KEPT_MS = 10_000
+"""A lease that was held for so long before it was lost does not count as lost in a row."""
 
 
 class Membership:
@@ -30,8 +38,9 @@ class Membership:
 
     Where order matters, children follow when everything of their parents was delivered and is no other consumer's.
     Otherwise all come at once, and a segment that another process dispatches is taken over when that one's lease ends.
-    A consumer that stands by waits for that in any case, and again after it lost a lease itself: who dispatches is
-    told by the lease alone, and nothing that was delivered under a lease that was lost is acknowledged by that.
+    A consumer that stands by waits for that in any case. One that lost a lease takes it again, or waits until it can:
+    who dispatches is told by the lease alone, and nothing that was delivered under a lease that was lost is
+    acknowledged by that.
     """
 
     def __init__(
@@ -55,6 +64,10 @@ class Membership:
         self._tasks = GuardedTasks(host.environment, self._failed)
         self._elsewhere: set[str] = set()
         self._moving: set[str] = set()
+        # Where an earlier consumer of the same name was to be replaced already.
+        self._tried: set[str] = set()
+        # When each segment's lease was lost last, and how often in a row.
+        self._losses: dict[str, tuple[int, int]] = {}
 
     async def join(self) -> None:
         """
@@ -77,12 +90,17 @@ class Membership:
         self._tasks.start(self._keep_up)
 
     async def leave(self) -> None:
-        """Detach from everything; what was not acknowledged goes to others."""
+        """Detach from everything, whatever of it fails; what was not acknowledged goes to others. May be repeated."""
         await self._tasks.stop()
-        for watch in self._watches:
-            await watch.close()
-        for feed in self.feeds.values():
-            await self._detach(feed)
+        async with AsyncExitStack() as last_first:
+            # Attaching and detaching that the tasks were stopped in: the host brings them to their ends.
+            keys = [feed.place.key for feed in self.feeds.values()]
+            keys += [(segment, self._terms.subscription) for segment in self.wanted()]
+            last_first.push_async_callback(self._host.steps.abandoned_ended, keys)
+            for watch in self._watches:
+                last_first.push_async_callback(watch.close)
+            for feed in self.feeds.values():
+                last_first.push_async_callback(self._detach, feed)
 
     def ancestors(self, segment: str) -> tuple[Feed, ...]:
         """Return the feeds of the segments that one descends from, oldest first."""
@@ -109,7 +127,11 @@ class Membership:
         finally:
             self._moving -= set(segments)
             self._changed.set()
-        await self._attach_all(first=False)
+        try:
+            await self._attach_all(first=False)
+        except BaseException:
+            self._changed.set()  # what could not be attached again is tried by what keeps up
+            raise
 
     def _is_done(self, segment: str) -> bool:
         return segment in self.feeds and self.feeds[segment].finished
@@ -150,29 +172,79 @@ class Membership:
                 if feed.error is not None and feed.attached is not None:
                     await self._step_back(feed, feed.error)
                 if feed.done and not feed.finished:
-                    feed.finished = True
+                    await feed.finish()
                     await self._detach(feed)
+            for segment, feed in tuple(self.feeds.items()):
+                if feed.sought:
+                    await self._go_back_before(segment, feed)
             await self._attach_all(first=False)
             await self._changed.wait()
+
+    async def _go_back_before(self, segment: str, feed: Feed) -> None:
+        """
+        Leave finished segments before this one to which somebody sought, so that they are attached again.
+
+        Nobody dispatches a finished segment, so its seek is noticed by what descends from it, which is moved as well.
+        """
+        feed.sought = False
+        try:
+            moved = await self._moved_before(segment)
+        except BaseException:
+            feed.sought = True
+            raise
+        if not moved or self._moving:
+            return  # whoever seeks by this consumer attaches them again
+        left = moved | {one for one in self.feeds if self._descends(one, moved)}
+        for gone in [self.feeds[one] for one in left if one in self.feeds]:
+            await self._detach(gone)
+            gone.renounce()
+            gone.finished, gone.lost, gone.error = False, True, None
+
+    async def _moved_before(self, segment: str) -> set[str]:
+        """Return the finished segments that this one descends from, and whose cursors were moved since they were."""
+        moved: set[str] = set()
+        name = parse_name(segment)
+        layout = self.layouts[name.topic]
+        for parent in layout.segment_of(name).parents:
+            before = str(layout.name_of(parent))
+            feed = self.feeds.get(before)
+            if feed is not None and feed.finished and await self._is_moved(feed):
+                moved |= {before} | await self._moved_before(before)
+        return moved
+
+    async def _is_moved(self, feed: Feed) -> bool:
+        place = feed.place
+        try:
+            found = await self._host.subscription(place.topic, place.subscription, place.segment)
+            return (await found.cursor.load()).incarnation != feed.incarnation
+        except NotFound:
+            return False  # retention removed it, or it goes with its topic or subscription
 
     async def _attach_all(self, first: bool) -> None:
         refused: SubscriptionOwnedElsewhere | None = None
         for segment_name, topic, segment in self._wanted():
             if self._has(segment_name) or not self._may_follow(topic, segment):
                 continue
+            # A segment that this consumer only follows to may have another consumer already, as after a merge.
+            refuses = first and not self._terms.stand_by and self._is_asked_for(segment_name)
             try:
                 await self._attach(str(topic), segment_name)
             except SubscriptionOwnedElsewhere as error:
-                if first and self._terms.follows_order and not self._terms.stand_by:
+                if refuses and self._terms.follows_order:
                     raise
                 refused = error
                 self._wait_for(segment_name)
             except ConsumerBusy:
-                if not self._terms.stand_by:
+                if refuses:
                     raise
                 self._wait_for(segment_name)
         if first and refused is not None and not self.feeds and not self._terms.stand_by:
             raise refused
+
+    def _is_asked_for(self, segment: str) -> bool:
+        """Return whether the caller named this segment or its topic."""
+        name = parse_name(segment)
+        return name in self._targets or name.topic in self._targets
 
     def _has(self, segment: str) -> bool:
         """Return whether there is nothing to do: it is attached, was finished, is waited for, or its cursor moves."""
@@ -185,30 +257,49 @@ class Membership:
 
     async def _step_back(self, feed: Feed, error: Exception) -> None:
         """
-        The dispatch of a feed has ended: stand by, if that is what was asked for and the lease was lost.
+        The dispatch of a feed has ended: if its lease was lost, try to hold it again, unless the caller wants to know.
 
-        Messages that the user has seen can be acknowledged all the same, as any process may do.
+        What was delivered under it comes again. Messages that the user has seen can be acknowledged all the same, as
+        any process may do.
         """
         segment = feed.place.segment
         life = self.layouts[topic_of(segment)].life
         deleting = self._host.topics.deleting
-        if isinstance(error, LedgerNotFound | Closed) and await deleting.is_deleted(segment, life):
+        if isinstance(error, NotFound | Closed) and await deleting.is_deleted(segment, life):
             raise TopicNotFound(feed.place.topic, deleted=True) from error
         if not isinstance(error, LeaseLost):
             raise error
-        if not self._terms.stand_by:
-            advice = (
-                "open the consumer again, or one that stands by, as failover does, and waits for its turn by itself"
-            )
+        if not self._terms.retakes:
+            advice = "open the consumer again, or leave stand_by=False out: it then takes the lease again by itself"
             raise LeaseLost(error.name, advice) from error
-        await self._detach(feed)
-        feed.lost, feed.error = True, None
+        await self._lose(feed)
+        self._hold_back(segment)
         # What descends from it was delivered behind messages that others may get now.
         for one in [
             feed for name, feed in self.feeds.items() if not feed.finished and self._descends(name, (segment,))
         ]:
-            await self._detach(one)
-            one.lost, one.error = True, None
+            await self._lose(one)
+
+    async def _lose(self, feed: Feed) -> None:
+        feed.lose()
+        await self._detach(feed)
+        feed.lost, feed.error = True, None
+
+    def _hold_back(self, segment: str) -> None:
+        """A lease that is lost again and again is not asked for at once: a store that cannot keep it is not pressed."""
+        environment = self._host.environment
+        lost_ms, losses = self._losses.get(segment, (0, 0))
+        now_ms = environment.now_ms()
+        losses = losses + 1 if now_ms - lost_ms < KEPT_MS else 1
+        self._losses[segment] = now_ms, losses
+        if losses > 1:
+            self._elsewhere.add(segment)
+            self._tasks.start(partial(self._ask_later, segment, losses - 1))
+
+    async def _ask_later(self, segment: str, failures: int) -> None:
+        await Backoff(self._host.environment, RETAKE_DELAY_MS, RETAKE_DELAY_MS_MAX).pause(failures)
+        self._elsewhere.discard(segment)
+        self._changed.set()
 
     def _wanted(self) -> list[tuple[str, TopicName, Segment]]:
         """
@@ -216,22 +307,38 @@ class Membership:
 
         A child that is only planned has nothing in it and may have no ledger yet: it comes with the change's end.
         """
-        wanted: list[tuple[str, TopicName, Segment]] = []
-        for target in self._targets:
-            topic = target.topic
-            layout = self.layouts[topic]
-            for segment in layout.in_order():
-                name = layout.name_of(segment.id)
-                made = all(layout.segments[parent].state is SegmentState.REPLACED for parent in segment.parents)
-                if made and (isinstance(target, TopicName) or name == target):
-                    wanted.append((str(name), topic, segment))
-        return wanted
+        return [
+            (str(layout.name_of(segment.id)), topic, segment)
+            for topic, layout in self.layouts.items()
+            for segment in self._wanted_of(layout)
+        ]
+
+    def _wanted_of(self, layout: Layout) -> tuple[Segment, ...]:
+        """
+        Return the segments of one topic to attach to.
+
+        A segment that the caller named is followed to those that descend from it. Where order matters they come after
+        all of their parents: so what was merged with a segment belongs to them too, and what that one descends from.
+        """
+        made = [layout.segments[one] for one in layout.made()]
+        if layout.topic in self._targets:
+            return tuple(made)
+        wanted: set[int] = set()
+        for named in [one for one in self._targets if one.topic == layout.topic]:
+            root = layout.segment_of(named)
+            descendants = layout.descendants(root.id)
+            wanted |= {root.id, *(one.id for one in descendants)}
+            if self._terms.follows_order:
+                before = {one.id for one in layout.ancestors(root.id)}
+                wanted |= {one.id for child in descendants for one in layout.ancestors(child.id)} - before
+        return tuple(segment for segment in made if segment.id in wanted)
 
     def _may_follow(self, topic: TopicName, segment: Segment) -> bool:
-        if not self._terms.follows_order or topic not in self._targets:
+        if not self._terms.follows_order:
             return True
         layout = self.layouts[topic]
-        feeds = [self.feeds.get(str(layout.name_of(parent))) for parent in segment.parents]
+        wanted = {one.id for one in self._wanted_of(layout)}
+        feeds = [self.feeds.get(str(layout.name_of(parent))) for parent in segment.parents if parent in wanted]
         return all(feed is not None and feed.may_be_followed for feed in feeds)
 
     def _follows(self, segment: str) -> bool:
@@ -241,13 +348,20 @@ class Membership:
     async def _attach(self, topic: str, segment: str) -> None:
         terms = self._terms
         place = Place(topic, terms.subscription, segment, terms.type)
-        feed = Feed(place, self._inbox, self.poke, partial(self._follows, segment))
-        joining = Joining(terms.name, self._host.config.client.receive_messages_max, terms.priority)
+        # Once for each segment: two consumers of one name that both live would take it from each other for ever.
+        replaces = terms.named and segment not in self._tried
+        self._tried.add(segment)
+        permits = self._host.config.client.receive_messages_max
+        joining = Joining(terms.name, permits, terms.priority, terms.named, replaces)
         lost = self.feeds.get(segment)
+        missed = Missed(self._host) if lost is None else lost.missed
+        feed = Feed(place, self._inbox, self.poke, partial(self._follows, segment), missed)
         self.feeds[segment] = feed
         try:
-            feed.attached = await self._host.dispatches.attach(feed.place, joining, feed.listener())
+            await self._host.dispatches.attach(feed.place, joining, feed.listener(), feed.attach_to)
         except BaseException:
+            feed.withdraw()
+            feed.attached = None  # if it came to that, the host takes it back
             if lost is None:
                 del self.feeds[segment]
             else:

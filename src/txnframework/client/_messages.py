@@ -9,7 +9,7 @@ from types import MappingProxyType
 import msgspec
 
 from txnframework.broker import HeldMessage
-from txnframework.errors import InvalidInput, InvalidName
+from txnframework.errors import InvalidInput, InvalidName, excerpt
 from txnframework.model.entries import EntryMessage
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.names import parse_name
@@ -17,10 +17,34 @@ from txnframework.model.positions import Position
 
 
 class MessageID(msgspec.Struct, frozen=True, gc=False):
-    """Where a message stands: ``position`` in ``segment`` (its full name); compares within one segment only."""
+    """
+    Where a message stands: ``position`` in ``segment`` (its full name).
+
+    Ids of one segment are ordered as its messages are. Those of two segments have no order: ``<`` raises TypeError.
+    """
 
     segment: str
     position: Position
+
+    def __lt__(self, other: MessageID) -> bool:
+        return self._compared(other) and self.position < other.position
+
+    def __le__(self, other: MessageID) -> bool:
+        return self._compared(other) and self.position <= other.position
+
+    def __gt__(self, other: MessageID) -> bool:
+        return self._compared(other) and self.position > other.position
+
+    def __ge__(self, other: MessageID) -> bool:
+        return self._compared(other) and self.position >= other.position
+
+    def _compared(self, other: object) -> bool:
+        """Return True, or raise TypeError where there is no order."""
+        if not isinstance(other, MessageID):
+            raise TypeError(f"a message's id is compared with another one, not with a {type(other).__name__}")
+        if self.segment != other.segment:
+            raise TypeError(f"{self} and {other} are of two segments, and messages are in order within one only")
+        return True
 
     def __str__(self) -> str:
         """Return the segment and the position, as they are written elsewhere."""
@@ -33,13 +57,28 @@ class MessageID(msgspec.Struct, frozen=True, gc=False):
 
         :raises InvalidInput: it is not such a text.
         """
-        segment, _, position = text.rpartition("@")
+        if not isinstance(text, str):
+            raise InvalidInput(f"the id of a message is text here, not {excerpt(text)}")
+        segment, _, written = text.rpartition("@")
         try:
-            return cls(str(parse_name(segment)), Position.parse(position))
+            position = Position.parse(written)
+            if position.entry_id < 0:  # the place before the first entry, from where nothing can be counted back
+                raise ValueError(f"{written} is not the position of a message")
+            return cls(str(parse_name(segment)), position)
         except (InvalidName, ValueError) as error:
             raise InvalidInput(
-                f"{text!r} is not the id of a message, which is written as <segment>@<ledger>:<entry>:<index>"
+                f"{excerpt(text)} is not the id of a message, which is written as <segment>@<ledger>:<entry>:<index>"
             ) from error
+
+
+def check_message_id(given: object) -> MessageID:
+    """Return the id that a caller gave, or raise InvalidInput for anything else, and for one that cannot be stored."""
+    if not isinstance(given, MessageID):
+        raise InvalidInput(f"the id of a message is expected, as Message.id is, not {excerpt(given)}")
+    try:
+        return MessageID.parse(str(given))
+    except ValueError as error:  # a number that Python does not write in digits
+        raise InvalidInput("the id of a message holds a number that no store can hold") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +86,7 @@ class Message:
     """
     A received message.
 
+    ``value`` None: a null, which is not the same as an empty value; of a message with a key, it deletes that key.
     ``published_ms`` is the sender's clock, in ms since 1970. ``sequence_id`` counts the messages of ``producer``.
     ``redelivery_count``: how often it was delivered to this subscription before. ``txn_id`` None: it was sent outside
     transactions. ``committed`` is False only under ``read_uncommitted``.
@@ -55,7 +95,7 @@ class Message:
     topic: str
     id: MessageID
     key: bytes | None
-    value: bytes
+    value: bytes | None
     headers: Mapping[str, bytes]
     published_ms: int
     producer: str
@@ -63,9 +103,11 @@ class Message:
     redelivery_count: int = 0
     txn_id: TxnID | None = None
     committed: bool = True
-    # What acknowledging needs: the size of the batch that it stands in, and the life of the cursor it was read in.
+    # What acknowledging needs: the size of the batch that it is in, and the life of the cursor it was read in.
     _batch_size: int = field(default=1, repr=False, compare=False)
     _incarnation: int = field(default=0, repr=False, compare=False)
+    # Under which lease it was delivered; None: it was not, or only its id is known.
+    _tenure: object = field(default=None, repr=False, compare=False)
 
     @property
     def batch_size(self) -> int:
@@ -76,6 +118,11 @@ class Message:
     def incarnation(self) -> int:
         """Under which life of the cursor it was received; 0: by a reader."""
         return self._incarnation
+
+    @property
+    def tenure(self) -> object:
+        """Under which lease it was delivered, compared by identity; None: by a reader, or only its id is known."""
+        return self._tenure
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +138,12 @@ class Origin:
 
 
 def message_of(
-    origin: Origin, position: Position, content: EntryMessage, redelivery_count: int = 0, incarnation: int = 0
+    origin: Origin,
+    position: Position,
+    content: EntryMessage,
+    redelivery_count: int = 0,
+    incarnation: int = 0,
+    tenure: object = None,
 ) -> Message:
     """Return a stored message as it is handed out; ``position`` names its batch index."""
     return Message(
@@ -108,10 +160,13 @@ def message_of(
         committed=origin.committed,
         _batch_size=origin.batch_size,
         _incarnation=incarnation,
+        _tenure=tenure,
     )
 
 
-def received(topic: str, segment: str, held: HeldMessage, redelivery_count: int, incarnation: int) -> Message:
-    """Return a message that a subscription delivers."""
+def received(
+    topic: str, segment: str, held: HeldMessage, redelivery_count: int, incarnation: int, tenure: object = None
+) -> Message:
+    """Return a message that a subscription delivers; without ``tenure``: that somebody looks at."""
     origin = Origin(topic, segment, held.producer, held.branch, held.batch_size)
-    return message_of(origin, held.position, held.message, redelivery_count, incarnation)
+    return message_of(origin, held.position, held.message, redelivery_count, incarnation, tenure)

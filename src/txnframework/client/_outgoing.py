@@ -75,7 +75,7 @@ def hash_of(message: EntryMessage, producer: str) -> int:
 
 def size_of(message: EntryMessage) -> int:
     """Return about how many bytes a message takes in an entry."""
-    size = len(message.value) + len(message.key or b"") + MESSAGE_OVERHEAD_BYTES
+    size = len(message.value or b"") + len(message.key or b"") + MESSAGE_OVERHEAD_BYTES
     if message.headers:
         size += sum(len(name.encode()) + len(value) for name, value in message.headers)
     return size
@@ -119,3 +119,15 @@ def divide(batch: Iterable[Outgoing], stored: ProducerSequence) -> tuple[list[Ou
     for one in batch:
         (earlier if stored.first <= one.sequence_id <= stored.last else rest).append(one)
     return earlier, rest
+
+
+def supposed_indexes(stored: ProducerSequence, batch: Sequence[Outgoing], producer: str) -> dict[int, int]:
+    """
+    Return where in an entry that cannot be read each sequence id stands, by the ids that it claims.
+
+    The same claim is that of the same batch. Any other entry is one of ids that the caller chose, which follow each
+    other without gaps: see ``take_batch``.
+    """
+    if stored == claimed(batch, producer):
+        return {one.sequence_id: index for index, one in enumerate(batch)}
+    return {one.sequence_id: one.sequence_id - stored.first for one in batch}

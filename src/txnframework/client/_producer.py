@@ -9,7 +9,10 @@ from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host
+from txnframework.client._arguments import INT64_MAX, header_pairs, several_values, whole_number
+from txnframework.client._beyond_window import BeyondWindow
 from txnframework.client._closing import close_after, require_open
+from txnframework.client._deletion import naming_deletion
 from txnframework.client._lane import Lane
 from txnframework.client._messages import MessageID
 from txnframework.client._outgoing import Outgoing, hash_of, size_of
@@ -24,7 +27,6 @@ from txnframework.model.names import SegmentName, TopicName
 
 CLOCK_SHIFT_BITS = 20
 """Room for a million messages in each millisecond before sequence ids of two lives of a name could meet."""
-SEQUENCE_ID_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,10 @@ class Producer:
     """
     Writes to one topic, or to one segment of it; made by ``Client.producer``.
 
-    Sending the same sequence id again, from whatever process uses the same name, stores the message once. Concurrent
-    sends share entries. Messages with one key keep their order, as long as one send is awaited before the next one
+    Sending the same sequence id again, from whatever process uses the same name, stores the message once, as long as it
+    is among the producer's last messages of its segment: 10,000 by default, ``deduplication_window_sequences`` of the
+    ledger store. An older one is stored again; ``txnframework_sends_beyond_window_total`` counts it. Concurrent sends
+    share entries. Messages with one key keep their order, as long as one send is awaited before the next one
     with that key is begun or all go through one producer.
     """
 
@@ -61,6 +65,7 @@ class Producer:
         self._only = target if isinstance(target, SegmentName) else None
         self._follow(layout)
         self._lanes: dict[int, Lane] = {}
+        self._beyond = BeyondWindow(host.metrics, self.name)
         self._room = Room(self._bounds.sends_in_flight_max)
         self._sends = 0
         self._rerouting: asyncio.Task[None] | None = None
@@ -71,7 +76,7 @@ class Producer:
 
     async def send(
         self,
-        value: bytes,
+        value: bytes | None,
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
@@ -81,20 +86,22 @@ class Producer:
         """
         Return where the message stands, once it is durable.
 
+        ``value`` None sends a null: it deletes ``key``, for compaction and for programs that keep the latest value of
+        each key. A null is not the same as an empty value.
         ``sequence_id`` may be chosen by the caller, who then lets it grow from message to message and sends a message
-        again under the same one; without it the producer counts.
+        again under the same one, before the deduplication window has passed it; without it the producer counts.
 
         :raises InvalidInput: the message is too large, or the sequence id is out of range.
         :raises TransactionConflict: the transaction has ended, or another open one holds a copy of this message.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing was stored.
         :raises OutcomeUnknown: as for a cancelled call, it may stand there; send it again with the same sequence id.
         """
-        (sent,) = await self._send_in(txn, (value,), _Common(key, tuple((headers or {}).items()), sequence_id))
+        (sent,) = await self._send_in(txn, (value,), _Common(key, header_pairs(headers), sequence_id))
         return sent
 
     async def send_many(
         self,
-        values: Iterable[bytes],
+        values: Iterable[bytes | None],
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
@@ -112,10 +119,13 @@ class Producer:
         :raises OutcomeUnknown: some or all of them may stand there; send the same ones again, in the same order and
             with the same sequence id, and those that stand there are confirmed.
         """
-        return await self._send_in(txn, tuple(values), _Common(key, tuple((headers or {}).items()), sequence_id))
+        return await self._send_in(txn, several_values(values), _Common(key, header_pairs(headers), sequence_id))
 
     async def close(self) -> None:
-        """Wait for sends in flight, then let go; may be repeated."""
+        """
+        Wait for sends in flight, then let go; may be repeated. Cancelled: it takes nothing more, and what is in flight
+        goes on.
+        """
         self._closed = True
         async with self._room.turn():
             pass  # whoever called ``send`` before has found room
@@ -137,16 +147,17 @@ class Producer:
         await close_after(error, self.close)
 
     async def _send_in(
-        self, txn: TransactionPart | None, values: Sequence[bytes], common: _Common
+        self, txn: TransactionPart | None, values: Sequence[bytes | None], common: _Common
     ) -> tuple[MessageID, ...]:
         """Send as one operation of a transaction, or outside of any."""
-        if txn is None:
-            return await self._send(values, common, None, "")
-        with part_of(txn).operation() as branch:
-            return await self._send(values, common, branch, txn.principal)
+        async with naming_deletion(self._host, lambda: (self._layout,)):
+            if txn is None:
+                return await self._send(values, common, None, "")
+            with part_of(txn).operation() as branch:
+                return await self._send(values, common, branch, txn.principal)
 
     async def _send(
-        self, values: Sequence[bytes], common: _Common, branch: Branch | None, principal: str
+        self, values: Sequence[bytes | None], common: _Common, branch: Branch | None, principal: str
     ) -> tuple[MessageID, ...]:
         if self._closed:
             raise Closed(f"producer {self.name} was closed")
@@ -165,6 +176,11 @@ class Producer:
                         # Counted here and not before: the ids of messages that go to one segment grow in the order
                         # they are put.
                         sequence = self._next_sequence if first is None else first + number
+                        if sequence > INT64_MAX:
+                            raise InvalidInput(
+                                f"producer {self.name} has used the last sequence id, 2**63 - 1: send under another"
+                                " name, or choose the sequence ids"
+                            )
                         self._next_sequence = max(self._next_sequence, sequence + 1)
                         self._sends += 1
                         message = EntryMessage(common.key, values[number], common.headers, sequence, now_ms)
@@ -174,17 +190,14 @@ class Producer:
         finally:
             sending.give_up()
 
-    def _check(self, values: Sequence[bytes], common: _Common) -> None:
+    def _check(self, values: Sequence[bytes | None], common: _Common) -> None:
         """Refuse what cannot be stored before it shares an entry with what can."""
-        if not all(isinstance(value, bytes) for value in values) or not isinstance(common.key, bytes | None):
-            raise InvalidInput("a message's value and key are bytes")
-        if not all(isinstance(name, str) and isinstance(content, bytes) for name, content in common.headers):
-            raise InvalidInput("a message's headers have names of text and values of bytes")
-        if (first := common.sequence_id) is not None:
-            for sequence_id in (first, first + max(0, len(values) - 1)):
-                if not 0 <= sequence_id <= SEQUENCE_ID_MAX:
-                    raise InvalidInput(f"sequence id {sequence_id} is not between 0 and 2**63 - 1")
-        largest = max(values, key=len, default=b"")
+        if not all(isinstance(value, bytes | None) for value in (*values, common.key)):
+            raise InvalidInput("a message's value and key are bytes or None")
+        further = max(0, len(values) - 1)
+        if common.sequence_id is not None:
+            whole_number(common.sequence_id, "sequence_id", 0, INT64_MAX - further)
+        largest = max((value for value in values if value is not None), key=len, default=b"")
         size = size_of(EntryMessage(common.key, largest, common.headers, 0, 0))
         if size > self._bounds.message_bytes_max:
             raise InvalidInput(
@@ -216,7 +229,7 @@ class Producer:
         ancestors = tuple((str(layout.name_of(one.id)), one) for one in layout.ancestors(segment_id))
         name = str(layout.name_of(segment_id))
         sealed = self._reroute_soon if self._only is None else None
-        return Lane(self._host, self._retrying, self.name, name, ancestors, sealed, layout.life)
+        return Lane(self._host, self._retrying, self.name, name, ancestors, sealed, layout.life, self._beyond)
 
     def _reroute_soon(self) -> None:
         if self._rerouting is None:

@@ -11,9 +11,9 @@ from typing import Self
 
 from txnframework.broker import Host, OpenSegment, first_of
 from txnframework.client._closing import close_after, require_open
-from txnframework.client._messages import Message, MessageID, Origin, message_of
+from txnframework.client._messages import Message, MessageID, Origin, check_message_id, message_of
 from txnframework.client._seeking import require_there
-from txnframework.errors import Closed, EntryTrimmed, InvalidInput, LedgerNotFound, TopicNotFound, Unavailable
+from txnframework.errors import Closed, EntryTrimmed, InvalidInput, LedgerNotFound, TopicNotFound, Unavailable, excerpt
 from txnframework.interfaces import IWatch
 from txnframework.model.compacted import CompactedEntry
 from txnframework.model.entries import EntryView
@@ -49,7 +49,7 @@ class Reader:
     Reads a topic, or one segment of it, and leaves no trace in the stores; made by ``Client.reader``.
 
     Parents are read before the segments that they became. Without ``follow`` it ends where each segment ended when
-    the reader was opened; with it, it goes on until it is closed.
+    the reader was opened; with it, it goes on until it is closed, and from one segment on to those that it becomes.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class Reader:
         isolation: Isolation | str,
         compacted: bool = False,
     ) -> None:
-        if isinstance(start, str) and start not in (EARLIEST_START, LATEST_START):
+        if not isinstance(start, MessageID) and start not in (EARLIEST_START, LATEST_START):
             raise InvalidInput(f"a reader starts at a message, at {EARLIEST_START!r} or at {LATEST_START!r}")
         try:
             self._isolation = Isolation(isolation)
         except ValueError as error:
             levels = " or ".join(repr(level.value) for level in Isolation)
-            raise InvalidInput(f"a reader's isolation is {levels}, not {isolation!r}") from error
+            raise InvalidInput(f"a reader's isolation is {levels}, not {excerpt(isolation)}") from error
         if compacted and (start != EARLIEST_START or self._isolation is not Isolation.READ_COMMITTED):
             raise InvalidInput("a reader of what was compacted starts at 'earliest' and reads what is committed")
         self._compacted = compacted
@@ -76,7 +76,8 @@ class Reader:
         self._only = target if isinstance(target, SegmentName) else None
         self._start = start
         self._follow = follow
-        self._limit = Limit(host.config.subscriptions.read_entries_max)
+        bounds = host.config.subscriptions
+        self._limit = Limit(bounds.read_entries_max, bounds.read_bytes_max)
         self._tracks: dict[int, _Track] = {}
         self._watch: IWatch | None = None
         self._life = FIRST_LIFE
@@ -93,10 +94,13 @@ class Reader:
         layout = await self._host.topics.finish_changes(self._topic)
         self._life = layout.life
         if isinstance(self._start, MessageID):
+            check_message_id(self._start)
             if topic_of(self._start.segment) != self._topic:
                 raise InvalidInput(f"{self._start} is not the id of a message of {self._topic}")
             await require_there(self._host, self._start)
-        for segment in self._wanted(layout):
+        # Children first: a compaction drops a null from a child once what it deletes was dropped from the parents. So
+        # whoever finds a child without the null finds parents without the key.
+        for segment in reversed(self._wanted(layout)):
             track = await self._track(layout, segment, self._first(layout, segment), not self._follow)
             if self._start == LATEST_START:
                 track.upto, track.from_first = await self._readable(track.opened), False
@@ -135,8 +139,11 @@ class Reader:
                     raise
 
     async def close(self) -> None:
-        """Let go; iterating ends. May be repeated."""
+        """Let go; iterating ends. May be repeated. Cancelled: it lets go all the same."""
         self._closed = True
+        await self._host.steps.finish(self._let_go)
+
+    async def _let_go(self) -> None:
         watches = [self._watch, *(track.tail for track in self._tracks.values())]
         for watch in watches:
             if watch is not None:
@@ -157,10 +164,15 @@ class Reader:
     # -- where to read --------------------------------------------------------------------------------
 
     def _wanted(self, layout: Layout) -> tuple[Segment, ...]:
-        """Return the segments to read, parents before children."""
-        if self._only is not None:
-            return (layout.segment_of(self._only),)
-        return layout.in_order()
+        """
+        Return the segments to read, parents before children.
+
+        One segment alone is read as it is, or is followed to those that descend from it.
+        """
+        if self._only is None:
+            return layout.in_order()
+        only = layout.segment_of(self._only)
+        return (only, *layout.descendants(only.id)) if self._follow else (only,)
 
     def _first(self, layout: Layout, segment: Segment) -> Position:
         """Return the position after which a segment is read, for a start at a message or at the first one."""
@@ -177,19 +189,24 @@ class Reader:
             if not track.ended and all(self._tracks[one].ended for one in track.segment.parents if one in self._tracks)
         ]
 
-    async def _track(self, layout: Layout, segment: Segment, upto: Position, until_now: bool) -> _Track:
+    async def _track(
+        self, layout: Layout, segment: Segment, upto: Position, until_now: bool, joins: bool = False
+    ) -> _Track:
         opened = await self._host.segment(str(layout.name_of(segment.id)))
         if not opened.is_of(layout.life):
             raise TopicNotFound(str(self._topic), deleted=True)
         compacted: AsyncGenerator[CompactedEntry, None] | None = None
-        part = await self._host.compacting.attempts.part(opened.name) if self._compacted else None
+        # A segment that joins is read itself: its compacted part may lack nulls of what was read of its parents.
+        part = await self._host.compacting.attempts.part(opened.name) if self._compacted and not joins else None
         if part is not None:
             compacted, upto = part.entries(), part.upto
         end = await self._readable(opened) if until_now else None
         watch = None
         if self._follow and self._isolation is Isolation.READ_UNCOMMITTED:
             watch = await opened.ledger.watch()
-        return _Track(segment, opened, upto, end, watch, compacted, upto == EARLIEST or compacted is not None)
+        # Trimmed messages of such a segment may have been nulls: they are not passed over in silence.
+        from_first = compacted is not None or (upto == EARLIEST and not (joins and self._compacted))
+        return _Track(segment, opened, upto, end, watch, compacted, from_first)
 
     async def _readable(self, opened: OpenSegment) -> Position:
         if self._isolation is Isolation.READ_UNCOMMITTED:
@@ -262,7 +279,7 @@ class Reader:
         ]
         if self._watch is not None and await first_of(self._watch.changed(), *waits) != 0:
             return
-        await self._take_new_segments()
+        await self._host.steps.finish(self._take_new_segments, (self,))
 
     async def _take_new_segments(self) -> None:
         layout = await self._host.topics.finish_changes(self._topic)
@@ -270,7 +287,7 @@ class Reader:
             raise TopicNotFound(str(self._topic), deleted=True)
         for segment in self._wanted(layout):
             if segment.id not in self._tracks:
-                self._tracks[segment.id] = await self._track(layout, segment, EARLIEST, until_now=False)
+                self._tracks[segment.id] = await self._track(layout, segment, EARLIEST, until_now=False, joins=True)
 
 
 def _within(position: Position) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from txnframework.backoff import Backoff
 from txnframework.config import ClientSection
 from txnframework.environment import Environment
 from txnframework.errors import (
@@ -18,16 +19,16 @@ from txnframework.errors import (
 T = TypeVar("T")
 
 
-def delay_ms(attempt: int, bounds: ClientSection) -> int:
-    """Return the wait before the retry after failed attempt ``attempt`` (from 0): doubling, bounded."""
-    return min(bounds.retry_delay_ms << min(attempt, 32), bounds.retry_delay_ms_max)
+def backoff_of(environment: Environment, bounds: ClientSection) -> Backoff:
+    """Return the waits between retries that the configuration asks for."""
+    return Backoff(environment, bounds.retry_delay_ms, bounds.retry_delay_ms_max)
 
 
 class Retrying:
     """For operations that may be repeated after Unavailable and after OutcomeUnknown."""
 
     def __init__(self, environment: Environment, bounds: ClientSection) -> None:
-        self._environment = environment
+        self._backoff = backoff_of(environment, bounds)
         self._bounds = bounds
 
     async def run(self, operation: Callable[[], Awaitable[T]], again: Callable[[Exception], None] | None = None) -> T:
@@ -61,5 +62,5 @@ class Retrying:
                 if unknown is None:
                     raise
                 raise OutcomeUnknown(f"{unknown}; trying again did not tell: {error}") from error
-            await self._environment.sleep_until(self._environment.now_ms() + delay_ms(attempt, self._bounds))
+            await self._backoff.pause(attempt + 1)
         raise AssertionError("the last attempt returns or raises")

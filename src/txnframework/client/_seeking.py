@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from txnframework.broker import Host, Start
-from txnframework.client._messages import Message, MessageID
-from txnframework.errors import InvalidInput, NotFound, OutcomeUnknown
+from txnframework.client._arguments import whole_number
+from txnframework.client._messages import Message, MessageID, check_message_id
+from txnframework.errors import InvalidInput, NotFound, OutcomeUnknown, excerpt
 from txnframework.model.layout import Layout
-from txnframework.model.positions import EARLIEST, Position
+from txnframework.model.positions import EARLIEST, TIME_MS_MAX, Position
 
 Target = MessageID | int | Start
 """A message, which comes next then, a time in ms since 1970, or one of the two ends."""
@@ -25,13 +26,16 @@ async def sought(host: Host, layouts: Collection[Layout], wanted: tuple[str, ...
     :raises InvalidInput: that is nothing that can be sought.
     """
     if isinstance(to, MessageID):
+        check_message_id(to)
         await require_there(host, to)
         return _up_to(layouts, wanted, to)
     if to == "earliest":
         return dict.fromkeys(wanted, EARLIEST)
     if isinstance(to, bool) or not (to == "latest" or isinstance(to, int)):
-        given = "a message: name its id" if isinstance(to, Message) else f"{to!r}"
+        given = "a message: name its id" if isinstance(to, Message) else excerpt(to)
         raise InvalidInput(f"a message's id, a time in ms, 'earliest' or 'latest' can be sought, not {given}")
+    if isinstance(to, int):
+        whole_number(to, "a time to seek, in ms since 1970,", 0, TIME_MS_MAX)
     found = {}
     for segment in wanted:
         opened = await host.segment(segment)

@@ -5,38 +5,46 @@ from __future__ import annotations
 from functools import partial
 
 from txnframework.broker import Lag, Start, ack_status
-from txnframework.client._calls import Calls, check_subscription
-from txnframework.client._messages import Message, MessageID, received
+from txnframework.client._arguments import whole_number
+from txnframework.client._calls import Calls, Name, check_subscription
+from txnframework.client._messages import Message, MessageID, check_message_id, received
 from txnframework.client._seeking import partly_moved, sought
-from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable
+from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.model.acks import AckStatus
-from txnframework.model.names import topic_of
+from txnframework.model.names import TopicName, topic_of
 
 
 class SubscriptionCalls(Calls):
     """What a client can be asked of subscriptions, without taking part in them."""
 
-    async def subscribe(self, topic: str, subscription: str, *, start: Start = "latest") -> None:
+    async def subscribe(self, topic: Name, subscription: str, *, start: Start = "latest") -> None:
         """
-        Make a subscription without joining it; one that is there stays as it is.
+        Make a subscription without joining it; one that is there stays as it is. Cancelled: it is made all the same.
 
         :param start: as for ``consumer``.
         :raises TopicNotFound: there is no such topic.
         """
         named = self._topic(topic)
         check_subscription(subscription, start)
-        await self._retrying.run(lambda: self.host.topics.subscribe(named, subscription, start))
+        await self._finish(
+            named, lambda: self._retrying.run(lambda: self.host.topics.subscribe(named, subscription, start))
+        )
 
-    async def unsubscribe(self, topic: str, subscription: str) -> None:
+    async def unsubscribe(self, topic: Name, subscription: str) -> None:
         """
         Give a subscription up, with everything that it acknowledged.
 
-        Whoever consumes from it meanwhile gets SubscriptionNotFound, at the latest when acknowledging.
+        Whoever consumes from it meanwhile gets SubscriptionNotFound, at the latest when acknowledging. Cancelled: it is
+        given up all the same.
 
         :raises SubscriptionNotFound: there is no such subscription.
         :raises OutcomeUnknown: it may have been given up.
         """
         named = self._topic(topic)
+        check_subscription(subscription)
+        await self._finish(named, lambda: self._unsubscribe(named, subscription))
+
+    async def _unsubscribe(self, named: TopicName, subscription: str) -> None:
         # One life ends by it: where nobody knows whether it has, another try might end what somebody began since.
         await self._retrying.run(lambda: self.host.topics.strike_off(named, subscription), _raise_unknown)
         try:
@@ -46,15 +54,20 @@ class SubscriptionCalls(Calls):
                 f"subscription {subscription} was given up, and not all that it left: {error}"
             ) from error
 
-    async def seek(self, topic: str, subscription: str, to: MessageID | int | Start) -> None:
+    async def seek(self, topic: Name, subscription: str, to: MessageID | int | Start) -> None:
         """
-        Move a subscription, whoever consumes from it, as ``Consumer.seek`` does.
+        Move a subscription, whoever consumes from it, as ``Consumer.seek`` does. Cancelled: it is moved all the same.
 
         :raises SubscriptionNotFound: there is no such subscription.
         :raises TopicNotFound: there is no such topic.
         :raises OutcomeUnknown: it may have been moved, on all of its segments or on some.
         """
-        layout = await self.host.topics.finish_changes(self._topic(topic))
+        named = self._topic(topic)
+        check_subscription(subscription)
+        await self._finish(named, lambda: self._seek(named, subscription, to))
+
+    async def _seek(self, topic: TopicName, subscription: str, to: MessageID | int | Start) -> None:
+        layout = await self.host.topics.finish_changes(topic)
         segments = tuple(str(layout.name_of(segment.id)) for segment in layout.in_order())
         moved = False
         for segment, position in (await sought(self.host, (layout,), segments, to)).items():
@@ -67,7 +80,7 @@ class SubscriptionCalls(Calls):
                 raise partly_moved(subscription, segment) from error
             moved = True
 
-    async def lag(self, topic: str, subscription: str) -> Lag:
+    async def lag(self, topic: Name, subscription: str) -> Lag:
         """
         Return how many messages a subscription may read and has not acknowledged, by segment, without reading them.
 
@@ -76,10 +89,12 @@ class SubscriptionCalls(Calls):
         :raises SubscriptionNotFound: there is no such subscription.
         :raises TopicNotFound: there is no such topic.
         """
-        layout = await self.host.topics.layout(self._topic(topic))
+        name = self._topic(topic)
+        check_subscription(subscription)
+        layout = await self.host.topics.layout(name)
         return await self._retrying.run(lambda: self.host.backlog.lag(layout, subscription))
 
-    async def peek(self, topic: str, subscription: str, messages_max: int = 1) -> tuple[Message, ...]:
+    async def peek(self, topic: Name, subscription: str, messages_max: int = 1) -> tuple[Message, ...]:
         """
         Return the first messages that a subscription has not acknowledged, without delivering them.
 
@@ -89,9 +104,9 @@ class SubscriptionCalls(Calls):
         :raises SubscriptionNotFound: there is no such subscription.
         :raises TopicNotFound: there is no such topic.
         """
-        if messages_max < 1:
-            raise InvalidInput(f"messages_max is {messages_max}, and has to be at least 1")
+        whole_number(messages_max, "messages_max", 1)
         name = self._topic(topic)
+        check_subscription(subscription)
         layout = await self.host.topics.layout(name)
         peeked = await self._retrying.run(lambda: self.host.backlog.peek(layout, subscription, messages_max))
         return tuple(received(str(name), one.segment, one.held, 0, one.incarnation) for one in peeked)
@@ -102,7 +117,8 @@ class SubscriptionCalls(Calls):
 
         :raises SubscriptionNotFound: there is no such subscription.
         """
-        topic = str(topic_of(message.segment))
+        check_subscription(subscription)
+        topic = str(topic_of(check_message_id(message).segment))
         subscribed = await self.host.subscription(topic, subscription, message.segment)
         return await self._retrying.run(lambda: ack_status(subscribed, message.position))
 

@@ -20,6 +20,8 @@ class Terms:
     The subscription and its type, the consumer's own name, and what it asks for.
 
     ``priority``: lower numbers come first. ``stand_by``: wait where somebody else dispatches, instead of raising.
+    ``retakes``: after a lease was lost, try to hold it again, and wait where somebody else does, instead of raising.
+    ``named``: the caller chose the name, and an earlier consumer of it in another process is replaced.
     """
 
     subscription: str
@@ -27,6 +29,8 @@ class Terms:
     name: str
     priority: int = 0
     stand_by: bool = False
+    retakes: bool = True
+    named: bool = False
 
     @property
     def follows_order(self) -> bool:

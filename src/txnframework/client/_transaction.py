@@ -16,7 +16,6 @@ from txnframework.errors import (
     EndTransactionTimeout,
     InvalidInput,
     InvalidTransactionState,
-    OutcomeUnknown,
     TransactionConflict,
     TransactionHasFailedOperations,
     TxnFrameworkError,
@@ -24,6 +23,7 @@ from txnframework.errors import (
 from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.transactions import Action, Begin, End, State
+from txnframework.model.transactions import Transaction as Begun
 
 
 def part_of(txn: object) -> TransactionPart:
@@ -142,19 +142,30 @@ class Transaction(TransactionPart):
         """
         Begin it; ``async with`` does.
 
+        Cancelled: this one has not begun; what began of it is aborted.
+
         :raises OutcomeUnknown: one may have begun that nobody knows, it times out; this one has not begun.
         """
         if self._branch is not None:
             raise InvalidInput(f"transaction {self.id} has begun already; make another one")
         require_open(self._host)
         coordinator = await self._host.coordinator(*self._place)
-        # Also where it is not named: its end tells the others that this transaction's timer has gone with this process.
-        session = await self._retrying.run(self._host.sessions.own)
-        request = replace(self._request, session=None if self._outlives_client else session)
-        begun = await self._retrying.run(lambda: coordinator.begin(request))
+        begun = await self._host.steps.finish(lambda: self._begin(coordinator), undo=self._forget)
         self._branch = Branch(begun.txn_id)
         self._coordinator = coordinator
         self._host.abort_in_time(begun)
+
+    async def _begin(self, coordinator: ITransactionCoordinator) -> Begun:
+        # Also where it is not named: its end tells the others that this transaction's timer has gone with this process.
+        session = await self._retrying.run(self._host.sessions.own)
+        request = replace(self._request, session=None if self._outlives_client else session)
+        return await self._retrying.run(lambda: coordinator.begin(request))
+
+    async def _forget(self, begun: Begun) -> None:
+        """Abort what began, and nobody knows."""
+        coordinator = await self._host.coordinator(*self._place)
+        await self._retrying.run(lambda: coordinator.end(End(begun.txn_id, Action.ABORT, self.principal)))
+        self._host.settle_soon(begun.txn_id)
 
     async def commit(self, branches: Iterable[int] = ()) -> None:
         """
@@ -162,10 +173,13 @@ class Transaction(TransactionPart):
 
         The same commit again succeeds.
 
+        Cancelled while it waits for them, the transaction is aborted. Cancelled later, it is decided and takes effect
+        all the same: the same commit again waits for that and succeeds, ``Client.outcome`` waits for it and tells.
+
         :raises TransactionHasFailedOperations: a send or acknowledgment had failed (the first one is the cause); it was
             aborted.
         :raises InvalidTransactionState: it has ended otherwise, by its timeout for instance; names the outcome.
-        :raises OutcomeUnknown: also when cancelled while it is decided; ``Client.outcome`` tells.
+        :raises OutcomeUnknown: it may be committed; ``Client.outcome`` tells.
         :raises EndTransactionTimeout: in the log family: it is decided, and has not taken effect everywhere yet.
         """
         counting = frozenset({self._begun().number, *branches})
@@ -174,6 +188,8 @@ class Transaction(TransactionPart):
         except asyncio.CancelledError:
             # Nothing is decided. What is in flight may come to stand there, so this part must not be committed later.
             self._poisoned = True
+            end = End(self.id, Action.ABORT, self.principal)
+            self._host.steps.leave(lambda: self._decide(end), (self.id,))
             raise
         if self._poisoned and self._state is State.OPEN:
             await self.abort()
@@ -182,7 +198,7 @@ class Transaction(TransactionPart):
 
     async def abort(self) -> None:
         """
-        Abort it, without waiting for what is in flight; repeating it succeeds.
+        Abort it, without waiting for what is in flight; repeating it succeeds. Cancelled: it is aborted all the same.
 
         :raises InvalidTransactionState: it was committed.
         :raises OutcomeUnknown: ``Client.outcome`` tells.
@@ -192,22 +208,25 @@ class Transaction(TransactionPart):
         await self._end(End(self.id, Action.ABORT, self.principal))
 
     async def _end(self, end: End) -> None:
+        require_open(self._host)
+        await self._host.steps.finish(lambda: self._decide(end), (self.id,))
+
+    async def _decide(self, end: End) -> None:
         coordinator = self._coordinator
         assert coordinator is not None, "it has begun"
-        require_open(self._host)
         try:
             ended = await self._retrying.run(lambda: coordinator.end(end))
         except EndTransactionTimeout:
-            self._ended(State.COMMITTED if end.action is Action.COMMIT else State.ABORTED)
+            self._ended_by(end, State.COMMITTED if end.action is Action.COMMIT else State.ABORTED)
             raise
         except InvalidTransactionState as error:
             self._ended(error.actual)
             raise
-        except asyncio.CancelledError as error:
-            raise OutcomeUnknown(
-                f"the {end.action.value} of transaction {self.id} was cancelled; ask for its outcome"
-            ) from error
-        self._ended(ended.state)
+        self._ended_by(end, ended.state)
+
+    def _ended_by(self, end: End, state: State) -> None:
+        self._host.outcomes.note(self._begun(), counts=end.action is Action.COMMIT)
+        self._ended(state)
 
     def _ended(self, state: State) -> None:
         self._state = state

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from txnframework.broker import HangingTransaction
+from txnframework.client._arguments import whole_number
 from txnframework.client._calls import Calls
 from txnframework.client._transaction import JoinedTransaction, Transaction
-from txnframework.errors import InvalidInput
+from txnframework.errors import InvalidInput, excerpt
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
-from txnframework.model.names import TRANSACTION_DOMAINS
+from txnframework.model.names import TRANSACTION_DOMAINS, check_namespace, check_new_name
+from txnframework.model.positions import TIME_MS_MAX
 from txnframework.model.transactions import Action, Begin, End, State
 
 
@@ -40,14 +42,14 @@ class TransactionCalls(Calls):
         """
         bounds = self.host.config.transactions
         timeout = bounds.timeout_ms if timeout_ms is None else timeout_ms
-        if not 1 <= timeout <= bounds.timeout_ms_max:
-            raise InvalidInput(f"a timeout of {timeout} ms is not between 1 and {bounds.timeout_ms_max}")
+        whole_number(timeout, "timeout_ms", 1, bounds.timeout_ms_max)
         if domain not in TRANSACTION_DOMAINS:
             raise InvalidInput(
-                f"{domain!r} is no domain of transactions; there are {' and '.join(TRANSACTION_DOMAINS)}"
+                f"{excerpt(domain)} is no domain of transactions; there are {' and '.join(TRANSACTION_DOMAINS)}"
             )
-        if namespace and namespace.count("/") != 1:
-            raise InvalidInput(f"{namespace!r} is no namespace; expected tenant/namespace, such as public/default")
+        if namespace != "":
+            check_namespace(namespace)
+        check_principal(principal)
         place = (domain, namespace)
         return Transaction(self.host, self._retrying, Begin(timeout, principal), place, outlives_client)
 
@@ -59,17 +61,19 @@ class TransactionCalls(Calls):
         :param principal: the one that it was begun with; with another one sends and acknowledgments are refused.
         """
         joined = parse_txn_id(txn_id)
+        check_principal(principal)
         number = self.host.environment.random_bits(BRANCH_BITS) or 1
         return JoinedTransaction(Branch(joined, number), principal)
 
     async def outcome(self, txn_id: TxnID | str) -> State:
         """
-        Return OPEN, COMMITTED or ABORTED.
+        Return OPEN, COMMITTED or ABORTED; a commit or abort of this client that was cancelled is waited for.
 
         :raises TransactionNotFound: it never began, or ended longer ago than outcomes are kept.
         :raises TransactionDomainMismatch: no plugin of its family is installed, as for everything that takes an id.
         """
         asked = parse_txn_id(txn_id)
+        await self.host.steps.abandoned_ended((asked,))
         coordinator = await self.host.coordinator_for(asked)
         return (await self._retrying.run(lambda: coordinator.describe(asked))).state
 
@@ -79,15 +83,19 @@ class TransactionCalls(Calls):
         """
         Commit a transaction by its id, its branch 0 and ``branches`` counting: after a restart, or for an operator.
 
-        Only whoever knows that everything was confirmed may do so. Raises as ``Transaction.commit`` does.
+        Only whoever knows that everything was confirmed may do so. Raises as ``Transaction.commit`` does. Cancelled: it
+        is decided all the same.
 
         :param operator: whoever owns it; for a tool that has asked who its user is.
         :raises NotTransactionOwner: it belongs to another principal; nothing was changed.
         """
-        await self._end(End(parse_txn_id(txn_id), Action.COMMIT, principal, frozenset({0, *branches}), operator))
+        check_principal(principal)
+        counting = frozenset(whole_number(one, "a branch", 0) for one in (0, *branches))
+        await self._end(End(parse_txn_id(txn_id), Action.COMMIT, principal, counting, operator))
 
     async def abort(self, txn_id: TxnID | str, *, principal: str = "", operator: bool = False) -> None:
         """Abort a transaction by its id; raises as ``Transaction.abort`` does, and takes who ends it as ``commit``."""
+        check_principal(principal)
         await self._end(End(parse_txn_id(txn_id), Action.ABORT, principal, operator=operator))
 
     async def settle(self, txn_id: TxnID | str) -> int:
@@ -100,6 +108,7 @@ class TransactionCalls(Calls):
         :raises TransactionNotFound: it never began, or ended longer ago than outcomes are kept.
         """
         ended = parse_txn_id(txn_id)
+        await self.host.steps.abandoned_ended((ended,))
         coordinator = await self.host.coordinator_for(ended)
         await self._retrying.run(lambda: coordinator.describe(ended))
         return (await self._retrying.run(lambda: coordinator.settle(ended))).left
@@ -117,14 +126,18 @@ class TransactionCalls(Calls):
         :param after: the last one of the page before; fewer than ``transactions_max`` are the last page.
         :raises TransactionNotFound: ``after`` has been forgotten since; begin anew.
         """
-        if age_ms_min < 0 or transactions_max < 1:
-            raise InvalidInput("age_ms_min has to be at least 0, and transactions_max at least 1")
+        whole_number(age_ms_min, "age_ms_min", 0, TIME_MS_MAX)
+        whole_number(transactions_max, "transactions_max", 1)
         return await self._retrying.run(lambda: self.host.hanging.find(age_ms_min, after, transactions_max))
 
     async def _end(self, end: End) -> None:
         coordinator = await self.host.coordinator_for(end.txn_id)
-        await self._retrying.run(lambda: coordinator.end(end))
-        self.host.settle_soon(end.txn_id)
+
+        async def decide() -> None:
+            await self._retrying.run(lambda: coordinator.end(end))
+            self._host.settle_soon(end.txn_id)
+
+        await self.host.steps.finish(decide, (end.txn_id,))
 
 
 def parse_txn_id(given: TxnID | str) -> TxnID:
@@ -133,7 +146,17 @@ def parse_txn_id(given: TxnID | str) -> TxnID:
 
     :raises InvalidInput: it is not such a text.
     """
+    if isinstance(given, TxnID):
+        return given
+    if not isinstance(given, str):
+        raise InvalidInput(f"a transaction id is expected, or its text, not {excerpt(given)}")
     try:
-        return TxnID.parse(given) if isinstance(given, str) else given
+        return TxnID.parse(given)
     except ValueError as error:
-        raise InvalidInput(str(error)) from error
+        raise InvalidInput(f"{excerpt(given)} is not a transaction id (32 lower-case hex digits)") from error
+
+
+def check_principal(given: object) -> None:
+    """Refuse what cannot be a principal; an empty one is none."""
+    if given != "":
+        check_new_name(given, "principal")

@@ -23,7 +23,7 @@ from txnframework.config._sections import (
     SubscriptionsSection,
     TransactionsSection,
 )
-from txnframework.config._urls import redact_url, store_name
+from txnframework.config._urls import is_own_machine, redact_url, store_name
 
 __all__ = [
     "DEFAULT_STORE_URL",
@@ -38,6 +38,7 @@ __all__ = [
     "TransactionsSection",
     "check_config",
     "decode",
+    "is_own_machine",
     "load_config",
     "parse_toml",
     "redact_url",

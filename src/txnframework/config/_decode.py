@@ -19,9 +19,12 @@ import msgspec
 from msgspec.structs import FieldInfo
 
 from txnframework.config._urls import shown
-from txnframework.errors import ConfigurationError
+from txnframework.errors import ConfigurationError, excerpt
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+NUMBER_MAX = 2**62
+"""Times are added to what is configured, and the sum fits the 63 bits that every store has."""
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TYPE_NAMES = {
@@ -102,6 +105,8 @@ def _fields(kind: type[msgspec.Struct]) -> Mapping[str, FieldInfo]:
 
 
 def _decode_value(value: object, annotation: Any, place: Place) -> object:
+    if isinstance(value, int) and not -NUMBER_MAX <= value <= NUMBER_MAX:
+        raise place.error(f"is {excerpt(value)}, and a number here is between -2**62 and 2**62")
     plain = _plain(annotation)
     if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
         return decode(value, plain, place)

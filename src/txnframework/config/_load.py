@@ -68,7 +68,7 @@ def parse_toml(path: Path, if_missing: str = "is not there") -> dict[str, object
         line, reason = _syntax(str(exc), text)
         raise ConfigurationError(f"line {line}", f"is not TOML: {reason}", str(path)) from exc
     except ValueError as exc:  # a number of thousands of digits
-        raise ConfigurationError("", f"cannot be read: {exc}", str(path)) from exc
+        raise ConfigurationError("", "holds a number of thousands of digits; write a smaller one", str(path)) from exc
     except RecursionError as exc:
         raise ConfigurationError("", "is nested too deeply to be read", str(path)) from exc
 

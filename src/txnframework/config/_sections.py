@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -24,6 +24,10 @@ class _StoreSection(Section, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """Return the section without passwords: a configuration ends up in logs."""
         return f"{type(self).__name__}(url={redact_url(self.url)!r}, options={sorted(self.options)!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Return what ``repr`` shows: rich would print the fields themselves."""
+        return [("url", redact_url(self.url)), ("options", sorted(self.options))]
 
 
 class MetadataSection(_StoreSection, frozen=True, kw_only=True):
@@ -232,9 +236,22 @@ class ClientSection(Section, frozen=True, kw_only=True):
         int, Meta(ge=0, description="How often an operation is tried again after Unavailable or OutcomeUnknown.")
     ] = 5
     retry_delay_ms: Annotated[
-        int, Meta(ge=1, description="The wait before the first retry; it doubles with each further one.")
+        int,
+        Meta(
+            ge=1,
+            description="The longest wait before the first retry; it doubles with each further one. Chance shortens"
+            " every wait, by up to a half.",
+        ),
     ] = 100
     retry_delay_ms_max: Annotated[int, Meta(ge=1, description="The longest wait between two retries.")] = 5_000
+    close_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How long closing the client waits for calls that were begun, cancelled ones too, and how long"
+            " again for ended transactions to take effect; what is left then is left as by a crash.",
+        ),
+    ] = 10_000
 
 
 class SubscriptionsSection(Section, frozen=True, kw_only=True):
@@ -243,9 +260,25 @@ class SubscriptionsSection(Section, frozen=True, kw_only=True):
     read_entries_max: Annotated[
         int, Meta(ge=1, description="How many entries are read ahead for one subscription.")
     ] = 100
+    read_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How many bytes are read ahead for one subscription, on each segment, and by a reader; an entry"
+            " that is larger is read alone.",
+        ),
+    ] = 4_194_304
     unacknowledged_messages_max: Annotated[
         int, Meta(ge=1, description="How many delivered messages of one consumer may wait for their acknowledgment.")
     ] = 10_000
+    unacknowledged_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How many bytes of delivered messages of one consumer may wait for their acknowledgment, on"
+            " each segment; a message that is larger is delivered alone.",
+        ),
+    ] = 268_435_456
     deleted_ranges_max: Annotated[
         int, Meta(ge=1, description="How many ranges a cursor records behind its first unacknowledged message.")
     ] = 10_000
@@ -259,6 +292,9 @@ class SubscriptionsSection(Section, frozen=True, kw_only=True):
         int,
         Meta(ge=0, description="Of how many messages a process remembers the redeliveries while it has no consumer."),
     ] = 10_000
+
+
+_OPTION_TABLES = ("coordinators", "buffers", "pending_acks", "dispatchers")
 
 
 class Config(Section, frozen=True, kw_only=True):
@@ -295,6 +331,19 @@ class Config(Section, frozen=True, kw_only=True):
     dispatchers: Annotated[
         dict[str, dict[str, object]], Meta(description="Options of dispatchers, one table for each name.")
     ] = {}
+
+    def __repr__(self) -> str:
+        """Return the configuration without the values of plugins' options: some are secret."""
+        return f"Config({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Return each section; of the tables of options their keys alone."""
+        found: list[tuple[str, Any]] = []
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            shown = {key: sorted(table) for key, table in value.items()} if name in _OPTION_TABLES else value
+            found.append((name, shown))
+        return found
 
     def domain(self, namespace: str, domain: str) -> DomainSection:
         """

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 
-_SENSITIVE = r"[^=&;?]*(?:password|passwd|pwd|secret|token|credential|apikey|api_key)[^=&;?]*"
+from txnframework.errors import excerpt
+
+# Also as they are mistyped: "pasword", "passwort", "pw".
+_SENSITIVE = r"[^=&;?\s]*(?:pas|pw|secret|token|cred|apikey|api_key|auth|digest)[^=&;?\s]*"
 _SECRET_PARAMETER = re.compile(rf"([?&;]{_SENSITIVE}=)[^&;]*", re.IGNORECASE)
-_SECRET_NAME = re.compile(_SENSITIVE, re.IGNORECASE)
+_SECRET_SETTING = re.compile(rf"((?:^|[\s;,?&]){_SENSITIVE}\s*[=:]).*", re.IGNORECASE | re.DOTALL)
+_SECRET_NAME = re.compile(
+    r"[^=&;?]*(?:password|passwd|pwd|secret|token|credential|apikey|api_key)[^=&;?]*", re.IGNORECASE
+)
+_URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.IGNORECASE | re.DOTALL)
+_SCHEME = re.compile(r"([a-z][a-z0-9.-]*)(?:\+[a-z0-9+.-]*)?:", re.IGNORECASE)
+_AUTHORITY_END = re.compile(r"[/?#]")
+# Hosts and directories of sockets, each with a port or without.
+_PLACES = re.compile(r"(?:(?:\[[^\]]*\]|[^:,\[\]]*)(?::[0-9]*)?(?:,|\Z))*")
 
 HIDDEN = "***"
 
@@ -16,26 +28,49 @@ def redact_url(url: str) -> str:
     Return ``url`` with every password in it replaced by ``***``.
 
     Rather too much is hidden than too little: a password that should have been quoted may itself hold ``/``,
-    ``?`` or ``@``, so everything between the first ``:`` of the authority and the last ``@`` is taken for one.
+    ``?`` or ``@``, so everything between the first ``:`` of the authority and the last ``@`` is taken for one. In what
+    is no URL, such as ``postgres//user:...`` or ``host=db password=...``, everything behind the name of a secret is.
     """
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return _SECRET_PARAMETER.sub(rf"\1{HIDDEN}", url)
-    login, at, place = rest.rpartition("@")
-    if at and not rest.startswith("/"):
-        user, colon, _ = login.partition(":")
-        rest = f"{user}:{HIDDEN}@{place}" if colon else f"{login}@{place}"
-    return scheme + separator + _SECRET_PARAMETER.sub(rf"\1{HIDDEN}", rest)
+    found = _URL.match(url)
+    if found is None:
+        return _SECRET_SETTING.sub(rf"\1{HIDDEN}", _without_login(url))
+    scheme, rest = found.groups()
+    if "@" in rest:
+        rest = _without_login(rest)
+    else:
+        authority = _AUTHORITY_END.split(rest, maxsplit=1)[0]
+        if not _PLACES.fullmatch(authority):
+            # A login that nothing follows, or whose password ends where it was not meant to.
+            rest = f"{rest.partition(':')[0]}:{HIDDEN}"
+    return f"{scheme}://" + _SECRET_PARAMETER.sub(rf"\1{HIDDEN}", rest)
+
+
+def _without_login(text: str) -> str:
+    """Return a text without what stands between its first colon and its last at-sign."""
+    login, at, place = text.rpartition("@")
+    user, colon, _ = login.partition(":")
+    return f"{user}:{HIDDEN}@{place}" if at and colon else text
 
 
 def store_name(url: str) -> str:
     """
     Return the name of the store that ``url`` asks for: its scheme, without a driver (``postgresql+psycopg``).
 
-    Empty if the text has no scheme and so is no URL.
+    Empty if the text has no scheme and so is no URL; what then stands before a colon may be a part of a secret.
     """
-    scheme, separator, _ = url.partition(":")
-    return scheme.partition("+")[0].lower() if separator else ""
+    found = _SCHEME.match(url)
+    return found[1].lower() if found else ""
+
+
+def is_own_machine(host: str) -> bool:
+    """Return whether a host, as a URL names it, is this machine for certain: what is sent there crosses no network."""
+    name = host.strip("[]").partition("%")[0]
+    if not name or name.startswith(("/", "@")) or name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def shown(name: str, value: object) -> str:
@@ -45,7 +80,7 @@ def shown(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float) and not _SECRET_NAME.fullmatch(name):
-        return repr(value)
+        return excerpt(value)
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list | tuple):

@@ -95,7 +95,8 @@ class ITransactionCoordinator(Interface):
         Decide once, by one compare-and-set; return the transaction as it ended.
 
         The same End again (action and branches) succeeds, also after a reply was lost. A family whose participants have
-        to be told tells them before this returns, for ``transactions.end_timeout_ms`` at most.
+        to be told tells them before this returns, for ``transactions.end_timeout_ms`` at most. Cancelled, it may be
+        decided, and not everybody told: a caller that lives on finishes it, by the same End or by ``settle``.
 
         :raises EndTransactionTimeout: it is decided, and not every participant was told in that time; neither sooner
             nor later than that after the decision. A sweep goes on telling them, and so does the same End again.

@@ -6,7 +6,7 @@ from zope.interface import Attribute, Interface
 
 from txnframework.interfaces._metadata_store import IWatch
 from txnframework.model.ids import Branch
-from txnframework.model.ledger import Append, Appended, Counted, LedgerEntry, LedgerSummary, Tail
+from txnframework.model.ledger import Append, Appended, Counted, LedgerEntry, LedgerSummary, Remembered, Tail
 from txnframework.model.positions import EntryRange, Limit, Position
 
 
@@ -17,7 +17,8 @@ class ITellingTailWatch(IWatch):
     How it is used: entries that stand directly behind the last one that the watcher knows are as good as read, and the
     tail is as it was but for them; whatever else is told makes it read.
 
-    Obligations.  Each entry is confirmed and stands where it says, whole. ``appended`` is None if anything else than
+    Obligations.  Each entry was read by this process from the store itself, with its own rights, and never taken from a
+    notification. It is confirmed and stands where it says, whole. ``appended`` is None if anything else than
     what it holds has changed since the return of ``changed`` before the last one, or may have.
     """
 
@@ -37,10 +38,12 @@ class IManagedLedger(Interface):
       row is sealed: a writer that was paused for ever can never append behind records that were cleaned up.
     * Once a last confirmed position was returned, no entry at or below it can appear any more, in any process.
     * ``(producer, sequence)`` is checked atomically with assigning the position, over at least the last
-      ``deduplication_window`` sequences of each producer, also after a restart and after the entries were trimmed.
+      sequences of each producer, as many as ``Remembered.window`` says, also after a restart and after the entries were
+      trimmed.
 
-    Freedoms. A producer that has appended nothing for a long time, days by default and named by an option of the store,
-    may be forgotten with its window when ledgers are trimmed: a name that writes once would otherwise stay for ever.
+    Freedoms. What is older than these may be forgotten: sent again, it is appended again, as if it was new. A producer
+    that has appended nothing for a long time, days by default and named by an option of the store, may be forgotten
+    with its window when ledgers are trimmed: a name that writes once would otherwise stay for ever.
     Whoever sends again after so long is not recognized.
     """
 
@@ -64,6 +67,13 @@ class IManagedLedger(Interface):
     async def find_sequence(producer: str, sequence: int) -> Appended | None:
         """Return the copy of this sequence that counts in the deduplication window, or None; also when sealed."""
 
+    async def remembered(producer: str, sequence: int) -> Remembered:
+        """
+        Return what is remembered of a producer, and how much of it above a sequence; also when sealed.
+
+        For counting what may have been stored twice; nothing is decided by it.
+        """
+
     async def tail() -> Tail:
         """Return last confirmed position, open ledger and sealed flag, as one consistent fact."""
 
@@ -79,8 +89,8 @@ class IManagedLedger(Interface):
         """
         Return how far ``messages_max`` messages reach into the range, always by whole entries and by at least one.
 
-        ``upto`` is the last entry counted (``entries.after`` when there is none); reads no data. For lag and
-        admission.
+        ``upto`` is the last entry counted (``entries.after`` when there is none), and ``appended_ms`` tells when it was
+        appended, by the clock that ``find_time`` searches by; reads no data. For lag and admission.
         """
 
     async def ledgers(after: int, items_max: int) -> tuple[LedgerSummary, ...]:
@@ -120,7 +130,12 @@ class IManagedLedger(Interface):
 
 
 class ILedgerStore(Interface):
-    """Makes, finds and deletes managed ledgers."""
+    """
+    Makes, finds and deletes managed ledgers.
+
+    Obligation.  Names that hold two escaped names of ``model.names.NAME_BYTES_MAX`` bytes are carried whole, as are
+    producers' names of so many bytes.
+    """
 
     identity: str = Attribute("Identity of the metadata store it belongs to; opening under another is refused.")
 

@@ -27,7 +27,8 @@ class IWatch(Interface):
     Obligations.  After any change to what is watched, by any process, and after anything that may have hidden one (a
     lost connection, a missed notification), ``changed`` returns.
 
-    Freedoms.  Wake-ups may coalesce, repeat, and come without a change.
+    Freedoms.  Wake-ups may coalesce, repeat, and come without a change: whoever can reach the backend's notifications
+    may cause one, whatever its rights are. So nothing is decided by a wake-up but to read.
     """
 
     async def changed() -> None:
@@ -51,7 +52,8 @@ class ITellingWatch(IWatch):
     change may bring nothing along. So it decides only what can never change again, as the end of a transaction; for
     everything else the watcher reads.
 
-    Obligations.  It is what a confirmed write of the watched record has written, whole, and never what was refused or
+    Obligations.  It was read by this process from the store itself, with its own rights, and never taken from a
+    notification. It is what a confirmed write of the watched record has written, whole, and never what was refused or
     undone.
 
     Freedoms.  Before anything has changed it may hold what the record was when the watch was armed.
@@ -75,7 +77,11 @@ class ILease(Interface):
     fencing: int = Attribute("Higher than that of every earlier holder of this name.")
 
     async def lost() -> None:
-        """Return when the lease can no longer be relied on; never later than it can be granted to another."""
+        """
+        Return when the lease can no longer be relied on; never later than it can be granted to another.
+
+        One that was broken may return later, or never: who breaks leases watches the record of its own.
+        """
 
     async def release() -> None:
         """Give it up now; may be repeated, also after it was lost."""
@@ -91,6 +97,8 @@ class IMetadataStore(Interface):
     * A write is durable to the extent that the store promises when it is confirmed, and applies wholly or not at all.
     * A record's index entries change with it: at no crash point does one stand without the other.
     * Versions grow while a record lives.
+    * Every key that ``model.paths`` makes of names of ``model.names.NAME_BYTES_MAX`` bytes is carried, two of them in
+      one key included, and so are index keys of two such names. No key is cut short.
     * An operation that may or may not have been applied raises OutcomeUnknown and never a plain error. The same holds
       for one that is cancelled: it may or may not have been applied.
 
@@ -151,6 +159,16 @@ class IMetadataStore(Interface):
 
         While it is held its record stands at ``paths.lease_key(name)`` and shows in scans and wakes watches as any
         other. If the reply is lost the lease may be held by this session until it ends; asking again then succeeds.
+        """
+
+    async def break_lease(name: str, version: int) -> None:
+        """
+        End another session's lease, if its record still has this version; who watches the record is woken.
+
+        For a holder that is known to have been replaced, so that nobody waits for the end of its session. The former
+        holder learns it from the record. An absent lease, or one of another version, stays as it is.
+
+        :raises OutcomeUnknown: it may have ended; repeating it is safe.
         """
 
     async def close() -> None:

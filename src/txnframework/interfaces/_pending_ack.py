@@ -64,8 +64,11 @@ class IPendingAckStore(Interface):
         own conflict.
 
         :raises TransactionConflict: the transaction has ended, or another one's acks overlap, or the cursor has
-            passed, or it has another incarnation, or a cumulative one names a message that was done one by one (unless
-            it ends what a pipeline consumed); nothing is recorded, and nothing of it takes effect.
+            passed, or it has another incarnation, or a cumulative one names a message that is done (unless it ends
+            what a pipeline consumed), be it the last one of a batch whose others are not, or one of ``received`` is
+            done, whoever did it and however late: they are looked at after what was put, like the others' acks. A
+            message that is named, and that an own cumulative one covers, is judged by itself: that one may have passed
+            over it. Nothing is recorded, and nothing of it takes effect.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing is recorded.
         :raises TransactionDomainMismatch: the transaction is of another family; nothing is recorded.
         :raises OutcomeUnknown: as for a cancelled call, it may be recorded; also when somebody committed the

@@ -12,6 +12,7 @@ from txnframework.model.ledger import (
     LedgerEntry,
     LedgerSummary,
     ProducerSequence,
+    Remembered,
     Tail,
 )
 from txnframework.model.metadata import (
@@ -100,6 +101,7 @@ __all__ = [
     "ReadableEntry",
     "Record",
     "RecordPage",
+    "Remembered",
     "SegmentName",
     "SourceRange",
     "State",

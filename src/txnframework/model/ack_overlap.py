@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from txnframework.model.acks import Ack, AckState
+from txnframework.model.acks import Ack, AckRequest, AckState
 from txnframework.model.cursor import Cursor, state_of, unite
 from txnframework.model.ids import TxnID
 from txnframework.model.positions import Position
@@ -27,10 +27,14 @@ class AckIndex:
         """Return those that may have a message in common with ``ack``."""
         yield from self.cumulative
         if not ack.cumulative:
-            yield from self._single.get(ack.position.entry, ())
+            yield from self.naming(ack.position.entry)
             return
         for some in self._single.values():
             yield from some
+
+    def naming(self, entry: Position) -> Sequence[Ack]:
+        """Return those that name messages of an entry one by one."""
+        return self._single.get(entry, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,40 +69,52 @@ class Verdict:
     unsure: bool = False
 
 
-def judge(acks: Sequence[Ack], around: Surroundings) -> Verdict:
+def judge(acks: Sequence[Ack], around: Surroundings, received: Sequence[Ack] = ()) -> Verdict:
     """
-    Return whether ``acks`` may be acknowledged.
+    Return whether ``acks`` may be acknowledged; ``received``: what the cumulative ones stand for (see ``AckRequest``).
 
     Only what was confirmed may be repeated without another look: a record whose caller was never told may stand beside
-    a confirmed one of another transaction.
+    a confirmed one of another transaction. A message that an own cumulative acknowledgment covers needs no record of
+    its own, but it is looked at: that one may have passed over it, because it was done.
     """
     furthest = [held for index in (*around.own, *around.unsure) for held in index.cumulative]
     lower = next((ack for ack in acks if ack.cumulative and _is_below(ack, furthest)), None)
     if lower is not None:
         return Verdict(f"a cumulative acknowledgment at {lower.position} is behind an earlier one of this transaction")
-    new = [ack for ack in acks if not _is_repeated(ack, around.own)]
-    if not new:
+    new: list[Ack] = []
+    covered: list[Ack] = []
+    for ack in acks:
+        if not _is_repeated(ack, around.own):
+            new.append(ack)
+        elif not ack.cumulative:
+            covered += _not_named(ack, around.own)
+    if not new and not covered:
         return Verdict(repeated=True)
     unsure = any(overlap(ack, held) for ack in new for index in around.unsure for held in index.near(ack))
     deleted = unite(around.cursor, around.committed)
-    for ack in new:
+    stood_for = received if any(ack.cumulative for ack in new) else ()
+    for ack in (*new, *covered, *stood_for):
         if _is_deleted(ack, deleted, around.ranges):
             return Verdict(f"{ack.position} is acknowledged already", unsure=unsure)
+    if not new:
+        return Verdict(repeated=True)
+    for ack in new:
         for txn_id, index in around.pending:
             if any(overlap(ack, held) for held in index.near(ack)):
                 return Verdict(f"{ack.position} is acknowledged in {txn_id}, which is open", txn_id, unsure=unsure)
     return Verdict()
 
 
-def judge_in_turn(requests: Iterable[Sequence[Ack]], around: Surroundings) -> list[Verdict]:
+def judge_in_turn(requests: Iterable[AckRequest], around: Surroundings) -> list[Verdict]:
     """Return what ``judge`` says of each request of one branch, those before it that may be acknowledged included."""
     verdicts: list[Verdict] = []
     own: list[Ack] = []
-    for acks in requests:
-        verdict = judge(acks, replace(around, own=(*around.own, AckIndex(own))) if own else around)
+    for request in requests:
+        before = replace(around, own=(*around.own, AckIndex(own))) if own else around
+        verdict = judge(request.acks, before, request.received)
         verdicts.append(verdict)
         if not verdict.conflict:
-            own += acks
+            own += request.acks
     return verdicts
 
 
@@ -156,6 +172,11 @@ def _up_to(ack: Ack) -> frozenset[int] | None:
     return None if index < 0 or index >= ack.batch_size - 1 else frozenset(range(index + 1))
 
 
+def _last_index(ack: Ack) -> int:
+    """The index of the message that a cumulative ack names."""
+    return ack.batch_size - 1 if ack.position.batch_index < 0 else ack.position.batch_index
+
+
 def _place(ack: Ack) -> tuple[Position, int]:
     """Where a cumulative ack stands, comparable with others."""
     reached = _up_to(ack)
@@ -195,14 +216,27 @@ def _is_repeated(ack: Ack, own: Sequence[AckIndex]) -> bool:
     return not missing
 
 
+def _not_named(ack: Ack, own: Sequence[AckIndex]) -> tuple[Ack, ...]:
+    """Return what of an individual ack the same branch has not acknowledged by name."""
+    wanted = _indexes(ack)
+    missing = set(range(ack.batch_size)) if wanted is None else set(wanted)
+    entry = ack.position.entry
+    for held in (held for index in own for held in index.naming(entry)):
+        indexes = _indexes(held)
+        missing -= missing if indexes is None else indexes
+    return (Ack(entry, ack.batch_size, frozenset(missing)),) if missing else ()
+
+
 def _is_deleted(ack: Ack, cursor: Cursor, ranges: bool) -> bool:
     """
     Whether the cursor has passed: any message of an individual ack, all that a cumulative one would add.
 
     Nor may a cumulative one name a message that is done: whoever names it has received it, and so had somebody else.
+    One that names a whole entry names the last message of its batch.
     """
     if ack.cumulative:
-        named = not ranges and state_of(cursor, ack.position) is AckState.DELETED
+        last = Position(ack.position.ledger_id, ack.position.entry_id, _last_index(ack))
+        named = not ranges and state_of(cursor, last) is AckState.DELETED
         return named or ack.position.entry <= cursor.mark_delete or unite(cursor, (ack,)) == cursor
     if state_of(cursor, ack.position.entry) is AckState.DELETED:
         return True

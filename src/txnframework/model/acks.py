@@ -43,6 +43,10 @@ class AckRequest:
     Acknowledge under ``branch``, on behalf of ``principal``.
 
     ``incarnation`` is the cursor's as it was when the messages were received.
+
+    ``received``: individual acknowledgments that name what a cumulative one of ``acks`` stands for: the messages that
+    it covers, that its consumer was given, and that the consumer did not acknowledge before. None of them may be done.
+    They are checked and not recorded; what is covered besides, and was done before it could be given, is passed over.
     """
 
     branch: Branch
@@ -50,6 +54,7 @@ class AckRequest:
     incarnation: int
     processed: ProcessedRange | None = None
     principal: str = ""
+    received: tuple[Ack, ...] = ()
 
 
 class AckState(IntEnum):

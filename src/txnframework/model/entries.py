@@ -21,15 +21,18 @@ from txnframework.model.entry_columns import (
     rebased,
     trimmed,
     validity_bytes,
+    validity_of,
 )
 from txnframework.model.entry_view import (
     CRC,
     HAS_HEADERS,
     HAS_KEYS,
+    HAS_NULLS,
     HEADER,
     IN_BRANCH,
     MAGIC,
     VERSION,
+    VERSION_WITH_NULLS,
     EntryMessage,
     EntryView,
     checksum_of,
@@ -57,14 +60,16 @@ def encode_entry(messages: Sequence[EntryMessage], producer: str, branch: Branch
     if not messages:
         raise ValueError("an entry holds at least one message")
     keys, validity = _keys_of(messages)
+    values = [message.value for message in messages]
     columns = EntryColumns(
         len(messages),
-        binary_column([message.value for message in messages]),
+        binary_column([value or b"" for value in values]),
         int64_column([message.sequence_id for message in messages]),
         int64_column([message.published_ms for message in messages]),
         keys,
         validity,
         _headers_of(messages),
+        validity_of(values),
     )
     return encode_columns(columns, producer, branch)
 
@@ -74,8 +79,7 @@ def _keys_of(messages: Sequence[EntryMessage]) -> tuple[BinaryColumn | None, byt
     keys = [message.key for message in messages]
     if not any(key is not None for key in keys):
         return None, None
-    present = "".join("0" if key is None else "1" for key in reversed(keys))
-    return binary_column([key or b"" for key in keys]), int(present, 2).to_bytes((len(keys) + 7) // 8, "little")
+    return binary_column([key or b"" for key in keys]), validity_of(keys)
 
 
 def _headers_of(messages: Sequence[EntryMessage]) -> HeaderColumns | None:
@@ -105,13 +109,16 @@ def encode_columns(columns: EntryColumns, producer: str, branch: Branch | None) 
     if numbers != sorted(set(numbers)):
         raise ValueError("the sequence ids of an entry must grow from message to message")
     values_offsets, values_data = trimmed(columns.values, count, "values")
+    nulls = _nulls(columns.values_validity, count)
     key_buffers = _key_buffers(columns)
     header_buffers, pairs = _header_buffers(columns.headers, count)
     flags = (IN_BRANCH if branch else 0) | (HAS_KEYS if key_buffers else 0) | (HAS_HEADERS if pairs else 0)
+    flags |= HAS_NULLS if nulls else 0
     validity, keys_offsets, keys_data = key_buffers or (b"", b"", b"")
     headers_offsets, names_offsets, names_data, contents_offsets, contents_data = header_buffers or (b"",) * 5
     data = (producer.encode(), values_data, keys_data, names_data, contents_data)
     fixed = (
+        nulls,
         values_offsets,
         sequence_ids,
         exactly(columns.published_ms, 8 * count, "publish times"),
@@ -125,11 +132,19 @@ def encode_columns(columns: EntryColumns, producer: str, branch: Branch | None) 
     return _assembled((flags, count, pairs), branch, sizes, (*fixed, *data))
 
 
+def _nulls(validity: Buffer | None, count: int) -> bytes:
+    """Return the validity of the values; nothing where no value is null."""
+    if validity is None:
+        return b""
+    bits = validity_bytes(validity, count, "values")
+    return b"" if bits == validity_bytes(None, count, "values") else bits
+
+
 def _key_buffers(columns: EntryColumns) -> tuple[Buffer, ...]:
     """Return validity, offsets and data of the keys; nothing where no message has one."""
     if columns.keys is None:
         return ()
-    validity = validity_bytes(columns.keys_validity, columns.count)
+    validity = validity_bytes(columns.keys_validity, columns.count, "keys")
     return (validity, *trimmed(columns.keys, columns.count, "keys")) if any(validity) else ()
 
 
@@ -166,7 +181,8 @@ def _assembled(
         if not 0 <= number < 1 << 64:
             raise ValueError(f"branch number {number} does not fit 64 bits")
     flags, count, pairs = numbers
-    header = bytearray(HEADER.pack(MAGIC, VERSION, flags, 0, total, count, pairs, txn, number, *sizes, 0))
+    version = VERSION_WITH_NULLS if flags & HAS_NULLS else VERSION
+    header = bytearray(HEADER.pack(MAGIC, version, flags, 0, total, count, pairs, txn, number, *sizes, 0))
     checksum = checksum_of((header[: CRC.start], header[CRC.stop :], *parts))
     header[CRC] = checksum.to_bytes(4, "little")
     return b"".join((header, *parts))
@@ -183,17 +199,18 @@ def slice_entry(data: Buffer, first: int, last: int) -> bytes:
     count = last - first + 1
     columns = view.columns()
     keys, headers = columns.keys, columns.headers
-    validity: bytes | None = None
-    if columns.keys_validity is not None:
-        bits = int.from_bytes(columns.keys_validity, "little") >> first & (1 << count) - 1
-        validity = bits.to_bytes((count + 7) // 8, "little")
+    valid_keys, valid_values = (
+        None if bits is None else validity_bytes(bits, count, "messages", first)
+        for bits in (columns.keys_validity, columns.values_validity)
+    )
     rest = EntryColumns(
         count,
         BinaryColumn(view.values_offsets[first:], view.values_data),
         view.sequence_ids[first:],
         view.published_ms[first:],
         keys and BinaryColumn(view.keys_offsets[first:], keys.data),
-        validity,
+        valid_keys,
         headers and HeaderColumns(view.headers_offsets[first:], headers.names, headers.values),
+        valid_values,
     )
     return encode_columns(rest, view.producer, view.branch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 Buffer = bytes | bytearray | memoryview
@@ -35,7 +35,8 @@ class EntryColumns:
     """``count`` messages as columns; ``sequence_ids`` and ``published_ms`` are int64.
 
     ``keys`` None: no message has a key. ``keys_validity`` None: all have. Its bits are in Arrow's order, lowest first,
-    and begin at bit 0. ``headers`` None: no message has headers.
+    and begin at bit 0. ``headers`` None: no message has headers. ``values_validity`` None: no value is null; its bits
+    are as those of the keys.
     """
 
     count: int
@@ -45,6 +46,7 @@ class EntryColumns:
     keys: BinaryColumn | None = None
     keys_validity: Buffer | None = None
     headers: HeaderColumns | None = None
+    values_validity: Buffer | None = None
 
 
 # -- columns of Python values -------------------------------------------------------------------------
@@ -53,6 +55,14 @@ class EntryColumns:
 def binary_column(items: list[bytes]) -> BinaryColumn:
     """Return the column of these byte strings."""
     return BinaryColumn(offsets_of(map(len, items)), b"".join(items))
+
+
+def validity_of(items: Sequence[bytes | None]) -> bytes | None:
+    """Return the validity bits of these items, lowest first; None: all are valid."""
+    if None not in items:
+        return None
+    present = "".join("0" if item is None else "1" for item in reversed(items))
+    return int(present, 2).to_bytes((len(items) + 7) // 8, "little")
 
 
 def offsets_of(lengths: Iterable[int]) -> memoryview:
@@ -106,10 +116,12 @@ def rebased(buffer: memoryview, what: str) -> tuple[memoryview, int, int]:
     return buffer, start, stop
 
 
-def validity_bytes(validity: Buffer | None, count: int) -> bytes:
-    """Return ``count`` validity bits in whole bytes, the rest of the last one zero; None: all are valid."""
-    size = (count + 7) // 8
+def validity_bytes(validity: Buffer | None, count: int, what: str, first: int = 0) -> bytes:
+    """Return ``count`` validity bits from bit ``first`` on in whole bytes, the rest of the last one zero.
+
+    ``validity`` None: all are valid.
+    """
     bits = (1 << count) - 1
     if validity is not None:
-        bits &= int.from_bytes(exactly(validity, size, "keys validity"), "little")
-    return bits.to_bytes(size, "little")
+        bits &= int.from_bytes(exactly(validity, (first + count + 7) // 8, f"{what} validity"), "little") >> first
+    return bits.to_bytes((count + 7) // 8, "little")

@@ -7,8 +7,9 @@ from the start of the entry, zeros between them, so that Arrow can wrap every on
 offset  size  header field
 ======  ====  =====================================================================
 0       4     magic ``TXNE``
-4       2     format version, 1
-6       2     flags: 1 in a branch, 2 a message has a key, 4 a message has headers
+4       2     format version: 1, or 2 where a value is null
+6       2     flags: 1 in a branch, 2 a message has a key, 4 a message has headers,
+              8 a value is null
 8       4     CRC-32 of the entry without these four bytes
 12      4     size of the whole entry in bytes
 16      4     n, number of messages, at least 1
@@ -22,10 +23,14 @@ offset  size  header field
 
 Buffers, in this order; those of a column that no message uses are empty:
 
+0. where a value is null: validity of the values (n bits, lowest first, 1: not null); the data of a null is ignored
 1. values: n+1 offsets (int32); sequence ids: n int64; published, ms since 1970: n int64
 2. keys: validity (n bits, lowest first, 1: has a key); n+1 offsets
 3. headers, a list of structs: n+1 offsets into the m headers; m+1 offsets of the names; m+1 of the values
 4. the producer's name (UTF-8); data of values, keys, header names (UTF-8), header values
+
+Version 2 was added for null values. An entry without any is stored as version 1, which earlier releases read; they
+refuse version 2.
 """
 
 from __future__ import annotations
@@ -48,9 +53,11 @@ if sys.byteorder != "little":  # pragma: no cover
 
 MAGIC: Final = b"TXNE"
 VERSION: Final = 1
+VERSION_WITH_NULLS: Final = 2
 IN_BRANCH: Final = 1
 HAS_KEYS: Final = 2
 HAS_HEADERS: Final = 4
+HAS_NULLS: Final = 8
 PREFIX: Final = struct.Struct("<4sHH")
 HEADER: Final = struct.Struct("<4sHHIIII16sQIIIIII")
 CRC: Final = slice(PREFIX.size, PREFIX.size + 4)
@@ -60,7 +67,7 @@ class EntryMessage(msgspec.Struct, frozen=True, gc=False):
     """One message of an entry; ``sequence_id`` is its producer's, ``published_ms`` counts from 1970."""
 
     key: bytes | None
-    value: bytes
+    value: bytes | None
     headers: tuple[tuple[str, bytes], ...]
     sequence_id: int
     published_ms: int
@@ -72,7 +79,8 @@ class EntryView:
     Constructing it checks format, sizes and checksum: CorruptEntry names ``position`` and ``segment``, UnknownFormat
     the version besides.
     Offsets are views of int32, sequence ids and times of int64, the others of bytes. The buffers of keys are empty
-    unless ``has_keys``, those of headers unless ``has_headers``. ``data`` must not change while the view is used.
+    unless ``has_keys``, those of headers unless ``has_headers``, and ``values_validity`` unless ``has_nulls``. ``data``
+    must not change while the view is used.
     """
 
     __slots__ = (
@@ -80,6 +88,7 @@ class EntryView:
         "count",
         "has_headers",
         "has_keys",
+        "has_nulls",
         "header_count",
         "header_names_data",
         "header_names_offsets",
@@ -96,6 +105,7 @@ class EntryView:
         "sequence_ids",
         "values_data",
         "values_offsets",
+        "values_validity",
     )
 
     def __init__(self, data: Buffer, position: Position | None = None, segment: str = "") -> None:
@@ -108,11 +118,13 @@ class EntryView:
         self.header_count: int = pairs
         self.has_keys = bool(flags & HAS_KEYS)
         self.has_headers = bool(flags & HAS_HEADERS)
+        self.has_nulls = bool(flags & HAS_NULLS)
         self.branch: Branch | None = None
         if flags & IN_BRANCH:
             bits = int.from_bytes(txn, "little")
             self.branch = Branch(TxnID(bits >> NUMBER_BITS, bits & (1 << NUMBER_BITS) - 1), number)
         sizes = (
+            (count + 7) // 8 * self.has_nulls,
             4 * (count + 1),
             8 * count,
             8 * count,
@@ -125,7 +137,7 @@ class EntryView:
         )
         if HEADER.size + sum(size + -size % 8 for size in sizes) != len(entry):
             raise CorruptEntry(position, "its counts do not add up to its size", segment)
-        buffers = _cut(entry, sizes)
+        self.values_validity, *buffers = _cut(entry, sizes)
         self.values_offsets = buffers[0].cast("i")
         self.sequence_ids = buffers[1].cast("q")
         self.published_ms = buffers[2].cast("q")
@@ -164,7 +176,9 @@ class EntryView:
         if self.has_headers:
             pairs = range(self.headers_offsets[index], self.headers_offsets[index + 1])
             headers = tuple(self._header(pair) for pair in pairs)
-        value = _item(self.values_offsets, self.values_data, index)
+        value: bytes | None = None
+        if not self.has_nulls or self.values_validity[index >> 3] >> (index & 7) & 1:
+            value = _item(self.values_offsets, self.values_data, index)
         return EntryMessage(key, value, headers, self.sequence_ids[index], self.published_ms[index])
 
     def messages(self) -> Iterator[EntryMessage]:
@@ -182,8 +196,16 @@ class EntryView:
             values = BinaryColumn(self.header_values_offsets, self.header_values_data)
             headers = HeaderColumns(self.headers_offsets, names, values)
         values_column = BinaryColumn(self.values_offsets, self.values_data)
-        validity = self.keys_validity if self.has_keys else None
-        return EntryColumns(self.count, values_column, self.sequence_ids, self.published_ms, keys, validity, headers)
+        return EntryColumns(
+            self.count,
+            values_column,
+            self.sequence_ids,
+            self.published_ms,
+            keys,
+            self.keys_validity if self.has_keys else None,
+            headers,
+            self.values_validity if self.has_nulls else None,
+        )
 
     def _header(self, pair: int) -> tuple[str, bytes]:
         """Return a copy of one header, counted over all messages."""
@@ -216,7 +238,7 @@ def _check(entry: memoryview, position: Position | None, segment: str) -> None:
     magic, version, flags = PREFIX.unpack_from(entry) if len(entry) >= PREFIX.size else (b"", 0, 0)
     if magic != MAGIC:
         raise CorruptEntry(position, "it does not begin as an entry does", segment)
-    if version != VERSION:
+    if version not in (VERSION, VERSION_WITH_NULLS):
         raise UnknownFormat(entry_named(position, segment), version)
     size = int.from_bytes(entry[CRC.stop : CRC.stop + 4], "little")
     if len(entry) < HEADER.size or size != len(entry):
@@ -224,8 +246,10 @@ def _check(entry: memoryview, position: Position | None, segment: str) -> None:
     if checksum_of((entry[: CRC.start], entry[CRC.stop :])) != int.from_bytes(entry[CRC], "little"):
         raise CorruptEntry(position, "its checksum is wrong", segment)
     *_, count, _, txn, number, _, _, _, _, _, reserved = HEADER.unpack_from(entry)
-    if flags & ~(IN_BRANCH | HAS_KEYS | HAS_HEADERS) or reserved or not count:
+    if flags & ~(IN_BRANCH | HAS_KEYS | HAS_HEADERS | HAS_NULLS) or reserved or not count:
         raise CorruptEntry(position, "it has unknown flags or no messages", segment)
+    if version != (VERSION_WITH_NULLS if flags & HAS_NULLS else VERSION):
+        raise CorruptEntry(position, "its flags are not those of its version", segment)
     if not flags & IN_BRANCH and (number or any(txn)):
         raise CorruptEntry(position, "it names a transaction and is in none", segment)
 

@@ -133,6 +133,14 @@ class Layout:
                 waiting.extend(segment.parents)
         return tuple(found.values())
 
+    def descendants(self, segment_id: int) -> tuple[Segment, ...]:
+        """Return all segments that descend from this one, parents before children; planned ones included."""
+        found = {segment_id}
+        for segment in self.in_order():  # parents come first: their ids are lower
+            if found.intersection(segment.parents):
+                found.add(segment.id)
+        return tuple(segment for segment in self.in_order() if segment.id in found and segment.id != segment_id)
+
     def in_order(self) -> tuple[Segment, ...]:
         """Return all segments, parents before children."""
         return tuple(segment for _, segment in sorted(self.segments.items()))

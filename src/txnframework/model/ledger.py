@@ -52,6 +52,21 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
+class Remembered:
+    """
+    What a row of ledgers remembers of one producer.
+
+    ``window``: of how many of its last sequences copies are recognised at least. ``highest``: the highest sequence that
+    is remembered, None: none is. ``above``: how many sequences are remembered above the one that was asked for. Where
+    they are ``window`` or more, a copy of that one may have been forgotten.
+    """
+
+    window: int
+    highest: int | None
+    above: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tail:
     """Last confirmed position (no entry at or below it can appear any more), the open ledger, sealed or not."""
 
@@ -90,7 +105,12 @@ class LedgerSummary:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How far a count came: ``messages`` stand in the entries up to and including ``upto``."""
+    """
+    How far a count came: ``messages`` stand in the entries up to and including ``upto``.
+
+    ``appended_ms``: when ``upto`` was appended, by the store's clock; None where no entry was counted.
+    """
 
     upto: Position
     messages: int
+    appended_ms: int | None = None

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from txnframework.errors import InvalidName
+from txnframework.errors import InvalidInput, InvalidName, excerpt
 
 PERSISTENT = "persistent"
 TOPIC = "topic"
@@ -28,12 +28,95 @@ SEGMENT_ID_MAX = 2**63 - 1
 ONLY_SEGMENT_ID = 0
 """Number of a persistent topic's only segment."""
 
+NAME_BYTES_MAX = 255
+"""
+How many bytes of UTF-8 a new name may have; of a topic, ``tenant/namespace/name`` together.
+
+Every store carries keys of two such names: escaped, a byte takes three, and PostgreSQL takes 2,704 bytes in one row of
+an index.
+"""
+
+KNOWN_NAME_CHARACTERS_MAX = 4_096
+"""How long a name may be that is looked for: releases before NAME_BYTES_MAX made longer names than it allows."""
+
 _TOPIC_FORM = "expected persistent://tenant/namespace/name or topic://tenant/namespace/name"
 _SEGMENT_FORM = "expected segment://tenant/namespace/name/<start>-<end>-<segment id>, such as 0000-7fff-1"
 # One spelling only: upper case, leading zeros and other scripts' digits would give one segment two names.
 _RANGE = re.compile(r"([0-9a-f]{4})-([0-9a-f]{4})-(0|[1-9][0-9]*)")
 # Control characters and line breaks garble logs; lone surrogates have no UTF-8 form, so no store could hold them.
 _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
+# They turn the order of the characters around them, so that a name is read as another one.
+_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def check_known_name(text: object, what: str) -> str:
+    """
+    Return a name by which something is looked for; ``what`` says whose, such as ``subscription name``.
+
+    :raises InvalidInput: no store could hold it.
+    """
+    if not isinstance(text, str):
+        raise InvalidInput(f"a {what} is text, not a {type(text).__name__}")
+    if not text:
+        raise InvalidInput(f"a {what} is empty")
+    if len(text) > KNOWN_NAME_CHARACTERS_MAX:
+        raise InvalidInput(f"{what} {excerpt(text)} has {len(text)} characters, and at most {NAME_BYTES_MAX} bytes")
+    if fault := _unprintable(text):
+        raise InvalidInput(f"{what} {excerpt(text)} {fault}")
+    return text
+
+
+def check_new_name(text: object, what: str) -> str:
+    """
+    Return a name that is to be stored for the first time; ``what`` says whose, such as ``subscription name``.
+
+    It has 1 to NAME_BYTES_MAX bytes of UTF-8, without control characters and without white space at its ends.
+
+    :raises InvalidInput: it is another one.
+    """
+    known = check_known_name(text, what)
+    if fault := _new_fault(known) or _length_fault(known):
+        raise InvalidInput(f"{what} {excerpt(known)} {fault}")
+    return known
+
+
+def check_new_topic(topic: TopicName) -> None:
+    """Raise InvalidName unless a topic may be made under this name; the rules are those of ``check_new_name``."""
+    for what, part in (("tenant", topic.tenant), ("namespace", topic.namespace), ("name", topic.name)):
+        if fault := _new_fault(part):
+            raise InvalidName(str(topic), f"its {what} {fault}")
+    if fault := _length_fault(f"{topic.tenant}/{topic.namespace}/{topic.name}"):
+        raise InvalidName(str(topic), f"it {fault}")
+
+
+def check_namespace(text: object) -> tuple[str, str]:
+    """Return the tenant and the namespace that ``tenant/namespace`` names, or raise InvalidInput."""
+    tenant, _, namespace = check_known_name(text, "namespace").partition("/")
+    if not (tenant and namespace) or "/" in namespace:
+        raise InvalidInput(f"{excerpt(text)} is not a namespace: write tenant/namespace, such as public/default")
+    return tenant, namespace
+
+
+def _new_fault(text: str) -> str | None:
+    """Return what is wrong with a part of a name that is to be stored for the first time."""
+    if text != text.strip():
+        return "begins or ends with a space; leave it out"
+    turning = next((one for one in text if one in _TURNING), None)
+    return None if turning is None else f"contains the control character U+{ord(turning):04X}"
+
+
+def _length_fault(text: str) -> str | None:
+    size = len(text.encode())
+    return f"has {size} bytes of UTF-8, and at most {NAME_BYTES_MAX} are allowed" if size > NAME_BYTES_MAX else None
+
+
+def _unprintable(part: str) -> str | None:
+    """Return which control character a text contains; None: it has none."""
+    # What can be printed has none, and is told at once.
+    for character in "" if part.isprintable() else part:
+        if unicodedata.category(character) in _FORBIDDEN_CATEGORIES:
+            return f"contains the control character U+{ord(character):04X}"
+    return None
 
 
 def check_name_part(part: str, what: str, text: str) -> None:
@@ -45,10 +128,8 @@ def check_name_part(part: str, what: str, text: str) -> None:
         raise InvalidName(text, f"its {what} is empty")
     if "/" in part:
         raise InvalidName(text, f"its {what} contains a slash")
-    # What can be printed has none, and is told at once.
-    for character in "" if part.isprintable() else part:
-        if unicodedata.category(character) in _FORBIDDEN_CATEGORIES:
-            raise InvalidName(text, f"its {what} contains the control character U+{ord(character):04X}")
+    if fault := _unprintable(part):
+        raise InvalidName(text, f"its {what} {fault}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,6 +171,7 @@ class TopicName:
         Short forms are completed: ``name`` to ``topic://public/default/name``, ``tenant/namespace/name`` to
         ``topic://tenant/namespace/name``.
         """
+        _check_text(text)
         domain, separator, rest = text.partition("://")
         if not separator:
             domain, rest = DEFAULT_DOMAIN, text
@@ -145,6 +227,7 @@ class SegmentName:
     @classmethod
     def parse(cls, text: str) -> SegmentName:
         """Return the segment that ``text`` names, or raise InvalidName; there is no short form."""
+        _check_text(text)
         domain, _, rest = text.partition("://")
         parts = rest.split("/")
         if domain != SEGMENT or len(parts) != 4:
@@ -160,6 +243,7 @@ class SegmentName:
 
 def parse_name(text: str) -> TopicName | SegmentName:
     """Return the topic or segment that ``text`` names, or raise InvalidName."""
+    _check_text(text)
     if text.startswith(f"{SEGMENT}://"):
         return SegmentName.parse(text)
     return TopicName.parse(text)
@@ -173,6 +257,14 @@ def topic_of(segment: str) -> TopicName:
 def segment_id_of(name: TopicName | SegmentName) -> int:
     """Return a segment's number in its topic's layout; a persistent topic is its own only segment."""
     return name.segment_id if isinstance(name, SegmentName) else ONLY_SEGMENT_ID
+
+
+def _check_text(text: object) -> None:
+    """Raise InvalidName for what no name can be made of, before it is taken apart."""
+    if not isinstance(text, str):
+        raise InvalidName(text, f"a name is text, not a {type(text).__name__}")
+    if len(text) > KNOWN_NAME_CHARACTERS_MAX:
+        raise InvalidName(text, f"it has {len(text)} characters, and at most {NAME_BYTES_MAX} bytes are allowed")
 
 
 def _check_parts(tenant: str, namespace: str, name: str, text: str) -> None:

@@ -56,6 +56,10 @@ ASIDE: Final = 1 << 62
 """From here on a ledger id is of no segment: what a buffer tells of a message that gets its place with the commit."""
 
 
+TIME_MS_MAX: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999, in ms since 1970: later times are not asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class EntryRange:
     """Entries after ``after`` up to and including ``upto``."""

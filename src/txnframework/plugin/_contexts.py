@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from txnframework.config._sections import TransactionsSection
+from txnframework.config._urls import redact_url
 from txnframework.errors import PluginError
 from txnframework.model.layout import FIRST_LIFE
 
@@ -49,7 +50,8 @@ class StoreContext:
     """
     What a metadata store or ledger store is opened with.
 
-    ``url`` may hold a password: print it with ``txnframework.config.redact_url`` only. ``identity`` is given to
+    ``url`` may hold a password: print it with ``txnframework.config.redact_url`` only, as ``repr`` does, which shows no
+    options either. ``identity`` is given to
     ledger stores: the identity of the metadata store to belong to, which a new ledger store takes on; None: that of
     whichever it belongs to.
     """
@@ -58,6 +60,10 @@ class StoreContext:
     environment: Environment
     options: object = None
     identity: str | None = None
+
+    def __repr__(self) -> str:
+        """Return what is opened, without passwords."""
+        return f"StoreContext(url={redact_url(self.url)!r}, identity={self.identity!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,13 @@ class NotebookStore:
         self._leases.append(lease)
         return lease
 
+    async def break_lease(self, name: str, version: int) -> None:
+        """End another session's lease, if its record still has this version."""
+        await self._turn()
+        record = self._notebook.get(lease_key(name))
+        if record is not None and record.version == version:
+            self._notebook.write(Line(record.key.path, self._notebook.next_number(), record.key.partition))
+
     async def close(self) -> None:
         """End the session: its leases go, its watches raise Closed; may be repeated."""
         if self._is_closed:

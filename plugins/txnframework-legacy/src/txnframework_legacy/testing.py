@@ -55,7 +55,7 @@ class HostStores:
         asyncio.run(bounded())
 
 
-async def read_all(client: Client, topic: str) -> list[bytes]:
+async def read_all(client: Client, topic: str) -> list[bytes | None]:
     """Return the values of everything that may be read of a topic now."""
     async with await client.reader(topic) as reader:
         return [message.value async for message in reader]

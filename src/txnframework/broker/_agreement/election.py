@@ -10,9 +10,6 @@ from txnframework.environment import Environment
 from txnframework.errors import LeaseHeld
 from txnframework.interfaces import IMetadataStore
 
-RETRY_DELAY_MS = 1_000
-"""The wait before a host stands again after the store was away."""
-
 
 class Election:
     """
@@ -27,7 +24,7 @@ class Election:
         self._store = store
         self._name = name
         self._elected = elected
-        self._work = Ongoing(lambda: until_closed(self._stand, environment, RETRY_DELAY_MS))
+        self._work = Ongoing(lambda: until_closed(self._stand, environment))
 
     def start(self) -> None:
         """Stand from now on; once is enough."""

@@ -34,6 +34,16 @@ class Kept:
     order: Order
 
 
+def goes_on_from(earlier: Kept | None, order: Order) -> Kept | None:
+    """
+    Return what a compaction in this order may go on from; None: it begins anew.
+
+    What another order left out may be what this one keeps, and what is committed later may come earlier in the order of
+    commits: so only positions go on, from what was kept in the order of positions.
+    """
+    return earlier if earlier is not None and (earlier.order, order) == ("position", "position") else None
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """

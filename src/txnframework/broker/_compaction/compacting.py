@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Set
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
 
-from txnframework.broker._compaction.attempts import Attempt, Attempts, Kept
+from txnframework.broker._compaction.attempts import Attempt, Attempts, Kept, goes_on_from
 from txnframework.broker._compaction.compactors import Compactor, DecidedMessage
 from txnframework.broker._compaction.copying import CopyPlan, plan_copies
 from txnframework.broker._compaction.decided import (
@@ -56,15 +56,35 @@ class Compacting:
         """
         Compact every segment up to what may be read now; one compactor decides about each.
 
-        In the order of positions it goes on from what an earlier compaction kept, in the order of commits it begins
-        anew.
+        In the order of positions it goes on from what an earlier compaction kept in that order; otherwise it begins
+        anew. What it drops together with the null that deletes it must not come back:
+
+        * All attempts are begun before anything is looked at, so that none that began earlier can still finish one
+          segment and not another.
+        * Parents are finished before their children look for the last time. A child drops a null only if all its
+          ancestors were compacted to their ends in this run, knowing of it. Killed in between, the null is still there.
+        * A compactor that keeps nulls finishes children first: what it finds anew in a parent may be deleted by a null
+          that another compactor had dropped from the child.
 
         :raises CommitOrderUnknown: the messages cannot be put in the order of their commits any more.
+        :raises CompactedInOtherOrder: they were compacted in the order of commits, and the first ones were trimmed.
         :raises Fenced: another compaction of a segment began later.
         """
-        for segment_id in layout.made():
-            async with self._visit(str(layout.name_of(segment_id))) as opened:
-                await self._compact(opened, compactor(), order)
+        made = layout.made()
+        attempts = {number: await self.attempts.begin(str(layout.name_of(number))) for number in made}
+        ancestors = {number: {one.id for one in layout.ancestors(number)} for number in made}
+        drops_nulls = type(compactor()).relate is not Compactor.relate
+        deleted: dict[int, Set[bytes]] = dict.fromkeys(made, frozenset())
+        for number in made:
+            if ancestors[number] and drops_nulls:
+                deleted[number] = await self._deleted(attempts[number], compactor(), order)
+        whole: set[int] = set()
+        for number in made if drops_nulls else reversed(made):
+            later = frozenset[bytes]().union(*(deleted[one] for one in deleted if number in ancestors[one]))
+            gone = deleted[number] if ancestors[number] and ancestors[number] <= whole else frozenset[bytes]()
+            one = compactor()
+            if await self._compact(attempts[number], one, order, (later, gone if ancestors[number] else None)):
+                whole.add(number)
 
     async def commit_times(self, segment: str) -> CommitTimes:
         """Return what tells when the transactions of a segment's entries were committed."""
@@ -75,20 +95,42 @@ class Compacting:
         async with self._visit(segment) as opened:
             return await plan_copies(opened, self._ledgers, earlier, order, messages_max)
 
-    async def _compact(self, opened: OpenSegment, compactor: Compactor, order: Order) -> None:
-        attempt = await self.attempts.begin(opened.name)
+    async def _deleted(self, attempt: Attempt, compactor: Compactor, order: Order) -> Set[bytes]:
+        """Return the keys that a segment deletes."""
+        async with self._visit(attempt.segment) as opened, self._looking(attempt, opened, compactor, order):
+            return compactor.deleted()
+
+    async def _compact(
+        self, attempt: Attempt, compactor: Compactor, order: Order, related: tuple[Set[bytes], Set[bytes] | None]
+    ) -> bool:
+        """Compact a segment; return whether that was to its end, which nothing can be added behind any more."""
+        async with self._visit(attempt.segment) as opened:
+            async with self._looking(attempt, opened, compactor, order) as (source, upto):
+                compactor.relate(*related)
+                made = await self._write(attempt, source, compactor)
+            await self.attempts.finish(attempt, Kept((made,), upto, compactor.name, order))
+            tail = await opened.ledger.tail()
+        return tail.sealed and tail.last_confirmed <= upto
+
+    @contextlib.asynccontextmanager
+    async def _looking(
+        self, attempt: Attempt, opened: OpenSegment, compactor: Compactor, order: Order
+    ) -> AsyncIterator[tuple[Source, Position]]:
+        """Show a compactor every message up to a position; give them, to be shown again, and the position."""
         earlier = attempt.earlier
         upto = await readable_end(opened, EARLIEST if earlier is None else earlier.upto)
         try:
             async with self._source(opened, earlier, upto, order) as source:
-                made = await self._write(attempt, source, compactor)
+                async with aclosing(source()) as entries:
+                    async for entry in entries:
+                        for message in _messages_of(entry):
+                            compactor.look(message)
+                yield source, upto
         except LedgerNotFound as error:
             if error.name == opened.name:
                 raise
-            raise Fenced(
-                f"compaction of {opened.name}"
-            ) from error  # a later attempt has finished: what was kept is gone
-        await self.attempts.finish(attempt, Kept((made,), upto, compactor.name, order))
+            # A later attempt has finished: what was kept is gone.
+            raise Fenced(f"compaction of {opened.name}") from error
 
     @contextlib.asynccontextmanager
     async def _source(
@@ -99,16 +141,17 @@ class Compacting:
             times = await self.commit_times(opened.name)
             yield lambda: in_order_of_commits(opened, upto, times)
             return
-        if earlier is None:
-            yield lambda: in_order_of_positions(opened, EARLIEST, upto)
+        going_on = goes_on_from(earlier, order)
+        if going_on is None:
+            yield lambda: in_order_of_positions(opened, EARLIEST, upto, whole=earlier is not None)
             return
-        ledgers = [await self._ledgers.open(name) for name in earlier.ledgers]
+        ledgers = [await self._ledgers.open(name) for name in going_on.ledgers]
 
         async def both() -> Entries:
             for ledger in ledgers:
                 async for entry in compacted_entries(ledger):
                     yield entry
-            async for entry in in_order_of_positions(opened, earlier.upto, upto):
+            async for entry in in_order_of_positions(opened, going_on.upto, upto):
                 yield entry
 
         try:
@@ -118,11 +161,7 @@ class Compacting:
                 await ledger.close()
 
     async def _write(self, attempt: Attempt, source: Source, compactor: Compactor) -> str:
-        """Show every message to the compactor, then write what it keeps; return the ledger."""
-        async with aclosing(source()) as entries:
-            async for entry in entries:
-                for message in _messages_of(entry):
-                    compactor.look(message)
+        """Write what a compactor keeps that was shown every message; return the ledger."""
         async with self.attempts.writing(attempt) as writer, aclosing(source()) as entries:
             async for entry in entries:
                 chosen = [compactor.keeps(message) for message in _messages_of(entry)]

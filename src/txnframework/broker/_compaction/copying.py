@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from txnframework.broker._compaction.attempts import Kept
+from txnframework.broker._compaction.attempts import Kept, goes_on_from
 from txnframework.broker._compaction.decided import CommitTimes, Order, readable_end
 from txnframework.broker._serving.segments import OpenSegment
-from txnframework.errors import CommitOrderUnknown, EntryTrimmed, InvalidInput
+from txnframework.errors import CommitOrderUnknown, CompactedInOtherOrder, EntryTrimmed, InvalidInput
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IPlannableBuffer
 from txnframework.model.compacted import decode_compacted, encode_whole
 from txnframework.model.entries import EntryView
@@ -65,9 +65,10 @@ async def plan_copies(
     """
     Return what to copy of a segment, in ranges of about so many messages.
 
-    In the order of positions it goes on from what an earlier compaction kept; in the order of commits it begins anew.
+    In the order of positions it goes on from what an earlier compaction kept in that order; otherwise it begins anew.
 
     :raises CommitOrderUnknown: the first messages were trimmed.
+    :raises CompactedInOtherOrder: they were, and the earlier compaction was in the order of commits.
     :raises InvalidInput: the segment's buffer does not say what counts without reading it itself.
     """
     buffer = opened.buffer
@@ -79,15 +80,15 @@ async def plan_copies(
     upto = await readable_end(opened, EARLIEST if earlier is None else earlier.upto)
     ranges: list[CopyRange] = []
     after = EARLIEST
-    if earlier is not None and order == "position":
-        for name in earlier.ledgers:
+    if (going_on := goes_on_from(earlier, order)) is not None:
+        for name in going_on.ledgers:
             kept = await ledgers.open(name)
             try:
                 end = (await kept.tail()).last_confirmed
                 ranges += await _cut(kept, EARLIEST, end, messages_max, compacted=True)
             finally:
                 await kept.close()
-        after = earlier.upto
+        after = going_on.upto
     if upto <= after:
         return CopyPlan(opened.name, order, max(upto, after), tuple(ranges), frozenset())
     try:
@@ -95,6 +96,8 @@ async def plan_copies(
     except EntryTrimmed as error:
         if order == "commit":
             raise CommitOrderUnknown(opened.name, "its first messages were trimmed") from error
+        if earlier is not None and going_on is None:
+            raise CompactedInOtherOrder(opened.name) from error
         (left,) = await opened.ledger.ledgers(-1, 1)
         after = Position(left.ledger_id, -1)
         plan = await buffer.plan(after, upto)

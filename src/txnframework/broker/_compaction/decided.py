@@ -6,7 +6,13 @@ from collections.abc import AsyncGenerator
 from typing import Literal
 
 from txnframework.broker._serving.segments import OpenSegment
-from txnframework.errors import CommitOrderUnknown, EntryTrimmed, InvalidInput, TransactionNotFound
+from txnframework.errors import (
+    CommitOrderUnknown,
+    CompactedInOtherOrder,
+    EntryTrimmed,
+    InvalidInput,
+    TransactionNotFound,
+)
 from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
 from txnframework.model.compacted import CompactedEntry, decode_compacted
 from txnframework.model.entries import EntryView
@@ -46,13 +52,19 @@ async def compacted_entries(ledger: IManagedLedger, after: Position = EARLIEST) 
 
 
 async def in_order_of_positions(
-    opened: OpenSegment, after: Position, upto: Position
+    opened: OpenSegment, after: Position, upto: Position, whole: bool = False
 ) -> AsyncGenerator[CompactedEntry, None]:
-    """Return what counts between two positions; where the first of it was trimmed, what is left."""
+    """
+    Return what counts between two positions; where the first of it was trimmed, what is left.
+
+    :raises CompactedInOtherOrder: the first of it was trimmed, and ``whole`` is asked for.
+    """
     while after < upto:
         try:
             page = await opened.buffer.read(ReadRequest(after, PAGE))
-        except EntryTrimmed:
+        except EntryTrimmed as error:
+            if whole:
+                raise CompactedInOtherOrder(opened.name) from error
             (left,) = await opened.ledger.ledgers(-1, 1)
             after = Position(left.ledger_id, -1)
             continue

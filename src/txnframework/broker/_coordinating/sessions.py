@@ -8,6 +8,7 @@ from typing import Any
 
 from txnframework.broker._agreement.leases import held_leases
 from txnframework.broker._tasks.ongoing import Ongoing, until_closed
+from txnframework.broker._tasks.steps import Steps
 from txnframework.environment import Environment
 from txnframework.errors import (
     EndTransactionTimeout,
@@ -24,8 +25,6 @@ from txnframework.model.transactions import Action, End, OpenQuery
 NAME_BITS = 64
 PAGE = Limit(100)
 SESSION = "session "
-RETRY_DELAY_MS = 1_000
-"""The wait before sessions are watched again after the store was away."""
 
 
 class Sessions:
@@ -43,7 +42,9 @@ class Sessions:
         environment: Environment,
         wake: Callable[[], None],
         aborted: Callable[[TxnID], None],
+        steps: Steps,
     ) -> None:
+        self._steps = steps
         self._store = store
         self._environment = environment
         self._wake = wake
@@ -52,7 +53,7 @@ class Sessions:
         # Asked for with the reply lost or given up, perhaps: it may be held, so it is the one that is asked for again.
         self._asked: str | None = None
         self._taking = asyncio.Lock()
-        self._watching = Ongoing(lambda: until_closed(self._notice_ends, environment, RETRY_DELAY_MS))
+        self._watching = Ongoing(lambda: until_closed(self._notice_ends, environment))
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def own(self) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from zope.interface import implementer
 
+from txnframework.backoff import Backoff
 from txnframework.broker._agreement.leases import held_leases
-from txnframework.broker._tasks.ongoing import Ongoing, until_closed
+from txnframework.broker._tasks.ongoing import RETRY_DELAY_MS, Ongoing, until_closed
 from txnframework.broker._tasks.waiting import first_of
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
@@ -17,8 +18,6 @@ from txnframework.model.paths import leases_range
 
 HOST, ID = "host ", "id "
 TOKEN_BITS = 64
-RETRY_DELAY_MS = 1_000
-"""The wait before a host takes part again after the store was away."""
 
 
 def share_of(host: str, hosts: Iterable[str], ids: int) -> int:
@@ -50,7 +49,7 @@ class CoordinatorShare:
     ) -> None:
         self.ids: tuple[int, ...] = ids
         self._store = store
-        self._environment = environment
+        self._backoff = Backoff(environment, RETRY_DELAY_MS, RETRY_DELAY_MS)
         self._prefix = f"coordinator {name} "
         self._token = f"{environment.random_bits(TOKEN_BITS):016x}"
         self._held: dict[int, ILease] = {}
@@ -58,7 +57,7 @@ class CoordinatorShare:
         self._asked: set[int] = set()  # the reply was lost, perhaps: it may be held
         self._looked = asyncio.Event()
         self._changed = asyncio.Event()
-        self._work = Ongoing(lambda: until_closed(self._take_part, environment, RETRY_DELAY_MS))
+        self._work = Ongoing(lambda: until_closed(self._take_part, environment))
         self._takes_part = takes_part
         self._is_stopped = False
 
@@ -100,9 +99,7 @@ class CoordinatorShare:
                     raise
                 except TxnFrameworkError:
                     self._tell()
-                    await first_of(
-                        self._environment.sleep_until(self._environment.now_ms() + RETRY_DELAY_MS), asyncio.shield(lost)
-                    )
+                    await first_of(self._backoff.pause(1), asyncio.shield(lost))
         finally:
             lost.cancel()
             self._held, self._leaving = {}, []

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+from txnframework.backoff import Backoff
 from txnframework.broker._coordinating.coordinators import ServedCoordinator
-from txnframework.broker._tasks.ongoing import Ongoing
+from txnframework.broker._tasks.ongoing import RETRY_DELAY_MS, Ongoing
 from txnframework.broker._tasks.waiting import first_of
 from txnframework.config import TransactionsSection
 from txnframework.environment import Environment
@@ -16,8 +17,6 @@ from txnframework.model.transactions import Swept
 
 BUSY_DELAY_MS = 20
 """The wait before a sweep goes on that left work behind, so that it does not spin on what cannot be done now."""
-RETRY_DELAY_MS = 1_000
-"""The wait before a sweep is tried again of which a step failed, if the interval is not shorter: the store was away."""
 
 
 class Sweeps:
@@ -39,6 +38,7 @@ class Sweeps:
         self._coordinators = coordinators
         self._environment = environment
         self._transactions = transactions
+        self._backoff = Backoff(environment, RETRY_DELAY_MS, RETRY_DELAY_MS)
         self._orphans = orphans
         self._next_ms: int | None = None
         self._sooner = asyncio.Event()
@@ -90,7 +90,7 @@ class Sweeps:
             return _next_of(await step(now_ms), now_ms)
         except TxnFrameworkError:
             # The store is away or something is in the way: a deadline must not wait for the interval because of it.
-            return self._environment.now_ms() + RETRY_DELAY_MS
+            return self._environment.now_ms() + self._backoff.delay_ms(1)
         except Exception as error:
             report = {"message": "a sweep failed; the next one tries again", "exception": error}
             asyncio.get_running_loop().call_exception_handler(report)

@@ -8,10 +8,11 @@ from dataclasses import replace
 from zope.interface import implementer
 
 from txnframework.broker._agreement.cas import change, version_of
+from txnframework.broker._cursors.gaps import Gaps
 from txnframework.broker._cursors.history import with_processed
 from txnframework.broker._cursors.own_writes import OwnWrites
 from txnframework.errors import SubscriptionNotFound
-from txnframework.interfaces import ICursor, IMetadataStore
+from txnframework.interfaces import ICursor, IManagedLedger, IMetadataStore
 from txnframework.model import paths, records
 from txnframework.model.acks import Ack, ProcessedRange
 from txnframework.model.cursor import Cursor, beginning_after, from_record, to_record, unite
@@ -32,15 +33,24 @@ class StoredCursor:
     The cursor record and the part of the subscription record that must be written before it.
 
     It keeps nothing in memory that counts: every change reads, unites and compares, so any number of processes may have
-    one. ``own_writes`` only saves looks at what this process wrote itself.
+    one. ``own_writes`` only saves looks at what this process wrote itself. With the segment's ``ledger``, its mark also
+    moves from the end of one ledger into the next.
     """
 
-    def __init__(self, store: IMetadataStore, topic: str, segment: str, subscription: str) -> None:
+    def __init__(
+        self,
+        store: IMetadataStore,
+        topic: str,
+        segment: str,
+        subscription: str,
+        ledger: IManagedLedger | None = None,
+    ) -> None:
         self.topic = topic
         self.segment = segment
         self.subscription = subscription
         self._store = store
         self._key = paths.cursor_key(segment, subscription)
+        self._gaps = Gaps(ledger)
         self.own_writes = OwnWrites()
 
     @property
@@ -90,7 +100,7 @@ class StoredCursor:
             sought = beginning_after(cursor.incarnation + 1, to)
             return sought
 
-        await self._update(move)
+        await self._update(move, own=False)
         return sought
 
     async def give_up(self) -> None:
@@ -154,13 +164,16 @@ class StoredCursor:
 
         await change(self._store, self._key, begin)
 
-    async def _update(self, update: Update) -> None:
+    async def _update(self, update: Update, *, own: bool = True) -> None:
+        """Change it; not as ``own`` where a dispatch of this process has to look at what it does not expect."""
+
         async def decide(record: Record | None) -> Put | None:
             after = update(None if record is None else _decoded(record))
             if after is None:
                 return None
-            put = self._write(record, after)
-            self.own_writes.replacing(None if record is None else record.value, put.value)
+            put = self._write(record, await self._gaps.closed(after))
+            if own:
+                self.own_writes.replacing(None if record is None else record.value, put.value)
             return put
 
         await change(self._store, self._key, decide)

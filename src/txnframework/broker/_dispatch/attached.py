@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from txnframework.broker._dispatch.deliveries import Deliveries
 from txnframework.broker._dispatch.parts import Delivery, Joining, Listener
+from txnframework.config import SubscriptionsSection
 from txnframework.interfaces import IDispatcher
 from txnframework.model.dispatching import ConsumerInfo
 from txnframework.model.positions import Position
@@ -17,29 +18,42 @@ OFFER_MAX = 1_000
 
 @dataclass(slots=True)
 class _Consumer:
-    """A consumer here: ``owed`` permits were asked for, ``granted`` ones the dispatcher has and did not use."""
+    """
+    A consumer here: ``owed`` permits were asked for, ``granted`` ones the dispatcher has and did not use.
+
+    ``full_at``: how many messages it had when one was too large for it; it gets none until it has fewer.
+    """
 
     listener: Listener
     owed: int
     granted: int = 0
+    full_at: int | None = None
 
 
 class AttachedConsumers:
     """
     Keeps the dispatcher's permits in step with what the consumers ask for and acknowledge.
 
-    A consumer that has ``unacknowledged_max`` messages gets no more until it acknowledges some.
+    A consumer that has as many messages, or as many bytes of them, as ``bounds`` let it have gets no more until it
+    acknowledges some. A message that is larger than that comes alone.
     """
 
-    def __init__(self, dispatcher: IDispatcher, deliveries: Deliveries, unacknowledged_max: int) -> None:
+    def __init__(
+        self, dispatcher: IDispatcher, deliveries: Deliveries, bounds: SubscriptionsSection, tenure: object
+    ) -> None:
         self._dispatcher = dispatcher
         self._deliveries = deliveries
-        self._unacknowledged_max = unacknowledged_max
+        self._messages_max = bounds.unacknowledged_messages_max
+        self._bytes_max = bounds.unacknowledged_bytes_max
+        self._tenure = tenure
         self._consumers: dict[int, _Consumer] = {}
         self._next_id = 1
 
     def __len__(self) -> int:
         return len(self._consumers)
+
+    def __contains__(self, consumer_id: int) -> bool:
+        return consumer_id in self._consumers
 
     async def attach(self, joining: Joining, listener: Listener) -> int:
         """
@@ -84,23 +98,57 @@ class AttachedConsumers:
         unused: set[Position] = set()
         for one in assigned:
             taker = self._consumers.get(one.consumer_id)
-            held = self._deliveries.deliver(one.position, one.consumer_id) if taker else None
+            takes = taker is not None and self._takes(one.consumer_id, taker, one.position)
+            held = self._deliveries.deliver(one.position, one.consumer_id) if takes else None
             if taker is not None:
                 taker.granted -= 1
-            if taker is None or held is None:  # acknowledged or detached while the dispatcher decided
+            if taker is None or held is None:  # too large, or acknowledged or detached while the dispatcher decided
                 unused.add(one.position)
                 if taker is not None:
                     taker.owed += 1
                 continue
-            taker.listener.deliver(Delivery(held, held.redeliveries, incarnation, held.delivery))
+            taker.listener.deliver(Delivery(held, held.redeliveries, incarnation, held.delivery, self._tenure))
         if unused:
             await self._dispatcher.released(frozenset(unused))
         return bool(assigned)
 
+    def _takes(self, consumer_id: int, consumer: _Consumer, position: Position) -> bool:
+        """
+        Return whether a consumer has room for a message that was assigned to it.
+
+        Its permits are counted by what waited when it was granted them. When others took that, they are left for
+        larger messages. Behind one that is too large it takes none, so that its messages stay in order.
+        """
+        if self._is_full(consumer_id, consumer):
+            return False
+        held, delivered = self._deliveries.get(position), self._deliveries.delivered(consumer_id)
+        room_bytes = self._bytes_max - self._deliveries.delivered_bytes(consumer_id)
+        if held is not None and delivered and held.size_bytes > room_bytes:
+            consumer.full_at = delivered
+            return False
+        return True
+
+    def _is_full(self, consumer_id: int, consumer: _Consumer) -> bool:
+        """Return whether a message was too large for a consumer, and it still has all that it had then."""
+        if consumer.full_at is None:
+            return False
+        # An acknowledgment that came to nothing may have raised it: then it is full until it has fewer than that.
+        delivered = self._deliveries.delivered(consumer_id)
+        consumer.full_at = None if delivered < consumer.full_at else delivered
+        return consumer.full_at is not None
+
+    def _room(self, consumer_id: int) -> int:
+        """Return how many of the messages that wait a consumer may be given, were all of them for it."""
+        delivered = self._deliveries.delivered(consumer_id)
+        fitting = self._deliveries.fitting(self._bytes_max - self._deliveries.delivered_bytes(consumer_id))
+        return min(self._messages_max - delivered, fitting if delivered else max(1, fitting))
+
     async def _grant(self) -> None:
         for consumer_id, consumer in tuple(self._consumers.items()):
-            room = self._unacknowledged_max - self._deliveries.delivered(consumer_id) - consumer.granted
-            granted = min(consumer.owed, room)
+            # One that is full is granted nothing, so that what it was granted runs out and others are assigned.
+            if self._is_full(consumer_id, consumer):
+                continue
+            granted = min(consumer.owed, self._room(consumer_id) - consumer.granted)
             if granted > 0:
                 consumer.owed -= granted
                 consumer.granted += granted

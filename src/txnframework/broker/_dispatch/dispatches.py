@@ -13,6 +13,7 @@ from txnframework.broker._dispatch.parts import DispatchParts, Joining, Listener
 from txnframework.broker._dispatch.redeliveries import RememberedRedeliveries
 from txnframework.broker._serving.segments import dispatching_lease
 from txnframework.broker._tasks.guarded import GuardedTasks
+from txnframework.broker._tasks.steps import Steps
 from txnframework.broker._tasks.turns import Turns
 from txnframework.config import SubscriptionsSection
 from txnframework.environment import Environment
@@ -24,8 +25,11 @@ from txnframework.errors import (
     SubscriptionOwnedElsewhere,
     TxnFrameworkError,
 )
-from txnframework.interfaces import IMetadataStore
+from txnframework.interfaces import ILease, IMetadataStore
 from txnframework.model.positions import Position
+
+IN = " in "
+"""Between the name of a consumer and its process's session, in the name of a lease's holder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,11 @@ class Place:
     subscription: str
     segment: str
     subscription_type: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What there is one dispatch for."""
+        return self.segment, self.subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,9 @@ class Dispatches:
         parts: Callable[[Place], Awaitable[DispatchParts]],
         bounds: SubscriptionsSection,
         environment: Environment,
+        steps: Steps,
     ) -> None:
+        self._steps = steps
         self._giving_back = GuardedTasks(environment, lambda _: None)
         self._store = store
         self._parts = parts
@@ -66,9 +77,11 @@ class Dispatches:
         self._changing: Turns[tuple[str, str]] = Turns()
         self._closed = False
 
-    async def attach(self, place: Place, joining: Joining, listener: Listener) -> Attached:
+    async def attach(
+        self, place: Place, joining: Joining, listener: Listener, got: Callable[[Attached], None] = lambda _: None
+    ) -> Attached:
         """
-        Attach a consumer.
+        Attach a consumer; ``got`` is told of its place before anything is delivered there.
 
         :raises SubscriptionOwnedElsewhere: another process dispatches this subscription on this segment.
         :raises SubscriptionNotFound: there is no such subscription.
@@ -76,7 +89,30 @@ class Dispatches:
         :raises Conflict: it is used with another subscription type here.
         :raises UnknownPlugin: no installed plugin knows the subscription type.
         """
-        key = (place.segment, place.subscription)
+        return await self._steps.finish(
+            lambda: self._attach(place, joining, listener, got), (place.key,), undo=self._take_back
+        )
+
+    async def detach(self, attached: Attached, unseen: frozenset[Position]) -> None:
+        """Take a consumer away; what it did not acknowledge goes to others, ``unseen`` as if never delivered."""
+        await self._steps.finish(lambda: self._detach(attached, unseen), (attached.place.key,))
+
+    async def close(self) -> None:
+        """Close every dispatch; consumers are told."""
+        self._closed = True
+        for key, dispatch in tuple(self._open.items()):
+            async with self._changing.turn(key):
+                await self._close(key, dispatch)
+        await self._giving_back.stop()  # what they did not come to ends with the session
+
+    async def _take_back(self, attached: Attached) -> None:
+        """Detach a consumer that nobody has: it has seen nothing."""
+        await self._detach(attached, attached.dispatch.delivered_to(attached.consumer_id))
+
+    async def _attach(
+        self, place: Place, joining: Joining, listener: Listener, got: Callable[[Attached], None]
+    ) -> Attached:
+        key = place.key
         async with self._changing.turn(key):
             if self._closed:
                 raise Closed("the host was closed")
@@ -85,7 +121,7 @@ class Dispatches:
                 await self._close(key, dispatch)
                 dispatch = None
             if dispatch is None:
-                dispatch = await self._begin(place)
+                dispatch = await self._begin(place, joining)
                 self._open[key] = dispatch
             else:
                 # What was acknowledged elsewhere before it joined must not come to it, and a watch may be late.
@@ -96,14 +132,15 @@ class Dispatches:
                         f"subscription {place.subscription} is used as {dispatch.subscription_type} here, "
                         f"not as {place.subscription_type}"
                     )
-                return Attached(place, dispatch, await dispatch.attach(joining, listener))
+                attached = Attached(place, dispatch, await dispatch.attach(joining, listener))
+                got(attached)
+                return attached
             finally:
                 if not dispatch.consumers:
                     await self._close(key, dispatch)
 
-    async def detach(self, attached: Attached, unseen: frozenset[Position]) -> None:
-        """Take a consumer away; what it did not acknowledge goes to others, ``unseen`` as if never delivered."""
-        key = (attached.place.segment, attached.place.subscription)
+    async def _detach(self, attached: Attached, unseen: frozenset[Position]) -> None:
+        key = attached.place.key
         async with self._changing.turn(key):
             try:
                 await attached.dispatch.detach(attached.consumer_id, unseen)
@@ -111,26 +148,18 @@ class Dispatches:
                 if not attached.dispatch.consumers:
                     await self._close(key, attached.dispatch)
 
-    async def close(self) -> None:
-        """Close every dispatch; consumers are told."""
-        self._closed = True
-        for key, dispatch in tuple(self._open.items()):
-            async with self._changing.turn(key):
-                await self._close(key, dispatch)
-        await self._giving_back.stop()  # what they did not come to ends with the session
-
-    async def _begin(self, place: Place) -> SegmentDispatch:
+    async def _begin(self, place: Place, joining: Joining) -> SegmentDispatch:
         parts = await self._parts(place)
-        key = (place.segment, place.subscription)
+        key = place.key
         try:
-            lease = await self._store.acquire_lease(dispatching_lease(*key), self._store.session)
+            lease = await self._hold(key, joining)
         except LeaseHeld as held:
             raise SubscriptionOwnedElsewhere(place.segment, place.subscription, held.holder) from held
         except (OutcomeUnknown, asyncio.CancelledError):
             self._giving_back.start(partial(self._give_back, key))
             raise
         earlier = self._remembered.take(key)
-        dispatch = SegmentDispatch(parts, lease, earlier)
+        dispatch = SegmentDispatch(parts, lease, earlier, may_be_replaced=joining.named)
         try:
             await dispatch.start()
         except BaseException:
@@ -138,6 +167,35 @@ class Dispatches:
             await self._end(key, dispatch)
             raise
         return dispatch
+
+    async def _hold(self, key: tuple[str, str], joining: Joining) -> ILease:
+        """
+        Take the lease; an earlier consumer of the same name is replaced, if that is asked for.
+
+        Nothing relies on the lease for safety: an earlier consumer that lives can only fail. It learns from the
+        record that it was replaced. It does not replace its successor in turn, so of two that live the later one
+        dispatches.
+        """
+        lease, session = dispatching_lease(*key), self._store.session
+        holder = f"{joining.name}{IN}{session}" if joining.named else session
+        try:
+            return await self._store.acquire_lease(lease, holder)
+        except LeaseHeld as held:
+            name, _, its_session = held.holder.rpartition(IN)
+            if its_session == session:
+                # Left over: the reply to taking or releasing it was lost, and it is still to be given back.
+                await self._give_up(lease, held.holder)
+            elif joining.replaces and name == joining.name:
+                record = await self._store.get(held.key)
+                if record is not None:
+                    await self._store.break_lease(lease, record.version)
+            else:
+                raise
+        return await self._store.acquire_lease(lease, holder)
+
+    async def _give_up(self, lease: str, holder: str) -> None:
+        """Release a lease that this process may hold under this name: asking again tells whether it does."""
+        await (await self._store.acquire_lease(lease, holder)).release()
 
     async def _close(self, key: tuple[str, str], dispatch: SegmentDispatch) -> None:
         if self._open.get(key) is dispatch:
@@ -159,6 +217,11 @@ class Dispatches:
         async with self._changing.turn(key):
             if key in self._open or self._closed:
                 return
-            with suppress(LeaseHeld):  # whoever has it already gets it again; otherwise it is somebody else's
-                lease = await self._store.acquire_lease(dispatching_lease(*key), self._store.session)
-                await lease.release()
+            lease, session = dispatching_lease(*key), self._store.session
+            try:
+                await self._give_up(lease, session)
+            except LeaseHeld as held:
+                # Under the name of the consumer that it was taken for, or it is somebody else's.
+                if held.holder.rpartition(IN)[2] == session:
+                    with suppress(LeaseHeld):
+                        await self._give_up(lease, held.holder)

@@ -33,7 +33,10 @@ class SegmentDispatch:
     owner that was paused and comes back can only fail.
     """
 
-    def __init__(self, parts: DispatchParts, lease: ILease, earlier: Redeliveries) -> None:
+    def __init__(
+        self, parts: DispatchParts, lease: ILease, earlier: Redeliveries, *, may_be_replaced: bool = False
+    ) -> None:
+        self._may_be_replaced = may_be_replaced
         self.subscription_type = parts.subscription_type
         self.segment = parts.segment.name
         self.drained = False
@@ -46,11 +49,11 @@ class SegmentDispatch:
         self._parts = parts
         self._lease = lease
         self._earlier = earlier
-        self._deliveries = Deliveries()
-        self._reading = ReadingAhead(parts.segment, self._deliveries, parts.bounds.read_entries_max)
-        self._consumers = AttachedConsumers(
-            parts.dispatcher, self._deliveries, parts.bounds.unacknowledged_messages_max
-        )
+        self.tenure = object()
+        """Tells what was delivered under this lease from what was delivered under another one."""
+        self._deliveries = Deliveries(parts.outcomes.counts)
+        self._reading = ReadingAhead(parts.segment, self._deliveries, parts.bounds)
+        self._consumers = AttachedConsumers(parts.dispatcher, self._deliveries, parts.bounds, self.tenure)
         self._cursor: Cursor | None = None
         self._open_acks = OpenAcks({}, 0)
         self._wake = asyncio.Event()
@@ -67,6 +70,8 @@ class SegmentDispatch:
             self.refresh,
             self._looking.again,
             lambda: self.incarnation,
+            self._ask_outcome,
+            lambda consumer_id: self.ended is None and consumer_id in self._consumers,
         )
         self._tasks = GuardedTasks(parts.environment, self._tell_end)
 
@@ -81,6 +86,8 @@ class SegmentDispatch:
         await self.refresh()
         for work in (self._pump, self._looking.at_changes, self._looking.at_ends, self._until_lease_lost):
             self._tasks.start(work)
+        if self._may_be_replaced:
+            self._tasks.start(self._until_replaced)
 
     def drained_by(self, consumer_id: int) -> bool:
         """Return whether all that will ever stand in the segment was delivered, and nobody else has any of it."""
@@ -136,9 +143,16 @@ class SegmentDispatch:
         self._consumers.permit(consumer_id, messages)
         self._wake.set()
 
-    def has(self, consumer_id: int, position: Position, number: int) -> bool:
-        """Return whether a delivery still holds: what was given back, or acknowledged, must not be handed out."""
-        return self.ended is None and self._deliveries.has(consumer_id, position, number)
+    def delivered_to(self, consumer_id: int) -> frozenset[Position]:
+        """Return where the messages stand that a consumer has."""
+        return frozenset(self._deliveries.delivered_to(consumer_id))
+
+    def hand_out(self, consumer_id: int, position: Position, number: int) -> bool:
+        """
+        Return whether a delivery still holds, so that the user gets it: what was given back, or acknowledged, must not
+        be handed out.
+        """
+        return self.ended is None and self._deliveries.hand_out(consumer_id, position, number)
 
     async def return_delivered(
         self, consumer_id: int, positions: Iterable[Position] | None, unseen: Callable[[], frozenset[Position]]
@@ -154,6 +168,8 @@ class SegmentDispatch:
         hidden = unseen()
         wanted = self._deliveries.delivered_to(consumer_id) if positions is None else set(positions) - hidden
         returned = self._deliveries.give_back(wanted, consumer_id, hidden)
+        if positions is None:
+            self._deliveries.renounce(consumer_id)
         await self._parts.dispatcher.released(frozenset(returned))
         self._wake.set()
 
@@ -173,6 +189,10 @@ class SegmentDispatch:
 
         self._tasks.start(wait)
 
+    def left_behind(self, consumer_id: int) -> dict[Position, Branch | None]:
+        """Return what a consumer was given and others may finish now that the lease is lost; see ``Deliveries``."""
+        return self._deliveries.left_behind(consumer_id)
+
     # -- acknowledging --------------------------------------------------------------------------------
 
     def batch_size(self, position: Position) -> int | None:
@@ -180,15 +200,22 @@ class SegmentDispatch:
         held = self._deliveries.get(position)
         return None if held is None else held.batch_size
 
-    def last_unfinished(self, upto: Position) -> Position | None:
-        """Return the last message up to here that was read and that nobody has acknowledged."""
-        return max((one for one in self._deliveries.upto(upto) if not self._deliveries.is_held(one)), default=None)
+    def was_given(self, consumer_id: int, position: Position) -> bool:
+        """Return whether a consumer's user was given a message by this dispatch, and it is not done."""
+        held = self._deliveries.get(position)
+        return held is not None and held.given_to == consumer_id
+
+    def was_renounced(self, consumer_id: int, position: Position) -> bool:
+        """Return whether a message is not done, and not a consumer's any more, or not yet again."""
+        held = self._deliveries.get(position)
+        return held is not None and held.given_to != consumer_id
 
     async def ack(
-        self, messages: tuple[Sized, ...], incarnation: int, holder: Branch | None, principal: str = ""
+        self, messages: tuple[Sized, ...], incarnation: int, holder: Branch | None, principal: str, consumer_id: int
     ) -> None:
         """
-        Acknowledge messages, given with their batch sizes, one by one; in ``holder`` or outside transactions.
+        Acknowledge a consumer's messages, given with their batch sizes, one by one; in ``holder`` or outside
+        transactions.
 
         What a transaction holds is not acknowledged outside of it; what was delivered under another incarnation is
         not acknowledged at all.
@@ -197,25 +224,53 @@ class SegmentDispatch:
         """
         self._require_running()
         if incarnation == self.incarnation:
-            await self._acknowledging.single(messages, incarnation, holder, principal, lambda: self._reading.upto)
+            upto, single = (lambda: self._reading.upto), self._acknowledging.single
+            await single(messages, incarnation, holder, principal, upto, consumer_id)
         elif holder is not None:
             await self._acknowledging.outdated(messages, incarnation, holder, principal)
         self._looking.holders_changed()
 
     async def ack_cumulative(
-        self, message: Sized, incarnation: int, holder: Branch | None, principal: str = ""
+        self, message: Sized, incarnation: int, holder: Branch | None, principal: str, consumer_id: int
     ) -> None:
         """
         Acknowledge a message and everything before it in this segment.
 
-        :raises TransactionConflict: another transaction holds some of it, or it is done already.
+        In a transaction it stands for what the message's consumer was given, and has not acknowledged itself before;
+        ``consumer_id`` is that consumer where the message was not delivered here.
+
+        :raises TransactionConflict: another transaction holds some of it, or it is done already, or somebody else has
+            finished some of what it stands for.
         """
         self._require_running()
         if incarnation == self.incarnation:
-            await self._acknowledging.cumulative(message, incarnation, holder, principal)
+            named = None if holder is None else self._deliveries.get(message[0])
+            consumer = consumer_id if named is None or named.given_to is None else named.given_to
+            await self._acknowledging.cumulative(message, incarnation, holder, principal, consumer)
         elif holder is not None:
             await self._acknowledging.outdated((message,), incarnation, holder, principal)
         self._looking.holders_changed()
+
+    async def ack_given(self, upto: Position, holder: Branch | None, principal: str, consumer_id: int) -> None:
+        """
+        Acknowledge cumulatively what a consumer was given up to here and nobody, or in a transaction not it itself,
+        has acknowledged.
+
+        :raises TransactionConflict: as for ``ack_cumulative``.
+        """
+        self._require_running()
+        if holder is not None:
+            await self._acknowledging.all_given(upto, self.incarnation, holder, principal, consumer_id)
+            self._looking.holders_changed()
+            return
+        last = max((one for one in self._deliveries.upto(upto) if not self._deliveries.is_held(one)), default=None)
+        if last is not None:
+            size = self.batch_size(last) or 1
+            await self.ack_cumulative((last, size), self.incarnation, None, principal, consumer_id)
+
+    async def first_lost(self, upto: Position, consumer_id: int) -> Position | None:
+        """Return the first message up to here that a consumer was given, and others finished; None: there is none."""
+        return await self._acknowledging.first_lost(upto, consumer_id)
 
     def _finished(self, done: Iterable[HeldMessage]) -> None:
         gone = self._deliveries.forget(done)
@@ -239,6 +294,13 @@ class SegmentDispatch:
             await self._parts.dispatcher.released(freed)
             self._looking.holders_changed()
             self._wake.set()
+            for branch in self._deliveries.claims.crowded():
+                await self._ask_outcome(branch)
+
+    async def _ask_outcome(self, branch: Branch) -> None:
+        """Ask whether a transaction was committed in which this process acknowledged."""
+        if self._parts.coordinator is not None:
+            await self._parts.outcomes.ask(self._parts.coordinator, branch)
 
     def _begin_at(self, cursor: Cursor) -> frozenset[Position]:
         """Forget everything and read from the cursor on: it is the first look, or someone sought."""
@@ -270,10 +332,7 @@ class SegmentDispatch:
     def _may_read(self) -> bool:
         if self._reading.sealed_end or not self._consumers or self._cursor is None:
             return False
-        bounds = self._parts.bounds
-        return (
-            self._deliveries.waiting < bounds.read_entries_max and len(self._cursor.deleted) < bounds.deleted_ranges_max
-        )
+        return self._reading.has_room and len(self._cursor.deleted) < self._parts.bounds.deleted_ranges_max
 
     async def _read(self) -> bool:
         """Read on; return whether that led anywhere."""
@@ -313,6 +372,19 @@ class SegmentDispatch:
     async def _until_lease_lost(self) -> None:
         await self._lease.lost()
         raise LeaseLost(dispatching_lease(self.segment, self._parts.subscription.name))
+
+    async def _until_replaced(self) -> None:
+        """A later consumer of the same name, in another process, breaks the lease: only its record tells."""
+        store, key = self._parts.store, self._lease.key
+        watch = await store.watch(key)
+        try:
+            while True:
+                record = await store.get(key)
+                if record is None or record.version != self._lease.version:
+                    raise LeaseLost(dispatching_lease(self.segment, self._parts.subscription.name))
+                await watch.changed()
+        finally:
+            await watch.close()
 
     def _tell_end(self, error: Exception) -> None:
         """Anything that does not pass ends the dispatch, and its consumers are told why."""

@@ -76,12 +76,13 @@ class Looking:
         """Return whether this process alone has changed the cursor since it was looked at."""
         if self._cursor is None:
             return False
-        watch = self._watches[-1]
+        watch, own = self._watches[-1], self._cursor.own_writes
         told = watch.told if ITellingWatch.providedBy(watch) else None
-        if told is None:
-            record = await self._store.get(self._cursor.key)
-            told = None if record is None else record.value
-        return self._cursor.own_writes.are_all(told)
+        if told is not None and not own.are_all(told):
+            return False
+        # What was told may be one of several changes: that it is this process's own says nothing of those after it.
+        record = await self._store.get(self._cursor.key)
+        return own.are_all(None if record is None else record.value)
 
     async def at_ends(self) -> None:
         """Look as soon as a transaction that holds messages has ended, for ever; without a coordinator none does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from txnframework.broker._coordinating.outcomes import KnownOutcomes
 from txnframework.broker._dispatch.deliveries import HeldMessage
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
 from txnframework.config import SubscriptionsSection
@@ -17,22 +18,31 @@ class Delivery:
     """
     A message on its way to a consumer.
 
-    ``incarnation`` is the cursor's under which it was read; ``number`` is for ``SegmentDispatch.has``.
+    ``incarnation`` is the cursor's under which it was read; ``number`` is for ``SegmentDispatch.hand_out``; ``tenure``
+    is that of the dispatch that delivers it.
     """
 
     held: HeldMessage
     redelivery_count: int
     incarnation: int
     number: int
+    tenure: object
 
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """A consumer that wants to attach; ``permits``: how many messages it takes to begin with."""
+    """
+    A consumer that wants to attach; ``permits``: how many messages it takes to begin with.
+
+    ``named``: the caller chose its name. ``replaces``: it takes the place of an earlier consumer of this name, whose
+    process may be dead, without waiting for the end of that one's session.
+    """
 
     name: str
     permits: int
     priority: int = 0
+    named: bool = False
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +72,4 @@ class DispatchParts:
     store: IMetadataStore
     environment: Environment
     bounds: SubscriptionsSection
+    outcomes: KnownOutcomes

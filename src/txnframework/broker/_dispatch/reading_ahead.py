@@ -8,6 +8,7 @@ from collections.abc import Callable
 from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage
 from txnframework.broker._dispatch.open_acks import OpenAcks
 from txnframework.broker._serving.segments import OpenSegment
+from txnframework.config import SubscriptionsSection
 from txnframework.errors import EntryTrimmed
 from txnframework.model.cursor import Cursor
 from txnframework.model.entries import EntryView
@@ -25,7 +26,7 @@ class ReadingAhead:
     read as committed stays so.
     """
 
-    def __init__(self, segment: OpenSegment, deliveries: Deliveries, entries_max: int) -> None:
+    def __init__(self, segment: OpenSegment, deliveries: Deliveries, bounds: SubscriptionsSection) -> None:
         self.upto = EARLIEST
         self.skipped: list[Position] = []
         self.sealed_end = False
@@ -33,9 +34,16 @@ class ReadingAhead:
         self._buffer = segment.buffer
         self._ledger = segment.ledger
         self._deliveries = deliveries
-        self._entries_max = entries_max
+        self._entries_max = bounds.read_entries_max
+        self._bytes_max = bounds.read_bytes_max
         self._begun = 0
         self._looking_out: asyncio.Task[None] | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether less waits than may be read ahead."""
+        waiting = self._deliveries
+        return waiting.waiting < self._entries_max and waiting.waiting_bytes < self._bytes_max
 
     def begin_at(self, position: Position) -> None:
         """Read on from here, whatever was read before."""
@@ -49,7 +57,8 @@ class ReadingAhead:
         """Return the next page, None if nothing more may be read now, or if reading began anew meanwhile."""
         after, begun = self.upto, self._begun
         try:
-            page = await self._buffer.read(ReadRequest(after, Limit(self._entries_max)))
+            room_bytes = max(1, self._bytes_max - self._deliveries.waiting_bytes)
+            page = await self._buffer.read(ReadRequest(after, Limit(self._entries_max, room_bytes)))
         except EntryTrimmed:
             # Trimmed before the subscription was made, or by an explicit rule: what is gone cannot be delivered.
             (left,) = await self._ledger.ledgers(-1, 1)

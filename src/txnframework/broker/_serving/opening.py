@@ -92,7 +92,7 @@ class Opening:
         :raises StoreMismatch: its cursor is ahead of the segment.
         """
         plugins = self.plugins_of(segment.name)
-        cursor = StoredCursor(self._metadata, topic, segment.name, name)
+        cursor = StoredCursor(self._metadata, topic, segment.name, name, segment.ledger)
         await check_cursor(cursor, segment.ledger)
         pending_acks = await self._pending_acks(cursor, plugins, segment.life)
         return SegmentSubscription(topic, name, segment.name, cursor, pending_acks)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from txnframework.broker._tasks.waiting import first_of
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
 
@@ -45,15 +46,20 @@ class Background:
             self._letting_go = asyncio.ensure_future(self._let_go())
         return True
 
-    async def finish(self) -> None:
-        """Wait for everything that was started; nothing is held back any more."""
+    async def finish(self, timeout_ms: int) -> None:
+        """Wait for everything that was started, at most so long, and stop the rest; nothing is held back any more."""
         self._delay_ms = 0
         if self._letting_go is not None:
             self._letting_go.cancel()
         while self._held:
             self._begin(self._held.popleft()[1])
+        due_ms = self._environment.now_ms() + timeout_ms
+        while self._tasks and self._environment.now_ms() < due_ms:
+            await first_of(asyncio.wait(tuple(self._tasks)), self._environment.sleep_until(due_ms))
         while self._tasks:
-            await asyncio.wait(self._tasks)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(tuple(self._tasks))
 
     async def _let_go(self) -> None:
         """Begin with what was held for long enough, until nothing is held."""

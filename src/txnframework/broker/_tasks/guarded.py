@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from txnframework.backoff import Backoff
 from txnframework.environment import Environment
 from txnframework.errors import OutcomeUnknown, Unavailable
 
 RETRY_DELAY_MS = 100
+RETRY_DELAY_MS_MAX = 1_000
+"""The longest wait before work is done again after the first failure, and after many of them."""
 
 Work = Callable[[], Awaitable[None]]
 
@@ -17,7 +20,7 @@ class GuardedTasks:
     """Runs work, again after what may pass; ``failed`` is told of anything else, and that work is over."""
 
     def __init__(self, environment: Environment, failed: Callable[[Exception], None]) -> None:
-        self._environment = environment
+        self._backoff = Backoff(environment, RETRY_DELAY_MS, RETRY_DELAY_MS_MAX)
         self._failed = failed
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -36,11 +39,13 @@ class GuardedTasks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, work: Work) -> None:
+        failures = 0
         while True:
             try:
                 await work()
             except (Unavailable, OutcomeUnknown):
-                await self._environment.sleep_until(self._environment.now_ms() + RETRY_DELAY_MS)
+                failures += 1
+                await self._backoff.pause(failures)
             except Exception as error:
                 self._failed(error)
                 return

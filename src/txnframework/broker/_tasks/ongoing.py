@@ -6,8 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from txnframework.backoff import Backoff
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
+
+RETRY_DELAY_MS = 1_000
+"""The longest wait before work begins anew after the store was away."""
 
 
 class Ongoing:
@@ -35,16 +39,18 @@ class Ongoing:
             self._task = None
 
 
-async def until_closed(work: Callable[[], Awaitable[None]], environment: Environment, delay_ms: int) -> None:
+async def until_closed(work: Callable[[], Awaitable[None]], environment: Environment) -> None:
     """
     Do ``work`` again and again until a store that it needs is closed.
 
-    After an error of the framework it is begun anew in ``delay_ms``; any other exception is a defect, and ends it.
+    After an error of the framework it is begun anew in at most ``RETRY_DELAY_MS``; any other exception is a defect, and
+    ends it.
     """
+    backoff = Backoff(environment, RETRY_DELAY_MS, RETRY_DELAY_MS)
     while True:
         try:
             await work()
         except Closed:
             return
         except TxnFrameworkError:
-            await environment.sleep_until(environment.now_ms() + delay_ms)
+            await backoff.pause(1)

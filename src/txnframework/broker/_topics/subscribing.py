@@ -14,7 +14,7 @@ from txnframework.model import paths, records
 from txnframework.model.indexes import subscription_indexes
 from txnframework.model.layout import Layout, Segment, SegmentState, begun, with_subscription, without_subscription
 from txnframework.model.metadata import Put, Record
-from txnframework.model.names import TopicName
+from txnframework.model.names import TopicName, check_new_name
 from txnframework.model.positions import EARLIEST, Position
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Subscribing:
         for _ in range(ATTEMPTS_MAX):
             layout, version = await self._layouts.load(topic)
             if name not in layout.subscriptions:
+                check_new_name(name, "subscription name")
                 await self.bury(layout, name)
                 await self._layouts.put_if(with_subscription(layout, name, await self._starts(layout, start)), version)
             elif name not in layout.starting or await self._finish(layout, version, name):

@@ -26,7 +26,7 @@ from txnframework.model.layout import (
     planned_changes,
 )
 from txnframework.model.metadata import Expect, KeyRange, Record
-from txnframework.model.names import INTERNAL_PREFIX, TOPIC_DOMAINS, TopicName
+from txnframework.model.names import INTERNAL_PREFIX, TOPIC_DOMAINS, TopicName, check_new_topic
 
 if TYPE_CHECKING:
     from txnframework.broker._serving.segments import OpenSegment
@@ -62,7 +62,8 @@ class Topics:
         """
         Make a topic of ``segments`` segments; a persistent one has one.
 
-        :raises InvalidInput: its name is kept for internal topics, or it is persistent and was to have several.
+        :raises InvalidInput: its name is kept for internal topics or breaks a rule for new names, or it is persistent
+            and was to have several.
         :raises TopicExists: it is there already.
         :raises OutcomeUnknown: it may have been made.
         """
@@ -72,6 +73,7 @@ class Topics:
         before = await self._layouts.find(topic)
         if before is not None and not before[0].deleted:
             raise TopicExists(str(topic))
+        check_new_topic(topic)
         layout = create_layout(topic, segments, None if before is None else before[0])
         # Ledgers first: a crash here leaves empty ledgers that the next attempt finds, not a topic without ledgers.
         for segment_id in layout.segments:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
+from txnframework.backoff import Backoff
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.interfaces import IMetadataStore, IWatch
@@ -35,7 +36,7 @@ class FollowedSwitches:
     def __init__(self, store: IMetadataStore, environment: Environment, kind: LogKind) -> None:
         self.kind = kind
         self._store = store
-        self._environment = environment
+        self._backoff = Backoff(environment, RETRY_DELAY_MS, RETRY_DELAY_MS)
         self._switches = Switches({})
         self._followers: set[Follower] = set()
         self._watching: asyncio.Task[None] | None = None
@@ -77,7 +78,7 @@ class FollowedSwitches:
             while True:
                 await watch.changed()
                 while not await self._look():
-                    await self._environment.sleep_until(self._environment.now_ms() + RETRY_DELAY_MS)
+                    await self._backoff.pause(1)
         except Closed:
             return
         finally:

@@ -75,7 +75,7 @@ def read_entry(entry: LedgerEntry, segment: str) -> Branch | Marker | None:
             segment, f"entry {entry.position}, the end of a transaction", "the buffer that wrote it"
         )
     try:
-        document = msgspec.json.decode(view.message(0).value, type=_Document)
+        document = msgspec.json.decode(view.message(0).value or b"", type=_Document)
     except UNREADABLE as error:
         raise CorruptEntry(entry.position, f"it is a marker that cannot be read: {error}", segment) from error
     return Marker(branch.txn_id, frozenset(document.branches or ()))

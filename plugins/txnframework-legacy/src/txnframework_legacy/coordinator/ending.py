@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from txnframework.backoff import Backoff
 from txnframework.environment import Environment
 from txnframework.errors import (
     Closed,
@@ -140,11 +141,12 @@ class Ending:
 
     async def _tell_until_taken(self, logged: Logged) -> None:
         """Tell every participant, and those that have not taken it again and again."""
-        delay_ms = self._options.retry_delay_ms
+        backoff = Backoff(self._environment, self._options.retry_delay_ms, self._options.retry_delay_ms_max)
+        failures = 0
         left = logged.transaction.participants
         while left := await self._tell(left, logged.as_told()):
-            await self._environment.sleep_until(self._environment.now_ms() + delay_ms)
-            delay_ms = min(2 * delay_ms, self._options.retry_delay_ms_max)
+            failures += 1
+            await backoff.pause(failures)
 
     async def _in_time(self, work: Coroutine[Any, Any, None], txn_id: TxnID, timeout_ms: int) -> None:
         """Do this, unless time is up or the coordinator is closed before."""

@@ -203,7 +203,9 @@ class LogPendingAcks:
             raise OutcomeUnknown(f"{branch.txn_id} was committed while it acknowledged in {self.subscription}")
         if transaction is None or transaction.state is not State.OPEN:
             return "it has ended"
-        return _outdated(request, cursor) or judge(request.acks, _surroundings(request, cursor)).conflict
+        return (
+            _outdated(request, cursor) or judge(request.acks, _surroundings(request, cursor), request.received).conflict
+        )
 
     async def _judge(self, log: PendingAckLog, request: AckRequest) -> Verdict:
         """Return what is to be said of a request before it is appended."""
@@ -220,7 +222,7 @@ class LogPendingAcks:
             return Verdict(outdated)
         pending = tuple((hold.branch.txn_id, hold.index) for hold in others)
         mine = AckIndex(ack for hold in own if hold.incarnation == request.incarnation for ack in hold.acks)
-        return judge(request.acks, _surroundings(request, cursor, (mine,), pending))
+        return judge(request.acks, _surroundings(request, cursor, (mine,), pending), request.received)
 
     # -- settling -------------------------------------------------------------------------------------
 

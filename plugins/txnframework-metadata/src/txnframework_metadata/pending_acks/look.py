@@ -70,7 +70,7 @@ async def look(
         return [moved] * len(requests), []
     ranges = requests[0].processed is not None
     around = Surroundings(tuple(own), tuple(unsure), tuple(pending), tuple(committed), cursor, ranges)
-    return judge_in_turn([request.acks for request in requests], around), earlier
+    return judge_in_turn(requests, around), earlier
 
 
 def replaced(earlier: Sequence[StoredOperation], standing: Sequence[StoredOperation]) -> list[StoredOperation]:

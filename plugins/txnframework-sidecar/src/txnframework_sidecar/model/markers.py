@@ -230,7 +230,7 @@ def _append(document: msgspec.Struct, producer: str, txn_id: TxnID, messages: in
 
 
 def _document(view: EntryView, position: Position, name: str, kind: type[D]) -> D:
-    value = view.message(0).value
+    value = view.message(0).value or b""  # a marker has a value: without one it cannot be read
     try:
         version = msgspec.json.decode(value, type=_Format).format
         if version != FORMAT:

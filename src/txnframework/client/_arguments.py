@@ -1,0 +1,60 @@
+"""What a caller passed: values of the right type and size, or InvalidInput before anything else is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from txnframework.errors import InvalidInput, excerpt
+from txnframework.model.positions import TIME_MS_MAX
+
+INT64_MAX: Final = 2**63 - 1
+"""The largest whole number that every store holds."""
+
+MILLISECONDS_MAX: Final = TIME_MS_MAX
+"""The longest time that a call waits."""
+
+
+def whole_number(given: object, what: str, least: int, most: int = INT64_MAX) -> int:
+    """Return a whole number within its bounds, or raise InvalidInput; ``what`` names the argument."""
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise InvalidInput(f"{what} is a whole number, not {excerpt(given)}")
+    if not least <= given <= most:
+        raise InvalidInput(f"{what} is {excerpt(given)}, and has to be between {least} and {most}")
+    return given
+
+
+def time_to_wait_ms(given: object, what: str = "timeout_ms") -> int | None:
+    """Return how long to wait, None for ever, or raise InvalidInput; what is below 0 does not wait."""
+    return None if given is None else whole_number(given, what, -MILLISECONDS_MAX, MILLISECONDS_MAX)
+
+
+def several_values(given: object) -> tuple[bytes | None, ...]:
+    """Return the values that are to be sent together, or raise InvalidInput where there are none to count."""
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+        raise InvalidInput(f"send_many takes several values of bytes, not {excerpt(given)}")
+    return tuple(given)
+
+
+def header_pairs(given: object) -> tuple[tuple[str, bytes], ...]:
+    """Return headers as they are stored, or raise InvalidInput."""
+    if given is None:
+        return ()
+    try:
+        pairs = tuple(given.items())  # type: ignore[attr-defined]
+    except AttributeError:
+        raise InvalidInput(f"headers are a mapping of names to bytes, not {excerpt(given)}") from None
+    for name, content in pairs:
+        if not isinstance(name, str) or not isinstance(content, bytes):
+            raise InvalidInput("a message's headers have names of text and values of bytes")
+        encoded(name, "header name")
+    return pairs
+
+
+def encoded(text: str, what: str) -> bytes:
+    """Return text in UTF-8; InvalidInput for a lone surrogate, which has no such form."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        character = ord(text[error.start])
+        raise InvalidInput(f"a {what} contains the lone surrogate U+{character:04X}, which no store can hold") from None
