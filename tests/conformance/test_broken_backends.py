@@ -23,9 +23,12 @@ from txnframework.model import (
     IndexRange,
     Key,
     KeyRange,
+    LedgerEntry,
     Position,
+    Put,
     Record,
 )
+from txnframework.model.paths import lease_key
 from txnframework.testing import LedgerStoreSuite, MetadataStoreSuite, VirtualEnvironment
 from txnframework.testing._suites._base import Suite, run_test
 from txnframework_memory import MemoryMetadataStore, MemorySpace, yield_once
@@ -49,9 +52,9 @@ class KeepsOldIndexEntries(Records):
     """Adds the new index entries of a record and leaves the old ones until it is deleted."""
 
     def _reindex(
-        self, place: Place, before: frozenset[IndexEntry], after: frozenset[IndexEntry], changes: list[Change]
-    ) -> None:
-        super()._reindex(place, frozenset() if after else before, after, changes)
+        self, place: Place, before: frozenset[IndexEntry], after: frozenset[IndexEntry]
+    ) -> frozenset[IndexEntry]:
+        return super()._reindex(place, frozenset() if after else before, after)
 
 
 class LagsOnDelete(Records):
@@ -72,6 +75,21 @@ class LagsOnDelete(Records):
 
     def get(self, key: Key) -> Record | None:
         return None if key in self._late else super().get(key)
+
+
+class CutsLongKeys(Records):
+    """Loses the last character of a path that is longer than 1,000."""
+
+    def apply(self, batch: Batch) -> tuple[Record, ...]:
+        cut = tuple(replace(put, key=_cut(put.key)) if isinstance(put, Put) else put for put in batch.puts)
+        return super().apply(replace(batch, puts=cut))
+
+    def get(self, key: Key) -> Record | None:
+        return super().get(_cut(key))
+
+
+def _cut(key: Key) -> Key:
+    return replace(key, path=key.path[:-1]) if len(key.path) > 1_000 else key
 
 
 class ReusesNumbers(Records):
@@ -212,6 +230,21 @@ class KeepsLeases(MemorySpace):
         pass
 
 
+class BreaksWhicheverIsHeld(MemoryMetadataStore):
+    """Ends a lease that was meant for its successor."""
+
+    async def break_lease(self, name: str, version: int) -> None:
+        record = await self.get(lease_key(name))
+        await super().break_lease(name, version if record is None else record.version)
+
+
+class BreaksForItselfOnly(MemoryMetadataStore):
+    """Leaves what another session holds as it is."""
+
+    async def break_lease(self, name: str, version: int) -> None:
+        pass
+
+
 # -- ledgers that break a rule ------------------------------------------------------------------------
 
 
@@ -261,6 +294,15 @@ class ComparesFirstSequences(Row):
         return super()._append_one(entry)
 
 
+class CutsProducers(Row):
+    """Keeps the first 84 characters of a producer's name."""
+
+    def _append_one(self, entry: Append) -> Appended:
+        if entry.sequence:
+            entry = replace(entry, sequence=replace(entry.sequence, producer=entry.sequence.producer[:84]))
+        return super()._append_one(entry)
+
+
 class ReplacesBlindly(Row):
     """Replaces whatever copy there is when one is named."""
 
@@ -283,6 +325,15 @@ class ReadsWithoutBytes(Row):
 
     def read(self, entries: EntryRange, limit: Any) -> Any:
         return super().read(entries, replace(limit, bytes=1 << 40))
+
+
+class CountsByTheLedgersTime(Row):
+    """Tells of a count when the ledger of its last entry was appended to last."""
+
+    def count(self, entries: EntryRange, messages_max: int) -> Any:
+        counted = super().count(entries, messages_max)
+        ledger = self._ledgers.get(counted.upto.ledger_id)
+        return replace(counted, appended_ms=ledger[-1].appended_ms) if ledger else counted
 
 
 class TellsOfTrimmedLedgers(Row):
@@ -345,6 +396,26 @@ class BrokenStores(MemoryMetadataHarness):
             yield store
 
 
+class BelievesHintsOfRecords(MemoryMetadataHarness):
+    """Its watches bring along whatever a hint says."""
+
+    patience_s: ClassVar[float] = 0.2
+
+    async def mislead(self, opened: IMetadataStore, target: Any) -> None:
+        self.space.records.watches.notify([Change(*place_of(target), frozenset(), b"false")])
+
+
+class BelievesHintsOfEntries(MemoryLedgerHarness):
+    """Its watches bring along whatever a hint says."""
+
+    patience_s: ClassVar[float] = 0.2
+
+    async def mislead(self, opened: ILedgerStore, target: Any) -> None:
+        row = self.space.rows.find(target)
+        last = row.tail().last_confirmed
+        row.watches.notify([(LedgerEntry(Position(last.ledger_id, last.entry_id + 1), b"false"),)])
+
+
 class BrokenLedgers(MemoryLedgerHarness):
     """Opens clients of ledgers with one part replaced."""
 
@@ -377,6 +448,7 @@ METADATA = [
     (LagsOnDelete, "test_entries_follow_their_record", {}),
     (LagsOnDelete, "test_reads_see_confirmed_writes_of_others", {}),
     (ReusesNumbers, "test_numbers_are_not_used_again", {}),
+    (CutsLongKeys, "test_longest_names", {}),
     (HoldsItsStop, "test_edges", {}),
     (StopsPagingAtEqualKeys, "test_pages_among_equal_keys", {"items_max": 2}),
     (ChecksTooEarly, "test_checked_header_excludes_a_concurrent_decision", {}),
@@ -395,9 +467,12 @@ METADATA = [
     (ForgetsFencing, "test_fencing_grows_over_a_restart", {}),
     (KeepsLeases, "test_ends_with_its_session", {}),
     (KeepsLeases, "test_crash_ends_it", {}),
+    (BreaksWhicheverIsHeld, "test_broken", {}),
+    (BreaksForItselfOnly, "test_broken", {}),
 ]
 
 LEDGERS = [
+    (CutsProducers, "test_longest_names", {}),
     (AppendsAfterSeal, "test_sealed_refuses", {}),
     (AppendsToWhicheverIsOpen, "test_closed_ledger_refuses", {}),
     (AppendsToWhicheverIsOpen, "test_named_ledger", {}),
@@ -408,6 +483,7 @@ LEDGERS = [
     (ReplacesBlindly, "test_racing_replacements", {}),
     (HidesTrimming, "test_reading_what_was_trimmed", {}),
     (ReadsWithoutBytes, "test_read_limits", {}),
+    (CountsByTheLedgersTime, "test_count_tells_when_its_last_entry_was_appended", {}),
     (TellsOfTrimmedLedgers, "test_ledgers", {}),
     (CountsMessagesAsEntries, "test_ledgers", {}),
     (TrimsWithoutSettling, "test_trim_settles_the_window", {}),
@@ -436,6 +512,23 @@ def test_broken_metadata_store(part: type[Any], name: str, arguments: dict[str, 
 def test_broken_ledger_store(part: type[Any], name: str, arguments: dict[str, Any], tmp_path: Path) -> None:
     """A ledger store that breaks the rule fails its test."""
     fails(LedgerStoreSuite, type("Broken", (BrokenLedgers,), {"part": part}), name, arguments, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("suite", "good", "broken"),
+    [
+        (MetadataStoreSuite, MemoryMetadataHarness, BelievesHintsOfRecords),
+        (LedgerStoreSuite, MemoryLedgerHarness, BelievesHintsOfEntries),
+    ],
+)
+def test_believed_hints(suite: type[Suite], good: type[Any], broken: type[Any], tmp_path: Path) -> None:
+    """A store whose watches bring along what they were told, and not what was read, fails; a whole one passes."""
+    name = "test_a_hint_is_no_more_than_a_hint"
+    for harness in (good, broken):
+        (tmp_path / harness.__name__).mkdir()
+    fails(suite, broken, name, {}, tmp_path / broken.__name__)
+    case = type("Case", (suite,), {"harness": good})()
+    asyncio.run(run_test(case, getattr(case, name), tmp_path / good.__name__))
 
 
 @pytest.mark.parametrize(

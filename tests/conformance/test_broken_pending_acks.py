@@ -15,7 +15,7 @@ from txnframework.errors import Closed, OutcomeUnknown, TransactionConflict, Tra
 from txnframework.interfaces import IAtomicBatchStore, IPendingAckStore
 from txnframework.model import Ack, AckRequest, Branch, Expect, PendingAcks, State, Transaction
 from txnframework.model.ack_overlap import Verdict
-from txnframework.model.cursor import Cursor
+from txnframework.model.cursor import Cursor, unite
 from txnframework.model.paths import operations_prefix
 from txnframework.model.records import AckOperation
 from txnframework.plugin import Provider, SubscriptionContext
@@ -288,6 +288,51 @@ class StopsAtDoneOnes(Misjudges):
             if ended and request.acks[0].cumulative:
                 return Verdict("something is done below it")
         return verdict
+
+
+class TakesTheLastForTheEntry(Misjudges):
+    """Asks whether an entry is done where the last message of its batch is named."""
+
+    async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
+        of_batch = all(ack.cumulative and ack.batch_size > 1 and ack.position.batch_index < 0 for ack in request.acks)
+        return Verdict() if of_batch and "already" in verdict.conflict else verdict
+
+
+class TakesCoveredForRepeated(Misjudges):
+    """Takes any message below an own cumulative acknowledgment for acknowledged."""
+
+    async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
+        own = (await self._standing.by_txn()).get(request.branch.txn_id, [])
+        covered = any(isinstance(one.document, AckOperation) and one.document.cumulative for one in own)
+        single = not any(ack.cumulative for ack in request.acks)
+        return Verdict(repeated=True) if covered and single else verdict
+
+
+class IgnoresReceived(MetadataPendingAcks):
+    """Passes over what was received like over anything else."""
+
+    async def add(self, request: AckRequest) -> None:
+        await super().add(replace(request, received=()))
+
+
+class ChecksReceivedFirst(MetadataPendingAcks):
+    """Looks at what was received, then puts, and does not look again."""
+
+    async def add(self, request: AckRequest) -> None:
+        await self.recover()
+        cursor = await self._cursor.load()
+        if any(unite(cursor, (one,)) == cursor for one in request.received):
+            raise TransactionConflict(request.branch.txn_id, "something that was received is done")
+        await super().add(replace(request, received=()))
+
+
+class RefusesItsOwn(Misjudges):
+    """Refuses a cumulative acknowledgment over what the same transaction acknowledged."""
+
+    async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
+        own = (await self._standing.by_txn()).get(request.branch.txn_id, [])
+        held = {ack.position for one in own for ack in one.acks if not ack.cumulative}
+        return Verdict("it is held") if any(one.position in held for one in request.received) else verdict
 
 
 class AppliesOneKind(MetadataPendingAcks):
@@ -616,6 +661,12 @@ CASES: list[tuple[type[MetadataPendingAcks], str]] = [
     (ComparesLikeWithLike, "test_over_pending_single_ones"),
     (ComparesLikeWithLike, "test_under_a_pending_one"),
     (StopsAtDoneOnes, "test_over_committed_single_ones"),
+    (TakesTheLastForTheEntry, "test_last_of_a_batch"),
+    (TakesCoveredForRepeated, "test_named_under_an_own_cumulative_one"),
+    (IgnoresReceived, "test_over_received_ones"),
+    (RefusesItsOwn, "test_over_received_ones_of_its_own"),
+    (IgnoresReceived, "test_received_ones_are_done_meanwhile"),
+    (ChecksReceivedFirst, "test_received_ones_are_done_meanwhile"),
     (AppliesOneKind, "test_both_kinds"),
     (IgnoresIndexesInPositions, "test_in_mid_batch"),
     (AppliesWhatWasAborted, "test_in_any_order"),

@@ -44,7 +44,7 @@ class TestStore(MetadataStoreSuite):
         [
             "*TestStore (MemoryMetadataHarness)*",
             "*declared: Crashing, Disconnecting, IAtomicBatchStore, INotifyingStore*",
-            "*not declared: IDurableStore, ISharedStore*",
+            "*not declared: Expiring, IDurableStore, ISharedStore*",
             "*known deviations: none*",
             "*not declared by MemoryMetadataHarness: IDurableStore*",
         ]
@@ -140,3 +140,30 @@ async def test_elsewhere():
 """,
     )
     assert result.parseoutcomes().get("passed", 0) == 0
+
+
+def test_a_wait_that_ends_in_vain_says_so(pytester: pytest.Pytester) -> None:
+    """The failure names what did not return and where it waits, and shows the test, not the suite's own frames."""
+    result = run(
+        pytester,
+        """
+class Deaf(MemoryMetadataHarness):
+    patience_s = 0.2
+
+    def open(self):
+        self.space.records.watches.notify = lambda changes: None
+        return super().open()
+
+class TestStore(MetadataStoreSuite):
+    harness = Deaf
+""",
+        "-k",
+        "test_released",
+    )
+    assert result.parseoutcomes()["failed"] == 1
+    text = result.stdout.str()
+    waits = "AssertionError: RecordWatch.changed did not return within 0.2 s; it waits in Watch.changed (_watch.py:"
+    assert waits in text
+    assert "await self.soon(watch.changed())" in text
+    for hidden in ("asyncio.timeout", "task.result()", "await asyncio.wait("):
+        assert hidden not in text

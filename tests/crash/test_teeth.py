@@ -10,11 +10,12 @@ import pytest
 from crash_scenario import Scenario
 from crash_teeth import AppliedLast, failures
 from crash_walk import Point, Walked, faults
-from scenarios import applications, dead_letters, layouts, publishing, races, transactions
+from scenarios import applications, compacting, dead_letters, layouts, publishing, races, transactions
 
-from txnframework.broker import Topics
+from txnframework.broker import LatestByKey, Topics
 from txnframework.client import Consumer, _lane
 from txnframework.model import Expect, Put
+from txnframework.model.layout import Layout
 from txnframework.model.paths import header_key
 from txnframework.plugin import Appending
 from txnframework_metadata.buffer import buffer
@@ -26,7 +27,7 @@ from txnframework_metadata.pending_acks.store import MetadataPendingAcks
 
 def many_seeds(walked: Walked) -> Iterable[Point]:
     """Yield the same race in many orders of events."""
-    return (Point(seed=seed) for seed in range(1, 30))
+    return (Point(seed=seed) for seed in range(1, 60))
 
 
 class PutsLast:
@@ -150,3 +151,11 @@ def test_a_dead_letter_and_its_acknowledgment_apart(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Consumer, "ack", apart)
     assert any("the dead-letter topic holds" in failed for failed in failures(dead_letters.PutAside))
+
+
+def test_a_null_is_dropped_before_what_it_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compaction that finishes a child with its nulls first shows the parent's messages again after a crash."""
+    made, relate = Layout.made, LatestByKey.relate
+    monkeypatch.setattr(Layout, "made", lambda self: made(self)[::-1])
+    monkeypatch.setattr(LatestByKey, "relate", lambda self, later, _: relate(self, later, None))
+    assert any("a reader finds" in failed for failed in failures(compacting.CompactNulls))

@@ -263,6 +263,14 @@ class ServerStores(Stores):
         super().__init__(server.create_database("stores"), registry)
         self._server = server
 
+    def in_schema(self, name: str) -> Stores:
+        """Return the stores of another installation, in a schema of the same database."""
+        return Stores(f"{self.url}?options=-csearch_path%3D{name}", self.registry)
+
+    def run_sql(self, statement: str) -> None:
+        """Run SQL in the database of the stores, as its owner."""
+        self._server.run(statement, "stores")
+
     def restart(self) -> None:
         """Kill the server with all its processes, and start it on its data."""
         self._server.kill()

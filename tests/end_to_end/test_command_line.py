@@ -34,6 +34,26 @@ def test_messages_go_in_and_come_out(cli: Any) -> None:
     assert "value" not in last
 
 
+def test_a_null_is_told_from_an_empty_value(cli: Any) -> None:
+    """In text, in JSON, before it is delivered, and by compaction, which drops it with its key."""
+    cli("topic", "create", "orders")
+    cli("topic", "produce", "orders", "one", "", "--key", "k")
+    assert cli("topic", "produce", "orders", "--key", "k", "--null").out.startswith("Sent 1 message ")
+    refused = cli("topic", "produce", "orders", "one", "--null")
+    assert (refused.status, "leave MESSAGES out" in refused.err) == (2, True)
+    assert cli("topic", "consume", "orders").out.splitlines() == ["one", "", "(null)"]
+    assert [one["value"] for one in lines(cli("topic", "consume", "orders", "--output", "json").out)] == [
+        "one",
+        "",
+        None,
+    ]
+    cli("subscription", "create", "orders", "billing", "--start", "earliest")
+    peeked = cli("subscription", "peek", "orders", "billing", "--output", "json").out
+    assert [one["value"] for one in lines(peeked)] == ["one", "", None]
+    cli("topic", "compact", "orders")
+    assert cli("topic", "consume", "orders", "--compacted").out == ""
+
+
 def test_a_subscription_goes_on_where_it_stopped(cli: Any) -> None:
     """What was printed is acknowledged; the next call begins after it."""
     cli("topic", "create", "orders")

@@ -11,6 +11,7 @@ from dying import Dies, Dying
 from txnframework import Client, Compactor, DecidedMessage, LatestByKey
 from txnframework.errors import (
     CommitOrderUnknown,
+    CompactedInOtherOrder,
     Fenced,
     InvalidInput,
     InvalidName,
@@ -34,13 +35,13 @@ class Everything(Compactor):
         return True
 
 
-async def send(client: Client, *pairs: tuple[bytes, bytes], txn: Any = None) -> None:
+async def send(client: Client, *pairs: tuple[bytes, bytes | None], txn: Any = None) -> None:
     producer = await client.producer("prices")
     for key, value in pairs:
         await producer.send(value, key=key, txn=txn)
 
 
-async def compacted(client: Client) -> list[bytes]:
+async def compacted(client: Client) -> list[bytes | None]:
     async with await client.reader("prices", compacted=True) as reader:
         return [message.value async for message in reader]
 
@@ -64,22 +65,22 @@ def test_the_latest_of_each_key_that_counts(stores: Stores) -> None:
             await lost.begin()
             await send(client, (b"a", b"aborted"), txn=lost)
             await lost.abort()
-            await send(client, (b"c", b""))
+            await send(client, (b"c", None), (b"e", b""))
             still_open = client.transaction()
             await still_open.begin()
             await send(client, (b"b", b"open"), txn=still_open)
             await send(client, (b"d", b"behind"))
             await client.compact("prices")
-            assert await compacted(elsewhere) == [b"no key", b"2", b"2"]
+            assert await compacted(elsewhere) == [b"no key", b"2", b"2", b""]
             await still_open.commit()
-            assert await compacted(elsewhere) == [b"no key", b"2", b"2", b"open", b"behind"]
+            assert await compacted(elsewhere) == [b"no key", b"2", b"2", b"", b"open", b"behind"]
             await elsewhere.compact("prices")
             async with await client.reader("prices", compacted=True) as reader:
                 messages = [message async for message in reader]
-            assert [message.value for message in messages] == [b"no key", b"2", b"open", b"behind"]
+            assert [message.value for message in messages] == [b"no key", b"2", b"", b"open", b"behind"]
             async with await client.reader("prices") as reader:
                 originals = {message.id: message async for message in reader}
-            assert len(originals) == 9
+            assert len(originals) == 10
             for message in messages:
                 original = originals[message.id]
                 assert (original.key, original.value, original.txn_id) == (message.key, message.value, message.txn_id)
@@ -140,7 +141,8 @@ def test_in_the_order_of_commits(memory: Stores) -> None:
             await client.compact("prices", order="commit")
             assert await compacted(client) == [b"1"]
             await client.compact("prices", LatestByKey)
-            assert await compacted(client) == [b"1"], "it goes on from what was kept"
+            assert await compacted(client) == [b"plain"], "the order of positions begins anew"
+            await client.compact("prices", order="commit")
             coordinator = await client.host.coordinator()
             for txn in (first, second, third):
                 await coordinator.settle(txn.id)
@@ -153,6 +155,51 @@ def test_in_the_order_of_commits(memory: Stores) -> None:
                 await client.compact("prices", order="time")  # type: ignore[arg-type]
 
     memory.run(work())
+
+
+@pytest.mark.families
+def test_each_order_keeps_its_own_message(stores: Stores) -> None:
+    """Whatever was compacted before: what one order left out may be what the other one keeps."""
+
+    async def work() -> None:
+        clock = stores.environment = VirtualEnvironment() if stores.url.startswith("memory:") else None
+        async with stores.open() as client:
+            await client.create_topic("prices")
+            late, early = client.transaction(), client.transaction()
+            for txn, value in ((late, b"sent first"), (early, b"committed first")):
+                await txn.begin()
+                await send(client, (b"k", value), txn=txn)
+            await early.commit()
+            if clock is None:
+                await asyncio.sleep(0.01)
+            else:
+                await clock.advance(10)
+            await late.commit()
+            kept = {"position": [b"committed first"], "commit": [b"sent first"]}
+            for order in ("position", "commit", "position", "position", "commit"):
+                await client.compact("prices", order=order)
+                assert await compacted(client) == kept[order]
+
+    stores.run(work())
+
+
+def test_an_order_that_was_trimmed_is_refused(stores: Stores) -> None:
+    """What the order of commits left out is not there any more: nothing is changed, and one sentence says why."""
+
+    async def work() -> None:
+        async with stores.open(retention={"time_ms": 0}) as client:
+            await client.create_topic("prices")
+            opened = await client.host.segment(str((await client.layout("prices")).name_of(0)))
+            await send(client, (b"a", b"1"), (b"a", b"2"))
+            await client.compact("prices", order="commit")
+            await opened.ledger.roll()
+            await client.host.upkeep.round()
+            await send(client, (b"a", b"3"))
+            with pytest.raises(CompactedInOtherOrder, match=r"trimmed since$"):
+                await client.compact("prices")
+            assert await compacted(client) == [b"2", b"3"]
+
+    stores.run(work())
 
 
 def test_trimming_waits_for_compaction(stores: Stores) -> None:

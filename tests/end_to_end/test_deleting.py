@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from dying import Dies, Dying
 
-from txnframework import Client, State
+from txnframework import Client, Consumer, Message, Producer, State
 from txnframework.errors import (
     Closed,
     LedgerNotFound,
@@ -21,7 +22,7 @@ from txnframework.errors import (
     Unavailable,
 )
 from txnframework.model import KeyRange, TopicName
-from txnframework.testing.clock import VirtualEnvironment
+from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -167,6 +168,66 @@ def test_who_uses_a_deleted_topic_is_told(stores: Stores) -> None:
                 await txn.commit()
             assert await client.outcome(txn.id) is State.ABORTED
             assert await stores.read(client, "orders") == []
+
+    stores.run(work())
+
+
+@pytest.mark.parametrize("by_whom", ["the same client", "another client"])
+@pytest.mark.parametrize("returns", [False, True])
+def test_every_call_names_the_deletion(stores: Stores, by_whom: str, returns: bool) -> None:
+    """Whatever is called first, and again: not what its topic left behind, but that it was deleted."""
+
+    async def work() -> None:
+        async with stores.open() as client, stores.open() as elsewhere:
+            deleter = client if by_whom == "the same client" else elsewhere
+            txn = client.transaction()
+            await client.create_topic("other")
+            await txn.begin()
+            calls: dict[str, Callable[[Consumer, Producer, Message], Awaitable[object]]] = {
+                "ack": lambda consumer, _, message: consumer.ack(message),
+                "ack in a transaction": lambda consumer, _, message: consumer.ack(message, txn=txn),
+                "ack by id": lambda consumer, _, message: consumer.ack(message.id),
+                "ack_cumulative": lambda consumer, _, message: consumer.ack_cumulative(message),
+                "nack": lambda consumer, _, message: consumer.nack(message),
+                "redeliver": lambda consumer, *_: consumer.redeliver_unacknowledged(),
+                "seek": lambda consumer, *_: consumer.seek("earliest"),
+                "receive": lambda consumer, *_: consumer.receive(timeout_ms=10_000),
+                "send": lambda _, producer, __: producer.send(b"late"),
+                "send_many": lambda _, producer, __: producer.send_many([b"late"]),
+                "send in a transaction": lambda _, producer, __: producer.send(b"late", txn=txn),
+            }
+            for call in calls.values():
+                await client.create_topic("orders", exist_ok=True)
+                consumer = await client.consumer(["orders", "other"], "billing", start="earliest")
+                producer = await client.producer("orders")
+                await producer.send(b"1")
+                message = await consumer.receive(timeout_ms=10_000)
+                await deleter.delete_topic("orders", force=True)
+                await run_ready()
+                if returns:
+                    await client.create_topic("orders")
+                for _ in range(2):
+                    with pytest.raises(TopicNotFound, match="orders was deleted"):
+                        await call(consumer, producer, message)
+                await consumer.close()
+                await producer.close()
+            await txn.abort()
+
+    stores.run(work())
+
+
+@pytest.mark.metadata_family("its topics have several segments")
+def test_a_producer_of_a_segment_is_told_of_the_deletion(stores: Stores) -> None:
+    """It follows nothing, and says the same."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            producer = await client.producer((await client.layout("orders")).name_of(0))
+            await producer.send(b"1")
+            await client.delete_topic("orders")
+            with pytest.raises(TopicNotFound, match="orders was deleted"):
+                await producer.send(b"2")
 
     stores.run(work())
 

@@ -256,7 +256,7 @@ def test_sequence_ids_of_many_messages_stay_in_range(memory: Stores) -> None:
             await client.create_topic("orders")
             producer = await client.producer("orders")
             for first in (-1, 2**63 - 1):
-                with pytest.raises(InvalidInput, match="sequence id"):
+                with pytest.raises(InvalidInput, match="sequence_id"):
                     await producer.send_many([b"1", b"2"], sequence_id=first)
             assert await producer.send_many([], sequence_id=2**63 - 1) == ()
             assert await memory.read(client, "orders") == []

@@ -114,3 +114,35 @@ def test_transactions(postgresql: ServerStores, deed: str) -> None:
             await test()
 
     asyncio.run(bounded())
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "key_shared"])
+def test_away_for_longer_than_a_session(postgresql: ServerStores, kind: str) -> None:
+    """A consumer that was told nothing about standing by takes its lease again, and gets again what it had."""
+    stores = postgresql
+    stores.options = {"session_ttl_ms": 1_500}
+
+    async def test() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders")
+            await producer.send_many([b"1", b"2"])
+            consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
+            await consumer.ack(await consumer.receive())
+            assert (await consumer.receive()).value == b"2"
+            (feed,) = consumer._membership.feeds.values()
+            assert feed.attached is not None
+            lease = feed.attached.dispatch._lease
+            await asyncio.to_thread(stores._server.kill)
+            await lease.lost()
+            await asyncio.to_thread(stores._server.start)
+            assert (await consumer.receive(timeout_ms=30_000)).value == b"2"
+            await until_answered(lambda: producer.send(b"3", sequence_id=2))
+            assert (await consumer.receive(timeout_ms=30_000)).value == b"3"
+            await consumer.close()
+
+    async def bounded() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await test()
+
+    asyncio.run(bounded())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 from txnframework import Client
 from txnframework.broker import FamilyStanding, StandingReport
 from txnframework.cli._metrics import serving
-from txnframework.errors import InvalidTransactionState, TransactionConflict
+from txnframework.errors import InvalidTransactionState, TransactionConflict, Unavailable
 from txnframework.metrics import Metrics
 from txnframework.model import Action, End, TxnID
 
@@ -167,6 +168,48 @@ def test_scrapes_are_answered(stores: Stores) -> None:
                 await (await client.producer("orders")).send(b"x")
                 await client.subscribe("orders", "billing", start="earliest")
                 assert re.search(r'lag_messages\{.*"billing".*\} 1\.0', await asyncio.to_thread(scraped, port))
+
+    stores.run(work())
+
+
+def test_while_the_stores_are_away(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A scrape is answered by that alone, one line is written, and no traceback; the next one finds them again."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            standing = client.host.standing
+            report = standing.report
+
+            async def away() -> Any:
+                raise Unavailable("the server does not answer\nfor now")
+
+            async with serving(client, "127.0.0.1", 0) as port:
+                for _ in range(3):
+                    monkeypatch.setattr(standing, "report", away)
+                    for _ in range(2):
+                        answer = await asyncio.to_thread(scraped, port)
+                        assert "txnframework_up 0.0" in answer
+                        assert "txnframework_open" not in answer
+                    monkeypatch.setattr(standing, "report", report)
+                    assert "txnframework_up 1.0" in await asyncio.to_thread(scraped, port)
+
+    stores.run(work())
+    told = ["The stores cannot be asked: the server does not answer for now", "The stores answer again."]
+    assert capsys.readouterr().err.splitlines() == told * 3
+
+
+@pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/favicon.ico", "/../etc/passwd", "/metrics%00"])
+def test_nothing_is_at_another_path(stores: Stores, path: str) -> None:
+    """404, and no look at the stores."""
+
+    async def work() -> None:
+        async with stores.open() as client, serving(client, "127.0.0.1", 0) as port:
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}{path}", timeout=30)
+            assert refused.value.code == 404
+            refused.value.close()
 
     stores.run(work())
 

@@ -12,6 +12,7 @@ from txnframework.broker import StoredCursor
 from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable
 from txnframework.model import Position
 from txnframework.model.cursor import Cursor
+from txnframework.testing.clock import VirtualEnvironment
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -120,6 +121,62 @@ def test_what_cannot_be_sought_or_acknowledged(memory: Stores) -> None:
                         await acknowledge(wrong)
             await consumer.redeliver_unacknowledged()
             assert await memory.receive(consumer, 1) == [b"0"]
+            await consumer.close()
+
+    memory.run(work())
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_seek_of_the_same_process_is_noticed(memory: Stores, looks: int) -> None:
+    """A consumer is told of a seek through its own client too, behind acknowledgments that only this process wrote."""
+
+    async def work() -> None:
+        memory.environment = environment = VirtualEnvironment()
+        async with memory.open() as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            for number in range(2 * looks):
+                await producer.send(b"%d" % number)
+                await consumer.ack_cumulative(await consumer.receive())
+                if number % 2:
+                    await environment.advance(1_000)  # time for the looks at what changes
+            await client.seek("orders", "billing", "earliest")
+            receiving = asyncio.ensure_future(consumer.receive_many(messages_max=2 * looks))
+            await environment.advance(1_000)
+            assert receiving.done()
+            assert [one.value for one in await receiving] == [b"%d" % number for number in range(2 * looks)]
+            await consumer.close()
+
+    memory.run(work())
+
+
+@pytest.mark.metadata_family("topics of the other family have one segment")
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared"])
+@pytest.mark.parametrize("splits", [1, 2])
+def test_a_seek_to_what_was_finished_before_a_split(memory: Stores, splits: int, kind: str) -> None:
+    """A consumer that has gone on to what its segments became goes back to them when somebody else seeks."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders")
+            await client.subscribe("orders", "billing", start="earliest")
+            values = set()
+            for number in range(splits + 1):
+                for key in range(6):
+                    values.add(b"%d-%d" % (number, key))
+                    await producer.send(b"%d-%d" % (number, key), key=b"key %d" % key)
+                if number < splits:
+                    await client.split("orders", number)
+            consumer = await client.consumer("orders", "billing", type=kind)
+            for _ in range(2):
+                received: list[bytes] = []
+                while values - set(received):
+                    message = await consumer.receive(timeout_ms=10_000)
+                    received.append(message.value or b"")
+                    await consumer.ack(message)
+                await client.seek("orders", "billing", "earliest")
             await consumer.close()
 
     memory.run(work())

@@ -184,6 +184,29 @@ def test_a_repeated_send_is_stored_once(stores: Stores) -> None:
     stores.run(work())
 
 
+def test_a_repeated_send_of_what_was_trimmed(stores: Stores) -> None:
+    """The id is that of the first copy, also where its entry is gone, or the segment that it was sent to."""
+
+    async def work() -> None:
+        async with stores.open(retention={"time_ms": 0, "bytes": 0}) as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders", name="till-7")
+            first = await producer.send_many([b"1", b"2", b"3"], sequence_id=1)
+            single = await producer.send(b"4", sequence_id=4)
+            await (await client.host.segment(single.segment)).ledger.roll()
+            await client.upkeep()
+            assert await stores.read(client, "orders") == []
+            for split in (False, True):
+                if split:
+                    await client.split("orders", 0)
+                producer = await client.producer("orders", name="till-7")
+                assert await producer.send(b"2", sequence_id=2) == first[1]
+                assert await producer.send_many([b"1", b"2", b"3", b"4"], sequence_id=1) == (*first, single)
+            assert await stores.read(client, "orders") == []
+
+    stores.run(work())
+
+
 def test_a_copy_of_another_transaction(stores: Stores) -> None:
     """Open: a conflict; aborted: sent anew; committed: confirmed. Also when the copy stands in the parent segment."""
 

@@ -12,7 +12,7 @@ import pytest
 from txnframework import Client, State
 from txnframework.broker._agreement.leases import held_leases
 from txnframework.broker._coordinating.sessions import SESSION, session_lease
-from txnframework.broker._coordinating.sweeps import RETRY_DELAY_MS
+from txnframework.broker._tasks.ongoing import RETRY_DELAY_MS
 from txnframework.errors import InvalidTransactionState, OutcomeUnknown, Unavailable
 from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model import End, OpenQuery, Swept

@@ -14,6 +14,7 @@ from txnframework.errors import (
     OutcomeUnknown,
     SubscriptionOwnedElsewhere,
     TransactionConflict,
+    Unavailable,
 )
 from txnframework.model import Expect, Key, Put
 from txnframework.testing.clock import VirtualEnvironment, run_ready
@@ -121,8 +122,8 @@ def test_taking_over_from_a_process_that_crashed(memory: Stores) -> None:
     memory.run(work())
 
 
-@pytest.mark.parametrize("stand_by", [False, True])
-def test_a_paused_owner_can_only_fail(memory: Stores, stand_by: bool) -> None:
+@pytest.mark.parametrize("stand_by", [False, True, None])
+def test_a_paused_owner_can_only_fail(memory: Stores, stand_by: bool | None) -> None:
     """Somebody else took over and acknowledged: it learns that by its lease, and its acknowledgments are refused."""
 
     async def work() -> None:
@@ -137,9 +138,9 @@ def test_a_paused_owner_can_only_fail(memory: Stores, stand_by: bool) -> None:
             assert [message.id for message in taken[:2]] == [message.id for message in received]
             await second.ack(taken[0])
             client.host.metadata.restore()  # type: ignore[attr-defined]
-            if not stand_by:
+            if stand_by is False:
                 segment = "segment://public/default/orders/0000-ffff-0"
-                told = f"the lease 'dispatch billing of {segment}' was lost; open the consumer again, or one that"
+                told = f"the lease 'dispatch billing of {segment}' was lost; open the consumer again, or leave stand_by"
                 with pytest.raises(LeaseLost, match=told):
                     await first.receive()
                 await first.close()
@@ -159,8 +160,8 @@ def test_a_paused_owner_can_only_fail(memory: Stores, stand_by: bool) -> None:
     memory.run(work())
 
 
-@pytest.mark.parametrize("stand_by", [False, True])
-def test_acknowledging_as_the_lease_is_lost(memory: Stores, stand_by: bool) -> None:
+@pytest.mark.parametrize("stand_by", [False, True, None])
+def test_acknowledging_as_the_lease_is_lost(memory: Stores, stand_by: bool | None) -> None:
     """In the moment in which its lease is lost what a consumer has seen is acknowledged as by any other process."""
 
     async def work() -> None:
@@ -174,7 +175,7 @@ def test_acknowledging_as_the_lease_is_lost(memory: Stores, stand_by: bool) -> N
             await consumer.ack(received[0])
             async with client.transaction() as txn:
                 await consumer.ack(received[1], txn=txn)
-            if not stand_by:
+            if stand_by is False:
                 with pytest.raises(LeaseLost):
                     await consumer.receive()
             await consumer.close()
@@ -294,8 +295,8 @@ def test_what_was_done_before_somebody_joined_does_not_come_to_it(memory: Stores
     memory.run(work())
 
 
-@pytest.mark.parametrize("stand_by", [False, True])
-def test_a_segments_lease_is_lost_while_what_follows_it_is_delivered(memory: Stores, stand_by: bool) -> None:
+@pytest.mark.parametrize("stand_by", [False, True, None])
+def test_a_segments_lease_is_lost_while_what_follows_it_is_delivered(memory: Stores, stand_by: bool | None) -> None:
     """What was delivered behind messages that are taken back is not handed out before those come again."""
 
     async def work() -> None:
@@ -312,7 +313,7 @@ def test_a_segments_lease_is_lost_while_what_follows_it_is_delivered(memory: Sto
             dispatch: Any = parent.attached.dispatch
             dispatch._tell_end(LeaseLost("billing"))
             assert consumer._inbox.take(10) == ()
-            if stand_by:
+            if stand_by is not False:
                 received = []
                 while len(received) < 3:
                     received += await consumer.receive_many(messages_max=5, timeout_ms=10_000)
@@ -322,6 +323,96 @@ def test_a_segments_lease_is_lost_while_what_follows_it_is_delivered(memory: Sto
                 with pytest.raises(LeaseLost):
                     await consumer.receive(timeout_ms=10_000)
             await consumer.close()
+
+    memory.run(work())
+
+
+def test_a_lease_that_is_lost_again_and_again(memory: Stores) -> None:
+    """It is taken again at once, then less and less often, and at once again after it was held for a while."""
+
+    async def work() -> None:
+        clock = memory.environment = VirtualEnvironment()
+        async with memory.open() as client:
+            await prepared(client, 1)
+            consumer = await client.consumer("orders", "billing", start="earliest")
+
+            async def waits_ms() -> int:
+                await run_ready()
+                (feed,) = consumer._membership.feeds.values()
+                assert feed.attached is not None
+                feed.attached.dispatch._tell_end(LeaseLost("billing"))
+                await run_ready()
+                began_ms = clock.now_ms()
+                while next(iter(consumer._membership.feeds.values())).attached is None:
+                    await clock.advance(10)
+                return clock.now_ms() - began_ms
+
+            waited = [await waits_ms() for _ in range(9)]
+            assert waited[0] == 0
+            assert all(50 << number <= later + 10 <= (100 << number) + 20 for number, later in enumerate(waited[1:6]))
+            assert max(waited) <= 5_010
+            await clock.advance(10_000)
+            assert await waits_ms() == 0
+            assert await memory.receive(consumer, 1) == [b"0"]
+            await consumer.close()
+
+    memory.run(work())
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "failover", "shared", "key_shared"])
+def test_a_restart_under_the_same_name_takes_over_at_once(memory: Stores, kind: str) -> None:
+    """Its predecessor's process was killed, and its session has not ended yet; another name has to wait for that."""
+
+    async def work() -> None:
+        clock = memory.environment = VirtualEnvironment()
+        async with memory.open() as dead:
+            await prepared(dead)
+            before = await dead.consumer("orders", "billing", type=kind, start="earliest", name="worker-1")
+            await before.ack(await before.receive())
+            store: Any = dead.host.metadata
+            store.cut()  # nothing of it is heard any more, and its leases stay
+            async with memory.open() as client:
+                for other in ("worker-2", None):
+                    with pytest.raises(SubscriptionOwnedElsewhere, match="worker-1"):
+                        await client.consumer("orders", "billing", type=kind, name=other, stand_by=False)
+                began_ms = clock.now_ms()
+                async with await client.consumer("orders", "billing", type=kind, name="worker-1") as after:
+                    assert sorted([(await after.receive()).value for _ in range(2)]) == [b"1", b"2"]
+                assert clock.now_ms() == began_ms
+            store.restore()
+
+    memory.run(work())
+
+
+def test_two_that_live_under_one_name(memory: Stores) -> None:
+    """The later one dispatches, and the earlier one waits for its turn: the lease does not go to and fro."""
+
+    async def work() -> None:
+        clock = memory.environment = VirtualEnvironment()
+        async with memory.open() as client, memory.open() as elsewhere:
+            await prepared(client)
+            first = await client.consumer("orders", "billing", start="earliest", name="worker")
+            received = await first.receive()
+            second = await elsewhere.consumer("orders", "billing", name="worker")
+            taking, taken = elsewhere.host.metadata.acquire_lease, []
+
+            async def counted(name: str, holder: str) -> Any:
+                taken.append(name)
+                return await taking(name, holder)
+
+            elsewhere.host.metadata.acquire_lease = counted  # type: ignore[method-assign]
+            await clock.advance(HOUR_MS)
+            assert [name for name in taken if name.startswith("dispatch")] == []
+            assert (await second.receive()).id == received.id
+            async with client.transaction() as txn:
+                await second.ack(received)
+                with pytest.raises(TransactionConflict):
+                    await first.ack(received, txn=txn)
+                await txn.abort()
+            await second.close()
+            await clock.advance(1_000)
+            assert await memory.receive(first, 2) == [b"1", b"2"]
+            await first.close()
 
     memory.run(work())
 
@@ -402,5 +493,89 @@ def test_a_lease_that_cannot_be_given_back_at_once_is_given_back_later(memory: S
             await clock.advance(1_000)
             assert await memory.receive(first, 3) == [b"0", b"1", b"2"]
             await first.close()
+
+    memory.run(work())
+
+
+@pytest.mark.parametrize("lost", ["taking", "releasing"])
+@pytest.mark.parametrize(("name", "next_name"), [("worker-1", "worker-2"), ("worker-1", None), (None, "worker-1")])
+def test_a_lease_left_over_is_no_obstacle_here(
+    memory: Stores, monkeypatch: pytest.MonkeyPatch, lost: str, name: str | None, next_name: str | None
+) -> None:
+    """A process that may still have it, for a consumer of another name, takes it again, and gives it back later."""
+
+    async def work() -> None:
+        clock = memory.environment = VirtualEnvironment()
+        async with memory.open(client={"retries_max": 0}) as client, memory.open() as elsewhere:
+            await prepared(client)
+            await client.subscribe("orders", "billing", start="earliest")
+            await leave_over(client, lost, name)
+            async with await client.consumer("orders", "billing", name=next_name) as following:
+                assert (await following.receive()).value == b"0"
+                await clock.advance(1_000)  # what was to be given back leaves the one that goes on alone
+                assert (await following.receive()).value == b"1"
+            await leave_over(client, lost, name)
+            # One of another name that does not come to its lease changes nothing of what is given back.
+            with monkeypatch.context() as patched:
+                patched.setattr(client.host.metadata, "acquire_lease", unavailable)
+                with pytest.raises(Unavailable):
+                    await client.consumer("orders", "billing", name=next_name)
+            await clock.advance(1_000)
+            async with await elsewhere.consumer("orders", "billing") as other:
+                assert await memory.receive(other, 3) == [b"0", b"1", b"2"]
+
+    async def leave_over(client: Client, lost: str, name: str | None) -> None:
+        """Let a lease be held whose consumer has gone; it is given back in a moment."""
+        store: Any = client.host.metadata
+        if lost == "releasing":
+            consumer = await client.consumer("orders", "billing", name=name)
+            store.cut()
+            with pytest.raises(OutcomeUnknown):
+                await store.put(Put(Key("/test"), b"", Expect.ANY))
+            await consumer.close()
+        else:
+            taking = store.acquire_lease
+
+            async def unheard(lease: str, holder: str) -> Any:
+                patched.setattr(store, "acquire_lease", unavailable)
+                await taking(lease, holder)
+                raise OutcomeUnknown("the reply was lost")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(store, "acquire_lease", unheard)
+                with pytest.raises(OutcomeUnknown):
+                    await client.consumer("orders", "billing", name=name)
+                await run_ready()  # the first attempt to give it back fails
+        await run_ready()
+        store.restore()
+
+    async def unavailable(*_: object) -> Any:
+        raise Unavailable("the store is away")
+
+    memory.run(work())
+
+
+def test_leaving_one_segment_in_vain_leaves_the_others(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer cannot look at the cursor while it closes; its process has another one, and gives all back later."""
+
+    async def work() -> None:
+        memory.environment = VirtualEnvironment()
+        async with memory.open() as client, memory.open() as elsewhere:
+            await client.create_topic("orders", segments=2)
+            producer = await client.producer("orders")
+            first = await client.consumer("orders", "billing", type="shared", start="earliest", name="worker-1")
+            second = await client.consumer("orders", "billing", type="shared", name="worker-2")
+            with monkeypatch.context() as patched:
+                patched.setattr(client.host.metadata, "get", unavailable)
+                with pytest.raises(Unavailable):
+                    await first.close()
+            await second.close()
+            for number in range(8):
+                await producer.send(b"%d" % number, key=b"key %d" % number)
+            async with await elsewhere.consumer("orders", "billing", type="shared", stand_by=False) as third:
+                assert sorted(await memory.receive(third, 8)) == [b"%d" % number for number in range(8)]
+
+    async def unavailable(*_: object) -> Any:
+        raise Unavailable("the store is away")
 
     memory.run(work())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -29,7 +29,7 @@ from txnframework.model import (
 )
 from txnframework.model.compacted import CompactedEntry, decode_compacted, encode_compacted
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
-from txnframework.model.entry_view import CRC, HEADER, MAGIC, VERSION, checksum_of
+from txnframework.model.entry_view import CRC, HAS_NULLS, HEADER, MAGIC, VERSION, VERSION_WITH_NULLS, checksum_of
 from txnframework.model.indexes import abort_indexes, subscription_indexes
 from txnframework.model.names import parse_name
 from txnframework.model.transactions import State, Transaction
@@ -92,6 +92,11 @@ def messages() -> tuple[EntryMessage, ...]:
     )
 
 
+def nulls() -> tuple[EntryMessage, ...]:
+    """Return messages of which some have a null for a value."""
+    return (*messages(), EntryMessage(b"key", None, (("name", b""),), 12, 1_003), EntryMessage(None, None, (), 13, 0))
+
+
 def read_entry(data: bytes) -> object:
     """Return everything that an entry says."""
     view = EntryView(data, AT, SEGMENT)
@@ -102,7 +107,9 @@ def read_entry(data: bytes) -> object:
 def resealed(data: bytes) -> bytes:
     """Return an entry whose size and checksum are right again, whatever else is wrong in it."""
     entry = bytearray(data.ljust(HEADER.size, b"\x00"))
-    entry[: CRC.start] = MAGIC + VERSION.to_bytes(2, "little") + bytes((entry[6] & 7, 0))
+    flags = entry[6] & 15
+    version = VERSION_WITH_NULLS if flags & HAS_NULLS else VERSION
+    entry[: CRC.start] = MAGIC + version.to_bytes(2, "little") + bytes((flags, 0))
     entry[CRC.stop : CRC.stop + 4] = len(entry).to_bytes(4, "little")
     entry[CRC] = checksum_of((entry[: CRC.start], entry[CRC.stop :])).to_bytes(4, "little")
     return bytes(entry)
@@ -321,7 +328,7 @@ def _stored() -> tuple[Decoder, ...]:
         Decoder(
             "entry",
             read_entry,
-            (entry, plain),
+            (entry, plain, encode_entry(nulls(), "producer", Branch(TXN, 5))),
             lambda said: encode_entry(said[2], said[1], said[0]),  # type: ignore[index]
             errors=(TxnFrameworkError, ValueError),
             repair=resealed,
@@ -329,7 +336,7 @@ def _stored() -> tuple[Decoder, ...]:
         Decoder(
             "compacted entry",
             lambda data: decode_compacted(data, AT, "ledger"),
-            (encode_compacted(kept),),
+            (encode_compacted(kept), encode_compacted(replace(kept, messages=tuple(enumerate(nulls()))))),
             encode_compacted,  # type: ignore[arg-type]
         ),
         *(

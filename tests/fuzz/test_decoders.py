@@ -21,6 +21,7 @@ BOMBS = (
     b"9" * 100_000 + b":" + b"9" * 100_000,
     b"\xff" * 100_000,
     b"TXNE\x01\x00\x07\x00" + b"\xff" * 80,
+    b"TXNE\x02\x00\x0f\x00" + b"\xff" * 80,
     b"TXCP\x01\xff\xff\xff\xff" + b"{}" * 50,
     b"\x0e\x01\x00\x01\xff\xff\xff\xff",
     b"\x30\xff",

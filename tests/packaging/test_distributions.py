@@ -14,14 +14,15 @@ PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
 LAYERS = ("environment", "errors", "interfaces", "model", "plugin", "config", "broker", "client", "cli", "testing")
 ALLOWED = {
     "environment": set(),
+    "backoff": {"environment"},
     "errors": {"model"},  # for types only
     "metrics": {"errors"},
     "model": {"errors"},
     "interfaces": {"model"},
     "config": {"errors", "model", "plugin"},
     "plugin": {"environment", "errors", "interfaces", "metrics", "model", "config"},
-    "broker": {"environment", "errors", "interfaces", "metrics", "model", "plugin", "config"},
-    "client": {"environment", "errors", "interfaces", "metrics", "model", "plugin", "config", "broker"},
+    "broker": {"backoff", "environment", "errors", "interfaces", "metrics", "model", "plugin", "config"},
+    "client": {"backoff", "environment", "errors", "interfaces", "metrics", "model", "plugin", "config", "broker"},
 }
 
 
@@ -87,7 +88,17 @@ def test_plugins_keep_to_what_plugins_may_know(folder: Path) -> None:
             if not name.startswith("txnframework."):
                 continue
             other = name.split(".")[1]
-            allowed = {"errors", "interfaces", "metrics", "model", "plugin", "environment", "config", "testing"}
+            allowed = {
+                "backoff",
+                "environment",
+                "errors",
+                "interfaces",
+                "metrics",
+                "model",
+                "plugin",
+                "config",
+                "testing",
+            }
             allowed |= {"broker", "client", "blocking", "cli"} if host else set()
             allowed |= {"client", "cli"} if module.name == "command.py" else set()
             assert other in allowed, f"{module.relative_to(ROOT)} imports {name}"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from txnframework.testing.capabilities import OfKind, requires
     from txnframework.testing.clock import VirtualEnvironment, run_ready
     from txnframework.testing.dispatchers import DispatcherHarness
-    from txnframework.testing.harness import Belonging, Crashing, Disconnecting, Harness
+    from txnframework.testing.harness import Belonging, Crashing, Disconnecting, Expiring, Harness, Misleading
     from txnframework.testing.processes import Processes
     from txnframework.testing.world import World, WorldHarness
 
@@ -47,9 +47,11 @@ __all__ = [
     "Disconnecting",
     "DispatcherHarness",
     "DispatcherSuite",
+    "Expiring",
     "Harness",
     "LedgerStoreSuite",
     "MetadataStoreSuite",
+    "Misleading",
     "OfKind",
     "PendingAckSuite",
     "Processes",
@@ -68,9 +70,11 @@ _HOMES = {
     "Disconnecting": "harness",
     "DispatcherHarness": "dispatchers",
     "DispatcherSuite": "_suites.dispatcher",
+    "Expiring": "harness",
     "Harness": "harness",
     "LedgerStoreSuite": "_suites.ledger_store",
     "MetadataStoreSuite": "_suites.metadata_store",
+    "Misleading": "harness",
     "OfKind": "capabilities",
     "PendingAckSuite": "_suites.pending_ack",
     "Processes": "processes",

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
+from txnframework.model import Key
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 R = TypeVar("R")
@@ -70,6 +71,33 @@ class Disconnecting(ABC, Generic[R]):
     @abstractmethod
     async def restore(self, opened: R) -> None:
         """Let it connect again, and return when it has."""
+
+
+class Expiring(ABC, Generic[R]):
+    """
+    Mixed into a Harness whose sessions end by the clock that ``pass_time`` moves; unlocks the tests of their time.
+
+    A session ends on its own when its client has reached nobody for ``session_ms``.
+    """
+
+    session_ms: ClassVar[int]
+    """How long a session outlives its client's last word, in milliseconds of that clock."""
+
+
+class Misleading(ABC, Generic[R]):
+    """
+    Mixed into a Harness that can tell a client's watches of a change that there was not; unlocks the tests of hints.
+
+    Whoever can reach the backend's notifications may send such a one, whatever it may read and write.
+    """
+
+    @abstractmethod
+    async def mislead(self, opened: R, target: Key | str) -> None:
+        """
+        Wake the client's watches on a record, or on the ledger of a name, by a hint that is false.
+
+        The hint holds all that a notification of this backend can hold, or ever held: a value, entries.
+        """
 
 
 class Belonging(ABC, Generic[R]):

@@ -9,6 +9,7 @@ from crash_scenario import ORDERS, Scenario
 from txnframework import Client, Compactor, DecidedMessage, Message
 from txnframework.broker import EVERYTHING, Kept, copies
 
+PRICES = "topic://public/default/prices"
 SEGMENT = "segment://public/default/orders/0000-ffff-0"
 
 
@@ -83,4 +84,44 @@ class CompactInParts(Compact):
         await compacting.attempts.finish(attempt, Kept(tuple(names[1:]), plan.upto, EVERYTHING, plan.order))
 
 
-SCENARIOS = (Compact, CompactInParts)
+class CompactNulls(Scenario):
+    """A key that is deleted behind a split: its message and the null go from two segments, and neither comes back."""
+
+    async def arrange(self, client: Client) -> None:
+        await self.in_bystander(self.make())
+
+    async def make(self) -> None:
+        await self.bystander.create_topic(PRICES)
+        async with await self.bystander.producer(PRICES) as producer:
+            await producer.send(b"1", key=b"deleted")
+            await producer.send(b"2", key=b"kept")
+        await self.bystander.split(PRICES, 0)
+        async with await self.bystander.producer(PRICES) as producer:
+            await producer.send(None, key=b"deleted")
+
+    async def operate(self, client: Client) -> None:
+        await client.compact(PRICES)
+
+    async def carry_on(self, client: Client, failed: bool) -> None:
+        await self.compact_again(client)
+
+    async def resume(self, client: Client) -> None:
+        await self.compact_again(client)
+
+    async def compact_again(self, client: Client) -> None:
+        """Whoever reads before that finds the null behind what it deletes, or neither."""
+        last = dict(await self.compacted(client))
+        assert (last.get(b"deleted"), last.get(b"kept")) == (None, b"2"), f"a reader finds {last}"
+        await client.compact(PRICES)
+
+    async def compacted(self, client: Client) -> list[tuple[bytes | None, bytes | None]]:
+        async with await client.reader(PRICES, compacted=True) as reader:
+            return [(message.key, message.value) async for message in reader]
+
+    def check(self) -> None:
+        bystander = self.world.machines["bystander"]
+        found = bystander.do(self.compacted(bystander.client))
+        assert found == [(b"kept", b"2")], f"a late reader finds {found}"
+
+
+SCENARIOS = (Compact, CompactInParts, CompactNulls)

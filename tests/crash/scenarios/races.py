@@ -60,7 +60,7 @@ class SendWhileAborted(Scenario):
 class CommitWhileAborted(SendWhileAborted):
     """Both end it at the same time: everybody is told one outcome."""
 
-    rounds_max = 12
+    rounds_max = 10
 
     async def arrange(self, client: Client) -> None:
         await super().arrange(client)

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from txnframework.cli.output import print_records
+from txnframework.cli.output import print_records, time_of
 
 ID = "0" * 31 + "1"
 RECORDS: list[dict[str, object]] = [{"transaction": ID, "what_to_do": "wait " * 10, "ended": None}]
@@ -29,3 +29,9 @@ def test_a_pipe_gets_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None
     print_records(RECORDS, Console(file=piped, width=120))
     assert any(ID in line and "wait" in line for line in piped.getvalue().splitlines())
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("at_ms", [2**62, -1, 253_402_300_800_000])
+def test_time_that_no_calendar_has(at_ms: int) -> None:
+    """A sender's clock may have said anything: what is shown is the number then."""
+    assert time_of(at_ms) == f"{at_ms} ms"

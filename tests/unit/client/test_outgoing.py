@@ -5,9 +5,7 @@ from collections import deque
 
 from txnframework.client._messages import MessageID
 from txnframework.client._outgoing import Outgoing, claimed, divide, hash_of, size_of, take_batch
-from txnframework.client._retrying import delay_ms
 from txnframework.client._sending import Room, Sending
-from txnframework.config import ClientSection
 from txnframework.model import Branch, Position, ProducerSequence, TxnID
 from txnframework.model.entries import EntryMessage
 
@@ -77,9 +75,7 @@ def test_a_message_is_routed_by_its_key_or_by_its_number() -> None:
     assert hash_of(EntryMessage(b"", b"", (), 1, 0), "p") != keyless[0]
 
 
-def test_sizes_and_delays() -> None:
-    """A message's size counts all that is stored of it; retries wait longer each time, up to a bound."""
+def test_sizes() -> None:
+    """A message's size counts all that is stored of it."""
     small, large = EntryMessage(None, b"", (), 0, 0), EntryMessage(b"kk", b"vvv", (("nn", b"h"),), 0, 0)
     assert size_of(large) == size_of(small) + 2 + 3 + 2 + 1
-    bounds = ClientSection(retry_delay_ms=10, retry_delay_ms_max=50)
-    assert [delay_ms(attempt, bounds) for attempt in (0, 1, 2, 3, 1_000)] == [10, 20, 40, 50, 50]

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.pretty import Pretty
 
 from txnframework.config import DEFAULT_STORE_URL, Config, load_config
 from txnframework.errors import ConfigurationError
@@ -164,3 +167,36 @@ def test_configurations_are_values() -> None:
     assert load_config({}) == load_config()
     with pytest.raises(AttributeError):
         Config().client = None  # type: ignore[misc, assignment]
+
+
+@pytest.mark.parametrize("number", [2**62 + 1, -(2**63), 10**5_000], ids=("2^62", "negative", "5,000 digits"))
+def test_number_that_no_store_holds(number: int) -> None:
+    """It is refused by its place, also where Python does not write it in digits."""
+    with pytest.raises(ConfigurationError, match=r"^transactions\.retention_ms: is .*between -2\*\*62 and 2\*\*62$"):
+        load_config({"transactions": {"retention_ms": number}})
+
+
+def test_file_with_a_number_of_thousands_of_digits(tmp_path: Path) -> None:
+    """What Python's own reader refuses is said in our words."""
+    path = tmp_path / "txnframework.toml"
+    path.write_text(f"[transactions]\nretention_ms = {'9' * 5_000}\n")
+    with pytest.raises(ConfigurationError, match="holds a number of thousands of digits"):
+        load_config(path)
+
+
+def test_nothing_printed_of_a_configuration_is_secret() -> None:
+    """Neither by ``repr`` nor by rich, which looks at the fields itself: in a URL, or in a plugin's options."""
+    secret = "pL4inS3cret"
+    config = load_config(
+        {
+            "metadata": {"url": f"postgresql://user:{secret}@host/db", "options": {"password": secret}},
+            "coordinators": {"third-party": {"token": secret}},
+            "buffers": {"third-party": {"nested": {"token": secret}}},
+        }
+    )
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(config, config.metadata, config.ledger, Pretty(config))
+    for text in (repr(config), str(config.metadata), repr([config.ledger]), f"{config}", shown.getvalue()):
+        assert secret not in text
+    assert "postgresql://user:***@host/db" in repr(config)
+    assert "third-party" in repr(config)

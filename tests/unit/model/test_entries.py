@@ -91,7 +91,7 @@ def batch(count: int) -> list[EntryMessage]:
     return [
         EntryMessage(
             None if i % 3 == 1 else bytes([i % 256]) * (i % 5),
-            b"v" * (i % 7),
+            None if i % 11 == 4 else b"v" * (i % 7),
             tuple((f"h{j}é", bytes([j]) * j) for j in range(i % 4)),
             100 + i * (1 + i % 2),
             1_700_000_000_000 + i,
@@ -110,6 +110,55 @@ def test_the_stored_form_never_changes() -> None:
     assert tuple(view.messages()) == MESSAGES
     assert (view.producer, view.branch, view.count) == (PRODUCER, BRANCH, 3)
     assert (view.first_sequence, view.last_sequence) == (7, 9)
+
+
+NULLS = (
+    EntryMessage(None, None, (), 7, 1000),
+    EntryMessage(None, b"", (), 8, 1001),
+    EntryMessage(None, b"xyz", (), 9, 1002),
+)
+
+# Byte for byte what is stored where a value is null.
+GOLDEN_NULLS_LINES = """
+    54584e45 0200 0800   # TXNE, version 2, a null
+    54f6583b a0000000    # checksum, 160 bytes
+    03000000 00000000    # 3 messages, no headers
+    0000000000000000     # no transaction
+    0000000000000000
+    0000000000000000
+    01000000 03000000    # 1 byte of producer name, 3 of values
+    00000000 00000000
+    00000000 00000000
+    0600000000000000     # values: not the first
+    00000000 00000000    # values: offsets
+    00000000 03000000
+    0700000000000000     # sequence ids
+    0800000000000000
+    0900000000000000
+    e803000000000000     # published
+    e903000000000000
+    ea03000000000000
+    7000000000000000     # p
+    78797a0000000000     # xyz
+"""
+GOLDEN_NULLS = bytes.fromhex("".join(line.partition("#")[0] for line in GOLDEN_NULLS_LINES.splitlines()))
+
+
+def test_the_stored_form_of_nulls_never_changes() -> None:
+    """A null is told from an empty value, in a version that earlier releases refuse."""
+    assert encode_entry(NULLS, "p", None) == GOLDEN_NULLS
+    view = EntryView(GOLDEN_NULLS)
+    assert tuple(view.messages()) == NULLS
+    assert view.has_nulls
+    assert not EntryView(GOLDEN).has_nulls
+
+
+def test_an_entry_of_nulls_only() -> None:
+    """Nothing is stored of their values but the bits that say so."""
+    messages = [EntryMessage(None, None, (), number, 0) for number in range(9)]
+    view = EntryView(encode_entry(messages, "p", None))
+    assert list(view.messages()) == messages
+    assert (bytes(view.values_validity), len(view.values_data)) == (b"\0\0", 0)
 
 
 def test_the_smallest_entry() -> None:
@@ -135,16 +184,22 @@ def test_messages_round_trip(count: int) -> None:
     assert encode_columns(EntryView(data).columns(), "producer", BRANCH) == data
 
 
-@pytest.mark.parametrize(("keyed", "headed", "branched"), list(product((False, True), repeat=3)))
-def test_absent_columns_are_absent_for_all(keyed: bool, headed: bool, branched: bool) -> None:
+@pytest.mark.parametrize(("keyed", "headed", "branched", "null"), list(product((False, True), repeat=4)))
+def test_absent_columns_are_absent_for_all(keyed: bool, headed: bool, branched: bool, null: bool) -> None:
     """Each combination of optional parts keeps the others in place."""
     messages = [
-        msgspec.structs.replace(message, key=message.key if keyed else None, headers=message.headers if headed else ())
+        msgspec.structs.replace(
+            message,
+            key=message.key if keyed else None,
+            headers=message.headers if headed else (),
+            value=None if null and message.sequence_id == 8 else message.value,
+        )
         for message in MESSAGES
     ]
     view = EntryView(encode_entry(messages, PRODUCER, BRANCH if branched else None))
     assert list(view.messages()) == messages
     assert (view.has_keys, view.has_headers, view.branch) == (keyed, headed, BRANCH if branched else None)
+    assert view.has_nulls is null
 
 
 def test_extreme_numbers_round_trip() -> None:
@@ -162,6 +217,7 @@ def test_buffers_are_views_of_the_entry_at_multiples_of_eight() -> None:
     view = EntryView(data)
     end = 72
     for name in (
+        "values_validity",
         "values_offsets",
         "sequence_ids",
         "published_ms",
@@ -244,6 +300,7 @@ def test_columns_without_any_key_or_header_are_dropped() -> None:
         headers=HeaderColumns(int32(0, 0, 0), BinaryColumn(int32(0), b""), BinaryColumn(int32(0), b"")),
     )
     assert encode_columns(empty, "p", None) == encode_columns(bare, "p", None)
+    assert encode_columns(replace(bare, values_validity=b"\xff"), "p", None) == encode_columns(bare, "p", None)
     all_keyed = replace(empty, keys_validity=None)
     assert [message.key for message in EntryView(encode_columns(all_keyed, "p", None)).messages()] == [b"", b""]
 
@@ -261,6 +318,7 @@ BAD_COLUMNS = {
     "sequences fall": replace(BARE, sequence_ids=int64(2, 1)),
     "times too short": replace(BARE, published_ms=int64(1)),
     "validity too short": replace(BARE, keys=BinaryColumn(int32(0, 0, 0), b""), keys_validity=b""),
+    "values validity too short": replace(BARE, values_validity=b""),
     "header names too few": replace(
         BARE, headers=HeaderColumns(int32(0, 1, 2), BinaryColumn(int32(0, 1), b"a"), BinaryColumn(int32(0, 0, 0), b""))
     ),
@@ -347,10 +405,10 @@ def test_a_truncated_or_lengthened_entry_is_refused() -> None:
 
 def test_an_unknown_version_is_told_apart_from_damage() -> None:
     """Even where nothing else of it can be understood: an upgrade helps, a repair does not."""
-    later = GOLDEN[:4] + b"\x02\x00" + b"what later releases write"
+    later = GOLDEN[:4] + b"\x03\x00" + b"what later releases write"
     with pytest.raises(UnknownFormat) as caught:
         EntryView(later, Position(3, 4))
-    assert caught.value.version == 2
+    assert caught.value.version == 3
     assert "3:4" in str(caught.value)
 
 
@@ -365,7 +423,9 @@ def test_damage_names_the_position() -> None:
 @pytest.mark.parametrize(
     ("at", "byte"),
     [
-        (6, 0x0F),  # a flag that does not exist
+        (6, 0x17),  # a flag that does not exist
+        (6, 0x0F),  # a flag of another version
+        (4, 0x02),  # a version for nulls, and no null
         (6, 0x05),  # keys that are stored but not announced
         (16, 0x00),  # no message
         (16, 0xFF),  # more messages than room

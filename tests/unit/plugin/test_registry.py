@@ -17,6 +17,7 @@ from txnframework.plugin import (
     PluginRegistry,
     Provider,
     Role,
+    StoreContext,
     hookimpl,
     load_plugins,
     options_as,
@@ -193,3 +194,9 @@ def test_unknown_name_through_the_registry() -> None:
     ):
         with pytest.raises(UnknownPlugin, match="named 'zz'"):
             find("zz")
+
+
+def test_what_a_store_is_opened_with_shows_no_password() -> None:
+    """Neither that of its URL nor what stands in its options."""
+    context = StoreContext("postgresql://user:pL4inS3cret@host/db", SystemEnvironment(), {"password": "pL4inS3cret"})
+    assert repr(context) == "StoreContext(url='postgresql://user:***@host/db', identity=None)"

@@ -15,6 +15,7 @@ from txnframework.model import (
     LedgerSummary,
     Limit,
     Position,
+    Remembered,
     Tail,
 )
 from txnframework_memory._link import Link, Pause
@@ -41,6 +42,10 @@ class MemoryManagedLedger:
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the copy of a sequence that counts, or None."""
         return await self.link.read(lambda: self._row.find_sequence(producer, sequence))
+
+    async def remembered(self, producer: str, sequence: int) -> Remembered:
+        """Return what is remembered of a producer, and how much of it above a sequence."""
+        return await self.link.read(lambda: self._row.remembered(producer, sequence))
 
     async def tail(self) -> Tail:
         """Return the tail as one consistent fact."""

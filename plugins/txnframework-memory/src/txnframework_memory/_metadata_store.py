@@ -24,7 +24,7 @@ from txnframework.model.paths import lease_key
 from txnframework_memory._link import Link, Pause
 from txnframework_memory._records import Change, Records, check_batch, concerned_by
 from txnframework_memory._server import Server
-from txnframework_memory._watch import Watch
+from txnframework_memory._watch import RecordWatch, Watch
 
 
 class LeaseDocument(msgspec.Struct, kw_only=True):
@@ -123,6 +123,10 @@ class MemoryMetadataStore:
         """Take the lease, or raise LeaseHeld; the session and holder that have it already get it again."""
         return await self.link.write(lambda: self._take(name, holder))
 
+    async def break_lease(self, name: str, version: int) -> None:
+        """End another session's lease, if its record still has this version."""
+        await self.link.write(lambda: self._break(lease_key(name), version))
+
     async def take_identity(self, identity: str) -> None:
         """Have another identity from now on."""
         await self.link.write(lambda: self._server.take_identity(identity))
@@ -154,9 +158,16 @@ class MemoryMetadataStore:
 
     def _arm(self, target: Key | KeyRange | IndexRange) -> Watch[Change]:
         self._watches = {watch: None for watch in self._watches if not watch.is_closed}
-        watch = self._records.watches.arm(lambda change: not self.link.is_cut and concerned_by(target, change))
+        kind = RecordWatch if isinstance(target, Key) else Watch
+        armed = self._records.watches
+        watch = armed.add(kind(armed, lambda change: not self.link.is_cut and concerned_by(target, change)))
         self._watches[watch] = None
         return watch
+
+    def _break(self, key: Key, version: int) -> None:
+        record = self._records.get(key)
+        if record is not None and record.version == version:
+            self._records.apply(Batch(deletes=(Delete(key, version),)))
 
     def _take(self, name: str, holder: str) -> MemoryLease:
         key = lease_key(name)

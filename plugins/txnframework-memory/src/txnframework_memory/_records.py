@@ -34,11 +34,12 @@ def place_of(key: Key) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One record was written or removed; ``indexes``: its index entries before and after."""
+    """One record was written or removed; ``indexes``: its index entries before and after; ``value`` None: removed."""
 
     path: str
     partition: str
     indexes: frozenset[IndexEntry]
+    value: bytes | None = None
 
 
 def concerned_by(target: Key | KeyRange | IndexRange, change: Change) -> bool:
@@ -141,7 +142,8 @@ class Records:
             insort(self._places, place)
         after = _Stored(Record(key, bytes(put.value), version), frozenset(put.indexes))
         self._stored[place] = after
-        self._reindex(place, before.indexes if before else frozenset(), after.indexes, changes)
+        indexes = self._reindex(place, before.indexes if before else frozenset(), after.indexes)
+        changes.append(Change(*place, indexes, after.record.value))
         return after.record
 
     def _next_key(self, prefix: Key) -> Key:
@@ -158,12 +160,12 @@ class Records:
         before = self._stored.pop(place, None)
         if before is not None:
             del self._places[bisect_left(self._places, place)]
-            self._reindex(place, before.indexes, frozenset(), changes)
+            changes.append(Change(*place, self._reindex(place, before.indexes, frozenset())))
 
     def _reindex(
-        self, place: Place, before: frozenset[IndexEntry], after: frozenset[IndexEntry], changes: list[Change]
-    ) -> None:
-        """Bring the indexes in step with a record, in the same step as the record itself."""
+        self, place: Place, before: frozenset[IndexEntry], after: frozenset[IndexEntry]
+    ) -> frozenset[IndexEntry]:
+        """Bring the indexes in step with a record, in the same step as the record itself; return all its entries."""
         for entry in before - after:
             index = self._indexes[entry.index]
             del index[bisect_left(index, (entry.key, place))]
@@ -171,7 +173,7 @@ class Records:
                 del self._indexes[entry.index]
         for entry in after - before:
             insort(self._indexes.setdefault(entry.index, []), (entry.key, place))
-        changes.append(Change(*place, before | after))
+        return before | after
 
 
 def check_batch(batch: Batch) -> None:

@@ -17,6 +17,7 @@ from txnframework.model import (
     LedgerSummary,
     Limit,
     Position,
+    Remembered,
     Tail,
 )
 from txnframework_memory._watch import Grown, Watches
@@ -84,6 +85,11 @@ class Row:
             return copy.appended()
         return None
 
+    def remembered(self, producer: str, sequence: int) -> Remembered:
+        """Return what is remembered of a producer."""
+        self.require_present()
+        return self._windows.get(producer, Window()).remembered(sequence)
+
     def tail(self) -> Tail:
         """Return last confirmed position, open ledger and sealed flag."""
         self.require_present()
@@ -114,7 +120,7 @@ class Row:
             total = counted.messages + stored.messages
             if counted.messages and total > messages_max:
                 break
-            counted = Counted(stored.position, total)
+            counted = Counted(stored.position, total, stored.appended_ms)
         return counted
 
     def ledgers(self, after: int, items_max: int) -> tuple[LedgerSummary, ...]:

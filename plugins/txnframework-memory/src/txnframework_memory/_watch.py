@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from zope.interface import implementer
 
 from txnframework.errors import Closed
-from txnframework.interfaces import ITellingTailWatch, IWatch
+from txnframework.interfaces import ITellingTailWatch, ITellingWatch, IWatch
 from txnframework.model import LedgerEntry
 
 C = TypeVar("C")
@@ -85,6 +85,37 @@ class TailWatch(Watch[Grown]):
         super().wake()
 
 
+class Valued(Protocol):
+    """A change of a record; None: it was removed."""
+
+    @property
+    def value(self) -> bytes | None:
+        """What was written."""
+
+
+V = TypeVar("V", bound=Valued)
+
+
+@implementer(ITellingWatch)
+class RecordWatch(Watch[V]):
+    """A watch on one record, which brings along what it became."""
+
+    def __init__(self, watches: Watches[V], concerns: Callable[[V], bool]) -> None:
+        super().__init__(watches, concerns)
+        self.told: bytes | None = None
+        self._coming: bytes | None = None
+
+    async def changed(self) -> None:
+        """Return once the record may have changed; see ITellingWatch."""
+        await super().changed()
+        self.told, self._coming = self._coming, None
+
+    def wake(self, changes: Sequence[V] | None = None) -> None:
+        """Make ``changed`` return, for these changes; None: something may have been missed."""
+        self._coming = None if changes is None else changes[-1].value
+        super().wake()
+
+
 class Watches(Generic[C]):
     """The armed watches of one place."""
 
@@ -111,6 +142,11 @@ class Watches(Generic[C]):
         for watch in tuple(self._armed):
             if concerning := tuple(filter(watch.concerns, told)):
                 watch.wake(concerning)
+
+    def wake_all(self) -> None:
+        """Wake every watch, as if something may have been missed."""
+        for watch in tuple(self._armed):
+            watch.wake()
 
     def __len__(self) -> int:
         return len(self._armed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from dataclasses import dataclass, field, replace
 
-from txnframework.model import Appended, Branch, Position, ProducerSequence
+from txnframework.model import Appended, Branch, Position, ProducerSequence, Remembered
 
 DEDUPLICATION_WINDOW = 10_000
 """How many sequences of one producer in one row are remembered at least."""
@@ -30,6 +30,7 @@ class Window:
 
     copies: list[Copy] = field(default_factory=list)
     sequences: int = 0
+    size: int = DEDUPLICATION_WINDOW
 
     def overlapping(self, first: int, last: int) -> list[Copy]:
         """Return the copies that hold any of these sequences, in order."""
@@ -57,8 +58,14 @@ class Window:
         """Remember a copy, and forget the oldest ones while enough others are left."""
         insort(self.copies, copy, key=lambda other: other.sequence.first)
         self.sequences += _size(copy)
-        while self.sequences - _size(self.copies[0]) >= DEDUPLICATION_WINDOW:
+        while self.sequences - _size(self.copies[0]) >= self.size:
             self.remove(self.copies[0])
+
+    def remembered(self, sequence: int) -> Remembered:
+        """Return what is remembered, and how much of it above a sequence."""
+        behind = (copy.sequence for copy in self.copies if copy.sequence.last > sequence)
+        above = sum(one.last - max(one.first - 1, sequence) for one in behind)
+        return Remembered(self.size, self.copies[-1].sequence.last if self.copies else None, above)
 
 
 def _size(copy: Copy) -> int:

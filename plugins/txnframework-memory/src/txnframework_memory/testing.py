@@ -7,13 +7,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from txnframework.interfaces import ILedgerStore, IMetadataStore
-from txnframework.testing import Belonging, Crashing, Disconnecting, Harness, VirtualEnvironment
+from txnframework.model import Key
+from txnframework.testing import Belonging, Crashing, Disconnecting, Harness, Misleading, VirtualEnvironment
 from txnframework_memory._ledger_store import MemoryLedgerStore
 from txnframework_memory._metadata_store import MemoryMetadataStore
 from txnframework_memory.space import MemorySpace
 
 
-class MemoryMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disconnecting[IMetadataStore]):
+class MemoryMetadataHarness(
+    Harness[IMetadataStore], Crashing[IMetadataStore], Disconnecting[IMetadataStore], Misleading[IMetadataStore]
+):
     """Opens clients of one space."""
 
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
@@ -44,9 +47,17 @@ class MemoryMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], D
         assert isinstance(opened, MemoryMetadataStore)
         opened.restore()
 
+    async def mislead(self, opened: IMetadataStore, target: Key | str) -> None:  # noqa: ARG002 - all are woken
+        """Wake everybody: what wakes here holds nothing but what was written."""
+        self.space.records.watches.wake_all()
+
 
 class MemoryLedgerHarness(
-    Harness[ILedgerStore], Belonging[ILedgerStore], Crashing[ILedgerStore], Disconnecting[ILedgerStore]
+    Harness[ILedgerStore],
+    Belonging[ILedgerStore],
+    Crashing[ILedgerStore],
+    Disconnecting[ILedgerStore],
+    Misleading[ILedgerStore],
 ):
     """Opens clients of the ledgers of one space."""
 
@@ -83,3 +94,7 @@ class MemoryLedgerHarness(
         """Connect again."""
         assert isinstance(opened, MemoryLedgerStore)
         opened.restore()
+
+    async def mislead(self, opened: ILedgerStore, target: Key | str) -> None:  # noqa: ARG002 - all are woken
+        """Wake everybody: what wakes here holds nothing but what was written."""
+        self.space.rows.find(str(target)).watches.wake_all()

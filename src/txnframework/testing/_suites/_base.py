@@ -53,14 +53,25 @@ class Suite:
         """Return the objects whose declared interfaces say what the backend promises."""
         return (opened,)
 
-    async def soon(self, awaitable: Awaitable[T]) -> T:
-        """Return the result, letting the backend do what it does late; fail if that takes longer than is allowed."""
+    async def soon(self, awaitable: Awaitable[T], seen: Callable[[], object] | None = None) -> T:
+        """
+        Return the result, letting the backend do what it does late; fail if that takes longer than is allowed.
+
+        The failure says what did not return, where it waits, and what it saw last, which ``seen`` returns.
+        """
+        __tracebackhide__ = True
+        what = name_of_awaitable(awaitable)
         task = asyncio.ensure_future(awaitable)
         try:
-            async with asyncio.timeout(self.data.patience_s):
+            async with asyncio.timeout(self.data.patience_s) as limit:
                 while not task.done():
                     await self.data.settle()
                     await asyncio.wait({task}, timeout=0.01)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            waits = f"{what} did not return within {self.data.patience_s:g} s; it waits in {place_of(task)}"
+            raise AssertionError(waits if seen is None else f"{waits}; seen last: {seen()}") from None
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -80,18 +91,43 @@ class Suite:
 
 async def run_test(case: Suite, test: Callable[[], Awaitable[object]], directory: Path) -> None:
     """Run one test of a suite on data of its own; skip it, naming what is missing, if it needs what is not declared."""
+    __tracebackhide__ = True
     kind = type(case)
     case.data = kind.harness(directory)
     try:
-        async with asyncio.timeout(TEST_SECONDS_MAX):
+        async with asyncio.timeout(TEST_SECONDS_MAX) as limit:
             if kind.found is None:
                 kind.found = await _find_capabilities(case)
             missing = [name_of(needed) for needed in required_by(test) if needed not in kind.found]
             if missing:
                 pytest.skip(f"not declared by {kind.harness.__name__}: {', '.join(sorted(missing))}")
             await test()
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        # Where it waited stands above, in the cause.
+        raise AssertionError(
+            f"{getattr(test, '__name__', 'the test')} did not end in {TEST_SECONDS_MAX:g} s"
+        ) from error
     finally:
         await case.data.destroy()
+
+
+def name_of_awaitable(awaitable: object) -> str:
+    """Return what a failure calls something that is waited for."""
+    return str(getattr(awaitable, "__qualname__", None) or type(awaitable).__qualname__)
+
+
+def place_of(task: asyncio.Future[Any]) -> str:
+    """Return the innermost function that a task waits in, but for those of asyncio, with its line."""
+    step: Any = task.get_coro() if isinstance(task, asyncio.Task) else None
+    place = "something that has no frame"
+    while (frame := getattr(step, "cr_frame", None)) is not None:
+        file = Path(frame.f_code.co_filename)
+        if file.parent.name != "asyncio":
+            place = f"{step.__qualname__} ({file.name}:{frame.f_lineno})"
+        step = step.cr_await
+    return place
 
 
 async def _find_capabilities(case: Suite) -> frozenset[Any]:

@@ -7,13 +7,14 @@ from typing import ClassVar
 from txnframework.interfaces import ILedgerStore
 from txnframework.testing._suites._ledger.appends import AppendRules
 from txnframework.testing._suites._ledger.deduplication import DeduplicationRules
+from txnframework.testing._suites._ledger.pages import PageRules
 from txnframework.testing._suites._ledger.races import RaceRules
 from txnframework.testing._suites._ledger.stores import StoreRules
 from txnframework.testing._suites._ledger.tails import TailRules
 from txnframework.testing.harness import Harness
 
 
-class LedgerStoreSuite(RaceRules, TailRules, DeduplicationRules, StoreRules, AppendRules):
+class LedgerStoreSuite(RaceRules, PageRules, TailRules, DeduplicationRules, StoreRules, AppendRules):
     """Every rule of a ledger store: subclass as ``TestX(LedgerStoreSuite)`` and name the harness."""
 
     harness: ClassVar[type[Harness[ILedgerStore]]]

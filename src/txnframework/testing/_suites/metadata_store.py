@@ -8,14 +8,29 @@ from txnframework.interfaces import IMetadataStore
 from txnframework.testing._suites._metadata.batches import BatchRules
 from txnframework.testing._suites._metadata.faults import FaultRules
 from txnframework.testing._suites._metadata.leases import LeaseRules
+from txnframework.testing._suites._metadata.names import NameRules
+from txnframework.testing._suites._metadata.pages import PageRules
 from txnframework.testing._suites._metadata.records import RecordRules
 from txnframework.testing._suites._metadata.scans import IndexRules, ScanRules, SequenceRules
+from txnframework.testing._suites._metadata.sessions import SessionRules
+from txnframework.testing._suites._metadata.staleness import StalenessRules
 from txnframework.testing._suites._metadata.watches import WatchRules
 from txnframework.testing.harness import Harness
 
 
 class MetadataStoreSuite(
-    FaultRules, LeaseRules, WatchRules, BatchRules, SequenceRules, IndexRules, ScanRules, RecordRules
+    FaultRules,
+    SessionRules,
+    LeaseRules,
+    StalenessRules,
+    PageRules,
+    WatchRules,
+    BatchRules,
+    SequenceRules,
+    IndexRules,
+    ScanRules,
+    NameRules,
+    RecordRules,
 ):
     """Every rule of a metadata store: subclass as ``TestX(MetadataStoreSuite)`` and name the harness."""
 

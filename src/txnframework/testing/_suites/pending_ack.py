@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from txnframework.testing._suites._pending_ack.adding import AddRules
+from txnframework.testing._suites._pending_ack.covering import CoveringRules
 from txnframework.testing._suites._pending_ack.growing import GrowRules
 from txnframework.testing._suites._pending_ack.kinds import BatchIndexRules, CumulativeRules
 from txnframework.testing._suites._pending_ack.races import AddRaceRules
@@ -12,7 +13,9 @@ from txnframework.testing._suites._pending_ack.settling import RecoverRules, Set
 from txnframework.testing.world import WorldHarness
 
 
-class PendingAckSuite(GrowRules, AddRaceRules, RecoverRules, SettleRules, CumulativeRules, BatchIndexRules, AddRules):
+class PendingAckSuite(
+    GrowRules, AddRaceRules, RecoverRules, SettleRules, CoveringRules, CumulativeRules, BatchIndexRules, AddRules
+):
     """Every rule of a pending-ack store: subclass as ``TestX(PendingAckSuite)``; the harness is a ``WorldHarness``."""
 
     harness: ClassVar[type[WorldHarness]]

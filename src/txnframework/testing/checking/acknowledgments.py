@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from txnframework.testing.checking.transactions import ABORTED, COMMITTED, NEVER, Fate
+from txnframework.testing.checking.transactions import COMMITTED, NEVER, Fate
 from txnframework.testing.history import Call, Place
 
 
@@ -55,11 +55,11 @@ class Ack:
         return max(self.call.ended, min(call.ended for call in self.fate.committed))
 
     def may_hold_during(self, call: Call) -> bool:
-        """Whether it was pending at a moment of a call, for a transaction that was not committed: it then wins."""
+        """Whether it may have been pending at a moment of a call, for a transaction: a plain one is dropped then."""
         fate = self.fate
-        if fate is None or fate.state == COMMITTED or self.call.began > call.ended:
+        if fate is None or self.call.began > call.ended:
             return False
-        return fate.state != ABORTED or fate.ended_at > call.began
+        return fate.state is None or fate.ended_at > call.began
 
 
 class Ladder:
@@ -89,14 +89,17 @@ class Acks:
     _definite: dict[tuple[str, int], Ladder] = field(default_factory=dict)
     _possible: dict[str, Ladder] = field(default_factory=dict)
     _pending: dict[str, list[Ack]] = field(default_factory=dict)
+    _holding: dict[str, list[Ack]] = field(default_factory=dict)
+    _moves: bool = False
 
     @classmethod
-    def of(cls, acks: list[Ack]) -> Acks:
-        """Return them with what finds them."""
+    def of(cls, acks: list[Ack], moves: bool = False) -> Acks:
+        """Return them with what finds them; ``moves``: consumers move dead letters, in transactions of their own."""
         singles: defaultdict[Place, list[Ack]] = defaultdict(list)
         certain: defaultdict[tuple[str, int], list[Ack]] = defaultdict(list)
         perhaps: defaultdict[str, list[Ack]] = defaultdict(list)
         pending: defaultdict[str, list[Ack]] = defaultdict(list)
+        holding: defaultdict[str, list[Ack]] = defaultdict(list)
         for ack in acks:
             if not ack.cumulative:
                 singles[ack.place].append(ack)
@@ -105,14 +108,18 @@ class Acks:
                 certain[ack.place.segment, ack.incarnation].append(ack)
             if ack.possible:
                 perhaps[ack.place.segment].append(ack)
-            if ack.fate is not None and ack.fate.state != COMMITTED:
-                pending[ack.place.segment].append(ack)
+            if ack.fate is not None:
+                holding[ack.place.segment].append(ack)
+                if ack.fate.state != COMMITTED:
+                    pending[ack.place.segment].append(ack)
         return cls(
             acks,
             dict(singles),
             {key: Ladder(some, lambda ack: ack.effective_at) for key, some in certain.items()},
             {key: Ladder(some, lambda ack: -ack.call.ended) for key, some in perhaps.items()},
             dict(pending),
+            dict(holding),
+            moves,
         )
 
     def effective(self, place: Place, incarnation: int) -> Ack | None:
@@ -122,7 +129,7 @@ class Acks:
         reaching = None if ladder is None else ladder.reaching(place)
         if reaching is not None:
             found.append(reaching)
-        certain = [ack for ack in found if ack.effective_at < NEVER and not self._overruled(ack, place)]
+        certain = [ack for ack in found if ack.effective_at < NEVER and not self.is_overruled(ack, place)]
         return min(certain, key=lambda ack: ack.effective_at, default=None)
 
     def possible(self, place: Place, after: int) -> Ack | None:
@@ -154,9 +161,11 @@ class Acks:
         others = (ack for ack in self.singles.get(place, ()) if ack.fate is not fate)
         return not any(ack.possible and ack.call.ended > after for ack in others)
 
-    def _overruled(self, ack: Ack, place: Place) -> bool:
+    def is_overruled(self, ack: Ack, place: Place) -> bool:
         """Whether it was made outside transactions while one may have held the message: it is dropped then."""
         if not ack.plain:
             return False
-        held = (*self.singles.get(place, ()), *self._pending.get(place.segment, ()))
+        if self._moves:
+            return True  # a transaction of which the history knows nothing may have held it
+        held = (*self.singles.get(place, ()), *self._holding.get(place.segment, ()))
         return any(one.place >= place and one.may_hold_during(ack.call) for one in held)

@@ -6,10 +6,15 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 from txnframework.model.positions import ASIDE
+from txnframework.testing.checking.lives import deleted_topics, of_last_lives
 from txnframework.testing.checking.sightings import Sightings, trimmed_before
 from txnframework.testing.checking.subscriptions import Subscription, subscriptions
 from txnframework.testing.checking.transactions import COMMITTED, NEVER, Fate, fates
-from txnframework.testing.history import Call, History, Place, Send, Sent
+from txnframework.testing.history import Call, History, Place, Seen, Send, Sent
+
+CLOCK_SKEW_MS = "clock_skew_ms"
+"""What a history's ``about`` calls the most by which clocks differ; a history without it is of any clocks."""
+SKEW_UNKNOWN_NS = 1 << 60
 
 
 @dataclass(slots=True)
@@ -20,6 +25,9 @@ class Facts:
     ``sends``: by topic and value, in the order in which they began. ``writes``: by transaction. ``trimmed``: the first
     place that is left of each segment that was trimmed. ``aside``: where the sends began that were told no place of the
     segment, because a transaction's messages get theirs with its commit; they have the one at which they were seen.
+    ``letters``: by topic of dead letters, the subscriptions whose they are. Of topics in ``deleted`` everything here is
+    about the last life, as far as that is certain; ``asked`` are all calls of the history, former lives included.
+    ``times_ns``: when each event happened. ``clock_skew_ns``: by how much clocks of two processes differ at most.
     """
 
     calls: list[Call]
@@ -31,11 +39,17 @@ class Facts:
     trimmed: dict[str, Place]
     topics: frozenset[str] = field(default_factory=frozenset)
     aside: frozenset[int] = frozenset()
+    asked: list[Call] = field(default_factory=list)
+    letters: dict[str, list[Subscription]] = field(default_factory=dict)
+    deleted: frozenset[str] = frozenset()
+    times_ns: list[int] = field(default_factory=list)
+    clock_skew_ns: int = SKEW_UNKNOWN_NS
 
     @classmethod
     def of(cls, history: History) -> Facts:
         """Gather them."""
-        calls, aside = with_places(history.calls())
+        asked = history.calls()
+        calls, aside = with_places(of_last_lives(asked))
         found = fates(calls)
         sends: defaultdict[tuple[str, str], list[Call]] = defaultdict(list)
         writes: defaultdict[str, list[Call]] = defaultdict(list)
@@ -46,17 +60,41 @@ class Facts:
                 if send.txn is not None:
                     writes[send.txn].append(call)
                     found.setdefault(send.txn, Fate(send.txn))
+        known = subscriptions(calls, found)
+        letters: defaultdict[str, list[Subscription]] = defaultdict(list)
+        for subscription in known.values():
+            for topic in subscription.letters:
+                letters[topic].append(subscription)
         return cls(
             calls,
             found,
             dict(sends),
             dict(writes),
             Sightings.of(calls),
-            subscriptions(calls, found),
+            known,
             trimmed_before(calls),
             frozenset(topic for topic, _ in sends),
             aside,
+            asked,
+            dict(letters),
+            deleted_topics(asked),
+            [*(event.at_ns for event in history.events), NEVER],
+            _clock_skew_ns(history),
         )
+
+    def is_letter(self, seen: Seen) -> bool:
+        """Whether a message may have been moved to where it came from: nobody sent it there."""
+        return seen.place.topic in self.letters and (seen.place.topic, seen.value) not in self.sends
+
+    def moved_from(self, subscription: Subscription) -> set[str]:
+        """Return the values of the messages of a subscription that somebody saw among its dead letters."""
+        if not subscription.letters:
+            return set()
+        return {
+            one.seen.value
+            for one in (*self.sightings.committed, *self.sightings.others)
+            if one.seen.place.topic in subscription.letters and self.is_letter(one.seen)
+        }
 
     def committed_at(self, call: Call) -> int:
         """Return the event by which it was sure that a send counts; NEVER: that is not known."""
@@ -97,6 +135,11 @@ class Facts:
         """Whether nothing that stood there can be read any more."""
         first = self.trimmed.get(place.segment)
         return first is not None and (place < first or is_aside(place))
+
+
+def _clock_skew_ns(history: History) -> int:
+    skew_ms = history.about.get(CLOCK_SKEW_MS)
+    return SKEW_UNKNOWN_NS if skew_ms is None else int(skew_ms) * 1_000_000
 
 
 def is_aside(place: Place) -> bool:

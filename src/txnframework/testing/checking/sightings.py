@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from txnframework.testing.history import (
     Call,
+    DrainCompacted,
+    DrainConsumer,
     Drained,
     DrainSubscription,
     DrainTopic,
@@ -79,7 +81,9 @@ class Sightings:
         readings: dict[str, Reading] = {}
         for call in sorted(calls, key=lambda one: one.ended):
             match call.operation, call.reply:
-                case Receive() | DrainSubscription(), Received(messages=messages) | Drained(messages=messages):
+                case Receive() | DrainSubscription() | DrainConsumer() | DrainCompacted(), Received(
+                    messages=messages
+                ) | Drained(messages=messages):
                     found._take(call, messages)
                 case Read() as read, Received(messages=messages):
                     some = found._take(call, messages)

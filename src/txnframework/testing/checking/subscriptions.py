@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from txnframework.model.names import topic_of
 from txnframework.testing.checking.acknowledgments import Ack, Acks
 from txnframework.testing.checking.segments import descends
 from txnframework.testing.checking.sightings import EARLIEST, Sighting
@@ -51,6 +52,8 @@ class Subscription:
     drains: list[Call] = field(default_factory=list)
     asked: list[Call] = field(default_factory=list)
     acks: Acks = field(default_factory=Acks)
+    letters: set[str] = field(default_factory=set)
+    """The topics to which consumers move its dead letters."""
 
     @property
     def moved(self) -> bool:
@@ -82,14 +85,19 @@ class Subscription:
 
     def _made(self) -> Start | None:
         gone = [call for call in self.given_up if call.possible]
-        given_up = max((call.ended for call in gone), default=-1)
-        since = max((call.began for call in gone if call.ok), default=-1)
+        surely = [call for call in gone if call.ok]
+        since = max((call.began for call in surely), default=-1)
         last = [call for call in gone if call.ended > since]
         # Made while it was given up: nobody knows which came first.
         if any(call.began < end.ended and end.began < call.ended for call in self.made for end in last):
             return None
+        given_up = max((call.ended for call in surely), default=-1)
         possible = [call for call in self.made if call.possible and call.began > given_up]
-        sure = min((call for call in possible if call.ok), key=lambda call: call.ended, default=None)
+        # Given up or not, nobody knows: it is the one from before, or one that was made since.
+        doubtful = max((call.ended for call in last if not call.ok), default=given_up)
+        sure = min(
+            (call for call in possible if call.ok and call.began > doubtful), key=lambda call: call.ended, default=None
+        )
         if sure is None:
             return None
         everything = all(_starts_earliest(call) for call in possible if call.began < sure.ended)
@@ -129,10 +137,12 @@ def subscriptions(calls: Iterable[Call], fates: dict[str, Fate]) -> dict[tuple[s
         match call.operation:
             case Subscribe(topic=topic, subscription=name):
                 of(topic, name).made.append(call)
-            case Consume(topics=topics, subscription=name, consumer=consumer):
-                for topic in topics:
+            case Consume(topics=topics, subscription=name, consumer=consumer, dead_letters=letters):
+                for topic in dict.fromkeys(str(topic_of(one)) for one in topics):
                     of(topic, name).made.append(call)
                     of(topic, name).consumers[consumer] = call
+                    if letters is not None:
+                        of(topic, name).letters.add(letters)
             case Unsubscribe(topic=topic, subscription=name):
                 of(topic, name).given_up.append(call)
             case Seek(topic=topic, subscription=name):
@@ -150,7 +160,7 @@ def subscriptions(calls: Iterable[Call], fates: dict[str, Fate]) -> dict[tuple[s
                     of(ack.place.topic, name)
                     acks[ack.place.topic, name].append(ack)
     for key, some in acks.items():
-        found[key].acks = Acks.of(some)
+        found[key].acks = Acks.of(some, bool(found[key].letters))
     return found
 
 

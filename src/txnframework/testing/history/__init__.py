@@ -22,7 +22,12 @@ from txnframework.testing.history.operations import (
     AskOutcome,
     Begin,
     Commit,
+    Compact,
     Consume,
+    CreateTopic,
+    DeleteTopic,
+    DrainCompacted,
+    DrainConsumer,
     DrainOutcome,
     DrainSubscription,
     DrainTopic,
@@ -52,10 +57,12 @@ from txnframework.testing.history.replies import (
     Reply,
     Sent,
 )
-from txnframework.testing.history.values import Acked, Place, Seen
+from txnframework.testing.history.values import NULL, NULL_HEADER, Acked, Place, Seen
 
 __all__ = [
     "FORMAT",
+    "NULL",
+    "NULL_HEADER",
     "VERSION",
     "Abort",
     "AckFound",
@@ -70,8 +77,13 @@ __all__ = [
     "Call",
     "Changed",
     "Commit",
+    "Compact",
     "Consume",
+    "CreateTopic",
+    "DeleteTopic",
     "Done",
+    "DrainCompacted",
+    "DrainConsumer",
     "DrainOutcome",
     "DrainSubscription",
     "DrainTopic",

@@ -76,7 +76,9 @@ class Consume(_Operation, frozen=True):
     """
     Join a subscription, making it if it is not there.
 
-    ``consumer`` is unique within a run: whoever joins again is another one.
+    ``consumer`` is unique within a run: whoever joins again is another one. ``segment``: only this one of the segments,
+    and what becomes of it.
+    ``dead_letters``: the topic to which messages go that were redelivered more than ``redeliveries_max`` times.
     """
 
     topics: tuple[str, ...]
@@ -84,6 +86,9 @@ class Consume(_Operation, frozen=True):
     consumer: str
     type: str
     start: str
+    dead_letters: str | None = None
+    redeliveries_max: int = 0
+    segment: str | None = None
 
 
 class Receive(_Operation, frozen=True):
@@ -166,6 +171,25 @@ class Trim(_Operation, frozen=True):
     topic: str
 
 
+class CreateTopic(_Operation, frozen=True):
+    """Make a topic, perhaps again."""
+
+    topic: str
+
+
+class DeleteTopic(_Operation, frozen=True):
+    """Delete a topic with everything in it; one that is made again has nothing to do with it."""
+
+    topic: str
+
+
+class Compact(_Operation, frozen=True):
+    """Keep the last message of each key, in the order of ``position`` or of ``commit``, for compacted readers."""
+
+    topic: str
+    order: str = "position"
+
+
 # -- the drain: after all faults, when everything was swept and nobody else is there -------------------
 
 
@@ -185,6 +209,23 @@ class DrainSubscription(_Operation, frozen=True):
     topic: str
     subscription: str
     type: str = "shared"
+
+
+class DrainCompacted(_Operation, frozen=True):
+    """Read a topic as it was compacted, and what came since, with a fresh reader; ``Drained``."""
+
+    topic: str
+
+
+class DrainConsumer(_Operation, frozen=True):
+    """
+    Receive with one consumer until nothing has come to it for long, nobody else consuming; ``Drained``.
+
+    A failure tells the consumer that nothing comes to it any more, which is an answer.
+    """
+
+    subscription: str
+    consumer: str
 
 
 class DrainOutcome(_Operation, frozen=True):
@@ -212,7 +253,12 @@ Operation = (
     | Split
     | Merge
     | Trim
+    | CreateTopic
+    | DeleteTopic
+    | Compact
     | DrainTopic
     | DrainSubscription
+    | DrainCompacted
+    | DrainConsumer
     | DrainOutcome
 )

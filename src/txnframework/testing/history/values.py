@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from txnframework.client import Message, MessageID
 
 
+NULL = "null "
+"""What the value of a null begins with in a history: a null has none, and its name is in a header."""
+NULL_HEADER = "null"
+
+
 class Place(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
     """Where one message stands: ``segment`` is its full name, the rest its position there."""
 
@@ -54,10 +59,11 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @classmethod
     def of(cls, message: Message) -> Seen:
-        """Return what a history keeps of a message; key and value are text in UTF-8."""
+        """Return what a history keeps of a message; key and value are text, and a header names a null."""
+        named = message.headers.get(NULL_HEADER, b"") if message.value is None else message.value
         return cls(
             Place.of(message.id),
-            message.value.decode(),
+            named.decode(),
             None if message.key is None else message.key.decode(),
             None if message.txn_id is None else str(message.txn_id),
             message.incarnation,

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import AsyncGenerator, Iterable
 from typing import Any
 
-ATTEMPTS_MAX = 100
+ATTEMPTS_MAX = 1_000
 """A ``finally`` that awaits refuses to be closed; each attempt gets it past one such await."""
 
 
@@ -28,7 +28,17 @@ def bury(tasks: dict[Any, None], generators: Iterable[AsyncGenerator[Any, Any]])
 
 
 def _close(coroutine: Any) -> None:
+    """Close a coroutine from the inside out: one that awaits again where it is closed would leave the inner ones."""
     for _ in range(ATTEMPTS_MAX):
+        innermost = _innermost(coroutine)
         with contextlib.suppress(Exception, asyncio.CancelledError, GeneratorExit):
-            coroutine.close()
+            innermost.close()
+        if innermost is coroutine and coroutine.cr_frame is None:
             return
+
+
+def _innermost(coroutine: Any) -> Any:
+    """Return the coroutine at the end of a chain of awaits that is not over."""
+    while inspect.iscoroutine(inner := coroutine.cr_await) and inner.cr_frame is not None:
+        coroutine = inner
+    return coroutine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from txnframework.testing.simulation.faults import Call, Calls, Fault
 from txnframework.testing.simulation.loop import SimulatedLoop
@@ -61,6 +61,15 @@ class DisturbedCalls(Calls):
             await self._pass(self._misfortunes.milliseconds(LATE_MS_MAX))
         elif kind is Kind.WAKE_UP_MISSED:
             await self._first_of(changed(), self._pass(self._misfortunes.milliseconds(LATE_MS_MAX)))
+
+    def told(self, values: Sequence[bytes | None]) -> bytes | None:
+        """Return which of the values that a wake-up brought along is told: none, or an older one that was written."""
+        match self._misfortunes.at_told(self._machine):
+            case Kind.TOLD_NOTHING:
+                return None
+            case Kind.TOLD_OLD:
+                return values[0]
+        return values[-1]
 
     def _draw(self, call: Call) -> Fault | None:
         kind = self._misfortunes.at_call(self._machine, call)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from zope.interface import implementer
+from zope.interface import Interface, directlyProvides, implementer, providedBy
 
+from txnframework.broker import Passing
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.interfaces import (
     IAtomicBatchStore,
@@ -17,6 +18,7 @@ from txnframework.interfaces import (
     IManagedLedger,
     IMetadataStore,
     ITellingTailWatch,
+    ITellingWatch,
     IWatch,
 )
 from txnframework.model import (
@@ -38,6 +40,7 @@ from txnframework.model import (
     PutSequential,
     Record,
     RecordPage,
+    Remembered,
     Tail,
 )
 
@@ -85,6 +88,10 @@ class Calls:
         """Return when a wake-up that ``changed`` waits for has arrived; it may be asked for several, or none."""
         await changed()
 
+    def told(self, values: Sequence[bytes | None]) -> bytes | None:
+        """Return which of the values that a watch brought along is told, of those of one wake-up in their order."""
+        return values[-1]
+
     async def read(self, name: str, about: object, answer: Callable[[], Awaitable[T]]) -> T:
         """Make a call that changes nothing."""
         return await self._made(Call(name, _text(about), False), answer)
@@ -109,7 +116,7 @@ class Calls:
 
 
 @implementer(IWatch)
-class FaultyWatch:
+class FaultyWatch(Passing):
     """
     A watch whose wake-ups go through ``Calls``.
 
@@ -117,6 +124,7 @@ class FaultyWatch:
     """
 
     def __init__(self, watch: IWatch, calls: Calls) -> None:
+        super().__init__(watch)
         self._watch = watch
         self._calls = calls
         self._owes = False
@@ -135,6 +143,27 @@ class FaultyWatch:
     async def close(self) -> None:
         """Give the watch back."""
         await self._watch.close()
+
+
+@implementer(ITellingWatch)
+class FaultyTellingWatch(FaultyWatch):
+    """A watch on a record whose wake-ups, and what they bring along, go through ``Calls``."""
+
+    def __init__(self, watch: ITellingWatch, calls: Calls) -> None:
+        super().__init__(watch, calls)
+        self._telling = watch
+        self.told: bytes | None = watch.told
+        self._came: list[bytes | None] = []
+
+    async def changed(self) -> None:
+        """Return once the record may have changed; a wake-up that nothing has caused brings along what was told."""
+        await super().changed()
+        came, self._came = self._came, []
+        self.told = self._calls.told(came or (self.told,))
+
+    async def _next(self) -> None:
+        await super()._next()
+        self._came.append(self._telling.told)
 
 
 @implementer(ITellingTailWatch)
@@ -159,10 +188,11 @@ class FaultyTailWatch(FaultyWatch):
 
 
 @implementer(ILease)
-class FaultyLease:
+class FaultyLease(Passing):
     """A lease whose release goes through ``Calls``; that it was lost is told at once, as its contract wants it."""
 
     def __init__(self, lease: ILease, calls: Calls) -> None:
+        super().__init__(lease)
         self.key: Key = lease.key
         self.version: int = lease.version
         self.fencing: int = lease.fencing
@@ -179,9 +209,11 @@ class FaultyLease:
 
 
 @implementer(IMetadataStore)
-class FaultyMetadataStore:
+class FaultyMetadataStore(Passing):
     """
     A metadata store whose calls go through ``Calls``; without atomic batches, whatever the real one has.
+
+    What else the real one promises it promises too.
 
     ``granted`` is told of each lease, as the real store made it.
     """
@@ -189,11 +221,18 @@ class FaultyMetadataStore:
     def __init__(
         self, store: IMetadataStore, calls: Calls, granted: Callable[[ILease], object] = lambda _: None
     ) -> None:
+        super().__init__(store)
         self.identity: str = store.identity
         self.session: str = store.session
         self._store = store
         self._calls = calls
         self._granted = granted
+        directlyProvides(self, *self._promised(store))
+
+    @staticmethod
+    def _promised(store: IMetadataStore) -> Iterable[Interface]:
+        """Return what this one promises of what the real one does."""
+        return tuple(one for one in providedBy(store).flattened() if one is not IAtomicBatchStore)
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
@@ -222,6 +261,8 @@ class FaultyMetadataStore:
     async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
         """Return an armed watch."""
         watch = await self._calls.read("watch", target, lambda: self._store.watch(target))
+        if ITellingWatch.providedBy(watch):
+            return FaultyTellingWatch(watch, self._calls)
         return FaultyWatch(watch, self._calls)
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
@@ -235,6 +276,10 @@ class FaultyMetadataStore:
 
         return FaultyLease(await self._calls.write("acquire_lease", name, take), self._calls)
 
+    async def break_lease(self, name: str, version: int) -> None:
+        """End another session's lease."""
+        await self._calls.write("break_lease", name, lambda: self._store.break_lease(name, version))
+
     async def close(self) -> None:
         """End the session."""
         await self._store.close()
@@ -243,6 +288,10 @@ class FaultyMetadataStore:
 @implementer(IAtomicBatchStore)
 class FaultyAtomicStore(FaultyMetadataStore):
     """The same with atomic batches."""
+
+    @staticmethod
+    def _promised(store: IMetadataStore) -> Iterable[Interface]:
+        return tuple(providedBy(store).flattened())
 
     def __init__(
         self, store: IAtomicBatchStore, calls: Calls, granted: Callable[[ILease], object] = lambda _: None
@@ -256,10 +305,11 @@ class FaultyAtomicStore(FaultyMetadataStore):
 
 
 @implementer(IManagedLedger)
-class FaultyLedger:
+class FaultyLedger(Passing):
     """A managed ledger whose calls go through ``Calls``."""
 
     def __init__(self, ledger: IManagedLedger, calls: Calls) -> None:
+        super().__init__(ledger)
         self.name: str = ledger.name
         self._ledger = ledger
         self._calls = calls
@@ -273,6 +323,10 @@ class FaultyLedger:
         return await self._calls.read(
             "find_sequence", self.name, lambda: self._ledger.find_sequence(producer, sequence)
         )
+
+    async def remembered(self, producer: str, sequence: int) -> Remembered:
+        """Return what is remembered of a producer."""
+        return await self._calls.read("remembered", self.name, lambda: self._ledger.remembered(producer, sequence))
 
     async def tail(self) -> Tail:
         """Return the tail as one consistent fact."""
@@ -319,10 +373,11 @@ class FaultyLedger:
 
 
 @implementer(ILedgerStore)
-class FaultyLedgerStore:
+class FaultyLedgerStore(Passing):
     """A ledger store whose calls, and those of its ledgers, go through ``Calls``."""
 
     def __init__(self, ledgers: ILedgerStore, calls: Calls) -> None:
+        super().__init__(ledgers)
         self.identity: str = ledgers.identity
         self._ledgers = ledgers
         self._calls = calls

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from txnframework.testing.checking import Violation, check
+from txnframework.testing.checking.facts import CLOCK_SKEW_MS
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework.testing.history import Begun, Event, History, Kind, Recorder
 from txnframework.testing.simulation.inhabited import Host
@@ -24,7 +25,7 @@ from txnframework.testing.simulation.outcome import Limits, Outcome
 from txnframework.testing.simulation.outside import OutsideWorld
 from txnframework.testing.simulation.scenario import Scenario
 from txnframework.testing.workloads import Part, RecordedClient, drain
-from txnframework.testing.workloads.draining import drain_topic, write_everywhere
+from txnframework.testing.workloads.draining import drain_subscription, drain_topic, write_everywhere
 
 NO_LIMITS = Limits()
 WORK_MS_MAX = 1_800_000
@@ -50,7 +51,8 @@ class Run:
         self.scenario = scenario
         self.seed = seed
         self.limits = limits
-        self.history = History(about={"scenario": scenario.name, "seed": str(seed)})
+        skew_ms = scenario.config().transactions.max_clock_skew_ms
+        self.history = History(about={"scenario": scenario.name, "seed": str(seed), CLOCK_SKEW_MS: str(skew_ms)})
         self.operations = 0
         self._over = False
         self.violations: list[Violation] = []
@@ -118,10 +120,16 @@ class Run:
         for machine in sweeping:
             self._finished(machine.spawn(machine.client.host.coordinators()))
         self.loop.advance(self.scenario.settle_ms)
+        joined = self.chance.choice(sweeping)
+        restoring = RecordedClient(joined.client, self.recorder, f"{joined.name}.restoring")
+        self._finished(joined.spawn(self.workload.restore(restoring)))
         for machine in sweeping:
             recorded = RecordedClient(machine.client, self.recorder, f"{machine.name}.late")
             for topic in self.workload.topics:
                 self._finished(machine.spawn(drain_topic(recorded, topic)))
+            # Who joins next in a process gets everything, whatever was left behind there by who was before.
+            for subscribed in self.workload.subscriptions if machine is joined else ():
+                self._finished(machine.spawn(drain_subscription(recorded, subscribed)))
             self._finished(machine.ask_to_close())
 
     def _drain(self) -> None:

@@ -138,7 +138,7 @@ class _Clerk:
         self, received: tuple[Message, ...], consumer: RecordedConsumer, invoices: RecordedProducer, txn: Transaction
     ) -> None:
         for order in received:
-            await invoices.send(f"{order.value.decode()}{ARROW}{self._recorded.unique()}", key="k", txn=txn)
+            await invoices.send(f"{(order.value or b'').decode()}{ARROW}{self._recorded.unique()}", key="k", txn=txn)
         await consumer.ack(*received, txn=txn)
 
     async def _end(self, txn: Transaction) -> None:

@@ -7,8 +7,6 @@ from typing import Any
 from txnframework.client import Client, Message
 from txnframework.errors import (
     ReceiveTimeout,
-    SubscriptionNotFound,
-    SubscriptionOwnedElsewhere,
     TransactionNotFound,
     TxnFrameworkError,
 )
@@ -34,6 +32,8 @@ async def drain(recorded: RecordedClient, workload: Workload[Any], transactions:
         await drain_outcome(recorded, txn)
     for topic in workload.topics:
         await drain_topic(recorded, topic)
+    for topic in workload.compacted:
+        await drain_compacted(recorded, topic)
     for one in workload.subscriptions:
         await drain_subscription(recorded, one)
 
@@ -68,6 +68,18 @@ async def drain_topic(recorded: RecordedClient, topic: str) -> None:
     )
 
 
+async def drain_compacted(recorded: RecordedClient, topic: str) -> None:
+    """Read a topic as it was compacted, to its end."""
+
+    async def read() -> tuple[Message, ...]:
+        async with await recorded.client.reader(topic, compacted=True) as reader:
+            return tuple([message async for message in reader])
+
+    await recorded.record(
+        said.DrainCompacted(topic), read, lambda messages: said.Drained(tuple(map(Seen.of, messages)))
+    )
+
+
 async def drain_subscription(recorded: RecordedClient, one: Subscribed) -> None:
     """Receive all that a subscription still delivers."""
 
@@ -89,8 +101,8 @@ async def drain_subscription(recorded: RecordedClient, one: Subscribed) -> None:
             receive,
             lambda messages: said.Drained(tuple(map(Seen.of, messages))),
         )
-    except (SubscriptionNotFound, SubscriptionOwnedElsewhere):
-        return
+    except TxnFrameworkError:
+        return  # the history has it
 
 
 async def first_left(client: Client, topic: str) -> tuple[Place, ...]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
+from typing import Literal
 
 from txnframework.errors import InvalidInput
 from txnframework.testing.checking import Violation
@@ -11,8 +13,11 @@ from txnframework.testing.workloads import accounts
 from txnframework.testing.workloads.actions import Actor, MixtureOptions
 from txnframework.testing.workloads.actions.branching import ATTEMPT
 from txnframework.testing.workloads.actions.surroundings import Shared, full
+from txnframework.testing.workloads.following import follow_a_segment
+from txnframework.testing.workloads.impatience import Impatience
 from txnframework.testing.workloads.oracle import sends_of
 from txnframework.testing.workloads.part import Part
+from txnframework.testing.workloads.recorded import RecordedClient
 from txnframework.testing.workloads.workload import Subscribed, Workload
 
 
@@ -40,6 +45,11 @@ class Mixture(Workload[MixtureOptions]):
         for one in options.subscriptions:
             if full(one.topic) not in topics:
                 raise InvalidInput(f"subscription {one.name!r} is of {one.topic!r}, which is none of its topics")
+            if one.letters is not None and full(one.letters) not in topics:
+                raise InvalidInput(f"subscription {one.name!r} has dead letters in {one.letters!r}, which is no topic")
+        for name in (*options.deleted, *options.compacted):
+            if full(name) not in topics:
+                raise InvalidInput(f"{name!r} is to be deleted or compacted, and is none of the topics")
 
     @property
     def topics(self) -> dict[str, int]:
@@ -56,8 +66,34 @@ class Mixture(Workload[MixtureOptions]):
         """Those of the subscriptions."""
         return {f"subscriptions[{number}].type": one.type for number, one in enumerate(self.options.subscriptions)}
 
+    @property
+    def compacted(self) -> tuple[str, ...]:
+        """Those of the options."""
+        return tuple(map(full, self.options.compacted))
+
+    async def restore(self, recorded: RecordedClient) -> None:
+        """Make the topics again that were deleted, and subscribe to them."""
+        for topic, segments in self.topics.items():
+            if topic in map(full, self.options.deleted):
+                await recorded.create_topic(topic, segments)
+                for one in self.subscriptions:
+                    if one.topic == topic:
+                        await recorded.subscribe(topic, one.name)
+
+    async def finish(self, part: Part) -> None:
+        """Compact twice, in whichever orders, and let a consumer follow what its segment becomes."""
+        for topic in (*self.compacted, *self.compacted):
+            await part.attempt(partial(part.recorded.compact, topic, self._order(part)))
+        if "consume_segment" in self.options.actions:
+            await follow_a_segment(part, part.chance.choice(self.subscriptions))
+
+    def _order(self, part: Part) -> Literal["position", "commit"]:
+        return part.chance.choice(self.options.compaction_orders)
+
     async def run(self, part: Part) -> None:
         """Draw one action after the other."""
+        if self.options.cancels:
+            part.recorded.impatience = Impatience(part.chance, part.environment, self.options.cancels)
         actor = Actor(part, self.options, self._shared)
         await part.repeat({getattr(actor, name): weight for name, weight in self.options.actions.items()})
 

@@ -59,6 +59,14 @@ class Workload(ABC, Generic[O]):
         """The subscription types that consumers ask for, by where the options name them."""
         return {}
 
+    @property
+    def compacted(self) -> tuple[str, ...]:
+        """The topics that are read as they were compacted, in the end."""
+        return ()
+
+    async def restore(self, recorded: RecordedClient) -> None:
+        """Make again what was deleted, when nothing goes wrong any more."""
+
     async def prepare(self, recorded: RecordedClient) -> None:
         """Make topics and subscriptions, before anything goes wrong."""
         for topic, segments in self.topics.items():

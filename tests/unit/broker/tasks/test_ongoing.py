@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from txnframework.broker._tasks.ongoing import Ongoing, until_closed
+from txnframework.broker._tasks.ongoing import RETRY_DELAY_MS, Ongoing, until_closed
 from txnframework.errors import Closed, Unavailable
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 
@@ -52,12 +52,12 @@ def test_work_goes_on_after_errors_that_pass() -> None:
             if outcome is not None:
                 raise outcome
 
-        task = asyncio.ensure_future(until_closed(work, clock, 100))
+        task = asyncio.ensure_future(until_closed(work, clock))
         await run_ready()
         assert len(left) == 2
-        await clock.advance(99)
+        await clock.advance(RETRY_DELAY_MS // 2 - 1)
         assert len(left) == 2
-        await clock.advance(1)
+        await clock.advance(RETRY_DELAY_MS - RETRY_DELAY_MS // 2 + 1)
         await task
         assert not left
 
@@ -71,4 +71,4 @@ def test_a_defect_ends_the_work() -> None:
         raise ValueError("a defect")
 
     with pytest.raises(ValueError, match="a defect"):
-        asyncio.run(until_closed(work, VirtualEnvironment(), 100))
+        asyncio.run(until_closed(work, VirtualEnvironment()))

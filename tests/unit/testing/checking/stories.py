@@ -16,7 +16,12 @@ from txnframework.testing.history import (
     Begin,
     Begun,
     Commit,
+    Compact,
     Consume,
+    CreateTopic,
+    DeleteTopic,
+    DrainCompacted,
+    DrainConsumer,
     Drained,
     DrainOutcome,
     DrainSubscription,
@@ -40,6 +45,7 @@ from txnframework.testing.history import (
 
 TOPIC = "topic://public/default/orders"
 OTHER = "topic://public/default/bills"
+LETTERS = f"{TOPIC}-s-DLQ"
 ROOT = "0000-ffff-0"
 LOW, HIGH = "0000-7fff-1", "8000-ffff-2"
 T, U, V = (f"{number:032x}" for number in (1, 2, 3))
@@ -60,6 +66,7 @@ class Story:
         self.history = History()
         self.recorder = Recorder(count(1).__next__, self.history.events.append)
         self.stands: dict[str, Seen] = {}
+        self.letters: list[Seen] = []
 
     def broken(self) -> set[str]:
         """The names of the rules that are broken; each violation says something and shows events."""
@@ -145,12 +152,44 @@ class Story:
     def unsubscribe(self) -> Story:
         return self.do(Unsubscribe(TOPIC, "s"))
 
-    def consume(self, consumer: str = "k", type: str = "exclusive", start: str = "earliest") -> Story:
-        return self.do(Consume((TOPIC,), "s", consumer, type, start))
+    def consume(
+        self,
+        consumer: str = "k",
+        type: str = "exclusive",
+        start: str = "earliest",
+        *,
+        topic: str = TOPIC,
+        letters: str | None = None,
+        most: int = 0,
+    ) -> Story:
+        return self.do(Consume((topic,), "s", consumer, type, start, letters, most))
 
     def receive(self, *values: str, consumer: str = "k", incarnation: int = 1, txn: str | None = None) -> Story:
         messages = tuple(self.seen(one, incarnation) for one in values)
         return self.do(Receive("s", consumer, txn), Received(messages))
+
+    def wait_in_vain(self, *values: str, consumer: str = "k", answer: str = "ok") -> Story:
+        """Let a consumer receive these, alone and until nothing comes any more."""
+        messages = tuple(self.seen(one, 1) for one in values)
+        return self.do(DrainConsumer("s", consumer), Drained(messages), answer)
+
+    def delete(self, answer: str = "ok", topic: str = TOPIC) -> Story:
+        return self.do(DeleteTopic(topic), None, answer)
+
+    def create(self, topic: str = TOPIC) -> Story:
+        return self.do(CreateTopic(topic))
+
+    def compact(self, order: str = "position", answer: str = "ok") -> Story:
+        return self.do(Compact(TOPIC, order), None, answer)
+
+    def compacted(self, *values: str) -> Story:
+        """Let the topic be read as it was compacted."""
+        return self.do(DrainCompacted(TOPIC), Drained(tuple(self.seen(one) for one in values)))
+
+    def letter(self, value: str, entry: int = 0, txn: str | None = None) -> Story:
+        """Let a message of the topic be found among the dead letters too."""
+        self.letters.append(Seen(place(entry, topic=LETTERS), value, None, txn))
+        return self.do(DrainTopic(LETTERS), Drained(tuple(self.letters)))
 
     def ack(
         self,

@@ -22,6 +22,10 @@ from txnframework.testing.history import (
     Begun,
     Call,
     Commit,
+    Compact,
+    Consume,
+    DrainCompacted,
+    Drained,
     DrainSubscription,
     DrainTopic,
     Event,
@@ -192,6 +196,24 @@ def missed_read(spoil: Spoiling) -> None:
     spoil.without(read, next(seen for seen in read.reply.messages if seen.txn is None and seen.value in spoil.sent))
 
 
+def dead_letter(spoil: Spoiling) -> None:
+    """A message lies among the dead letters, moved in a transaction, and is still delivered."""
+    letters = "topic://public/default/letters"
+    spoil.add(Consume((spoil.topic.operation.topic,), "s", "mover", "shared", "earliest", letters, 1))
+    seen = spoil.untouched()
+    at = replace(seen.place, segment=letters.replace("topic", "segment", 1) + "/0000-ffff-0")
+    spoil.add(DrainTopic(letters), Drained((replace(seen, place=at, txn="e" * 32),)))
+    spoil.add(spoil.subscription.operation, spoil.subscription.reply)
+
+
+def wrong_compaction(spoil: Spoiling) -> None:
+    last = {(seen.place.segment, seen.key): seen for seen in spoil.topic.reply.messages}
+    lost, *kept = last.values()
+    assert lost.key is not None
+    spoil.add(Compact(spoil.topic.operation.topic))
+    spoil.add(DrainCompacted(spoil.topic.operation.topic), Drained(tuple(kept)))
+
+
 SPOILT: list[Callable[[Spoiling], None]] = [
     inconsistent_positions,
     duplicate,
@@ -210,6 +232,8 @@ SPOILT: list[Callable[[Spoiling], None]] = [
     order_violation,
     non_monotonic_read,
     missed_read,
+    dead_letter,
+    wrong_compaction,
 ]
 
 

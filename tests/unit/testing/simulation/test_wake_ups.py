@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 import pytest
 from zope.interface import implementer
 
-from txnframework.interfaces import ITellingTailWatch
+from txnframework.interfaces import ITellingTailWatch, ITellingWatch
 from txnframework.model import LedgerEntry, Position
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework.testing.simulation.disturbed import LATE_MS_MAX, DisturbedCalls
-from txnframework.testing.simulation.faults import FaultyTailWatch, FaultyWatch
+from txnframework.testing.simulation.faults import Calls, FaultyTailWatch, FaultyTellingWatch, FaultyWatch
 from txnframework.testing.simulation.loop import SimulatedLoop
 from txnframework.testing.simulation.misfortunes import Kind, Misfortunes, Rates
 
@@ -94,3 +94,64 @@ def test_one_that_is_missed_comes_with_the_next() -> None:
         assert began_ms < loop.environment.now_ms() <= began_ms + LATE_MS_MAX
 
     _run("wake_up_missed", work)
+
+
+@implementer(ITellingWatch)
+class Moved:
+    """A watch on a record that was written twice."""
+
+    def __init__(self) -> None:
+        self.told: bytes | None = b"armed"
+        self._values = [b"first", b"second"]
+        self._changed = asyncio.Event()
+
+    async def changed(self) -> None:
+        if not self._values:
+            await self._changed.wait()
+        self.told = self._values.pop(0)
+
+    async def close(self) -> None:
+        return None
+
+
+class Coalescing(Calls):
+    """Tells of two changes at once, and which value is drawn by its place."""
+
+    def __init__(self, drawn: int) -> None:
+        super().__init__()
+        self.offered: list[tuple[bytes | None, ...]] = []
+        self._drawn = drawn
+
+    async def woken(self, changed: Callable[[], Awaitable[None]]) -> None:
+        await changed()
+        await changed()
+
+    def told(self, values: Sequence[bytes | None]) -> bytes | None:
+        self.offered.append(tuple(values))
+        return values[self._drawn]
+
+
+@pytest.mark.parametrize(("drawn", "told"), [(0, b"first"), (-1, b"second")])
+def test_any_of_several_changes_is_told(drawn: int, told: bytes) -> None:
+    """Of changes that come as one the value of either is told, and before anything has changed what was armed."""
+
+    async def work() -> None:
+        calls = Coalescing(drawn)
+        watch = FaultyTellingWatch(Moved(), calls)
+        assert watch.told == b"armed"
+        await watch.changed()
+        assert (calls.offered, watch.told) == ([(b"first", b"second")], told)
+
+    loop = SimulatedLoop(VirtualEnvironment(1), 1)
+    loop.run_until_complete(work())
+    loop.close()
+
+
+@pytest.mark.parametrize(("kind", "told"), [("told_nothing", None), ("told_old", b"first")])
+def test_what_is_told_goes_wrong(kind: str, told: bytes | None) -> None:
+    """Nothing is told, or of several values the first one, which was really written."""
+
+    async def work(_: SimulatedLoop, __: Told, calls: DisturbedCalls) -> None:
+        assert calls.told((b"first", b"second")) == told
+
+    _run(kind, work)

@@ -82,12 +82,12 @@ async def send_sequence(world: World, sequence: int, txn_id: TxnID | None = None
 
 def text_of(found: ReadableEntry) -> str:
     """Return the text of an entry's first message."""
-    return EntryView(found.data).message(0).value.decode()
+    return (EntryView(found.data).message(0).value or b"").decode()
 
 
 def texts_of(found: ReadableEntry) -> list[str]:
     """Return the texts of an entry's messages; those of a batch, which are the same, once."""
-    return [text for text, _ in groupby(message.value.decode() for message in EntryView(found.data).messages())]
+    return [text for text, _ in groupby((one.value or b"").decode() for one in EntryView(found.data).messages())]
 
 
 async def pages(

@@ -18,7 +18,7 @@ from txnframework.model import (
     TxnID,
 )
 from txnframework.testing._suites._base import Suite
-from txnframework.testing.harness import Belonging, Crashing, Disconnecting, Harness
+from txnframework.testing.harness import Belonging, Crashing, Disconnecting, Harness, Misleading
 
 NAME = "segment://public/default/suite/0000-ffff-0"
 MANY = Limit(1000)
@@ -28,7 +28,7 @@ NONE: frozenset[Branch] = frozenset()
 class LedgerStoreRules(Suite):
     """Rules of one ledger store; the harness opens clients of it."""
 
-    capabilities: ClassVar[tuple[Any, ...]] = (Belonging, Crashing, Disconnecting, IRestorable)
+    capabilities: ClassVar[tuple[Any, ...]] = (Belonging, Crashing, Disconnecting, IRestorable, Misleading)
     data: Harness[ILedgerStore]
 
 

@@ -144,6 +144,47 @@ class DeduplicationRules(LedgerStoreRules):
             assert found.position == copies[99].position
             assert await ledger.find_sequence("p", 100) is None
 
+    async def test_edge_of_the_window(self) -> None:
+        """The last sequences of a producer are recognised, as many as the ledger says; older ones may be stored again.
+
+        If this fails, check what is counted: sequences, not entries, and from the highest one down.
+        """
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            window = (await ledger.remembered("p", 0)).window
+            assert window >= 1
+            edge = min(150, window // 3)
+            singles = [sent("p", number) for number in range(2 * edge)]
+            copies = await send(ledger, *singles, sent("p", 2 * edge, window - 1))
+            copies += await send(ledger, *(sent("p", number) for number in range(window, window + edge)))
+            # Now the last sequences, as many as the window has, begin with number ``edge``.
+            for number in range(edge, 2 * edge):
+                (again,) = await send(ledger, sent("p", number, number, branch(1)))
+                assert again.duplicate, f"{window + edge - number} sequences from the last one, of {window}"
+                assert again.position == copies[number].position
+        async with self.data.open() as store:
+            ledger = await store.open(NAME)
+            assert await ledger.find_sequence("p", edge) is not None
+            if await ledger.find_sequence("p", 0) is None:
+                (fresh,) = await send(ledger, sent("p", 0))
+                assert not fresh.duplicate, "what was forgotten is stored again"
+
+    async def test_what_is_remembered(self) -> None:
+        """How much is remembered above a sequence is told by sequences, also within an entry, and when sealed."""
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            nothing = await ledger.remembered("p", 5)
+            assert (nothing.highest, nothing.above) == (None, 0)
+            await send(ledger, sent("p", 3, 6), sent("p", 10), sent("q", 100))
+            await ledger.roll()
+            await send(ledger, sent("p", 20, 21))
+            await ledger.seal()
+            found = {sequence: await ledger.remembered("p", sequence) for sequence in (-1, 3, 5, 6, 8, 20, 21, 50)}
+            assert {one.highest for one in found.values()} == {21}
+            assert {one.window for one in found.values()} == {nothing.window}
+            above = {sequence: one.above for sequence, one in found.items()}
+            assert above == {-1: 7, 3: 6, 5: 4, 6: 3, 8: 3, 20: 1, 21: 0, 50: 0}
+
     async def test_trim_settles_the_window(self) -> None:
         """
         Of a trimmed ledger, sequences of aborted branches are forgotten, the others are remembered and count.

@@ -7,7 +7,18 @@ import pytest
 from txnframework.errors import Closed, LedgerNotFound, StoreMismatch
 from txnframework.interfaces import ILedgerStore, IRestorable
 from txnframework.model import Append
-from txnframework.testing._suites._ledger._case import NAME, NONE, LedgerStoreRules, append, branch, read_all, send
+from txnframework.model.paths import compacted_ledger_name, escape
+from txnframework.testing._suites._ledger._case import (
+    NAME,
+    NONE,
+    LedgerStoreRules,
+    append,
+    branch,
+    read_all,
+    send,
+    sent,
+)
+from txnframework.testing._suites._names import longest_name, longest_segment
 from txnframework.testing.capabilities import requires
 from txnframework.testing.harness import Belonging
 
@@ -110,6 +121,31 @@ class StoreRules(LedgerStoreRules):
                     seen.add(position.ledger_id)
                 seen.add((await ledger.tail()).open_ledger_id)
                 await store.delete(NAME, None)
+
+    async def test_longest_names(self) -> None:
+        """Ledgers whose names are made of the longest names, and producers of such names, are kept as others are.
+
+        If this fails, check the longest key, and the longest row of an index, that the store takes.
+        """
+        one, other = longest_segment(1), longest_segment(2)
+        beside = [f"suite:{escape(one)}/1/{escape(longest_name(number))}" for number in (3, 4)]
+        names = [one, other, *beside, compacted_ledger_name(one, 1, "part")]
+        producers = [longest_name(5), longest_name(5)[:-1] + "b"]
+        async with self.data.open() as store:
+            for name in names:
+                for producer in producers:
+                    (appended,) = await send(await store.create(name), sent(producer, 7))
+                    assert not appended.duplicate
+        async with self.data.open() as again:
+            assert await again.list_names("", "", 100) == tuple(sorted(names))
+            assert await again.list_names(f"suite:{escape(one)}/", beside[0], 100) == (max(beside),)
+            for name in names:
+                ledger = await again.open(name)
+                assert len(await read_all(ledger)) == len(producers)
+                (repeated,) = await send(ledger, sent(producers[0], 7))
+                assert repeated.duplicate
+                await again.delete(name, None)
+            assert await again.list_names("", "", 100) == ()
 
     async def test_list_names(self) -> None:
         """Names are listed in order, by prefix, in pages that go on after a name; the prefix is text, not a pattern."""

@@ -19,6 +19,8 @@ from txnframework.testing._suites._ledger._case import (
     read_all,
     read_range,
 )
+from txnframework.testing.capabilities import requires
+from txnframework.testing.harness import Misleading
 
 WAKES_MAX = 20
 
@@ -171,9 +173,37 @@ class TailRules(LedgerStoreRules):
             for messages_max, upto, messages in (
                 (1, a, 3), (3, a, 3), (4, a, 3), (5, b, 5), (8, b, 5), (9, c, 9), (10, d, 10), (99, d, 10),
             ):  # fmt: skip
-                assert await ledger.count(every, messages_max) == Counted(upto, messages), messages_max
-            assert await ledger.count(EntryRange(a, c), 99) == Counted(c, 6)
-            assert await ledger.count(EntryRange(d, d), 99) == Counted(d, 0)
+                counted = await ledger.count(every, messages_max)
+                assert (counted.upto, counted.messages) == (upto, messages), messages_max
+            counted = await ledger.count(EntryRange(a, c), 99)
+            assert (counted.upto, counted.messages) == (c, 6)
+            assert await ledger.count(EntryRange(d, d), 99) == Counted(d, 0, None)
+
+    async def test_count_tells_when_its_last_entry_was_appended(self) -> None:
+        """A search by the time that a count tells finds that entry, in an open ledger as in a closed one.
+
+        If this fails, check that a count and ``find_time`` use one clock, and that a count which ends within a ledger
+        tells the time of that entry.
+        """
+        async with self.data.open() as store:
+            ledger = await store.create(NAME)
+            before = (await ledger.tail()).last_confirmed
+            positions: list[Position] = []
+            for data in (b"a", b"b", b"c", b"d"):
+                await self.data.pass_time(1000)
+                positions += await append(ledger, data)
+                if data == b"b":
+                    await ledger.roll()
+            told: list[int] = []
+            for number, position in enumerate(positions):
+                for messages_max, upto in ((number + 1, positions[-1]), (99, position)):
+                    counted = await ledger.count(EntryRange(before, upto), messages_max)
+                    assert counted.upto == position
+                    assert counted.appended_ms is not None
+                    told.append(counted.appended_ms)
+                    assert await self.first_after(ledger, await ledger.find_time(told[-1])) == position
+                    assert await ledger.find_time(told[-1] + 1) >= position
+            assert told[::2] == told[1::2] == sorted(set(told))
 
     async def test_find_time(self) -> None:
         """The position before the first entry of that time or later; the start for the past, the end for the future."""
@@ -247,6 +277,31 @@ class TailRules(LedgerStoreRules):
                 if watch.appended is not None:
                     await self.soon(watch.changed())
                 assert watch.appended is None
+
+    @requires(Misleading)
+    async def test_a_hint_is_no_more_than_a_hint(self) -> None:
+        """A watch that hears of entries that there are not wakes, and brings none of them along; reads stay true.
+
+        If this fails, check that nothing of a notification is kept: what a watch brings along was read in the store.
+        """
+        assert isinstance(self.data, Misleading)
+        async with self.data.open() as store, self.data.open() as other:
+            ledger, writer = await store.create(NAME), await other.create(NAME)
+            await append(writer, b"a")
+            standing = [b"a"]
+            for data in (b"b", b"c"):
+                tail = await ledger.tail()
+                watch = await ledger.watch()
+                await self.data.mislead(store, NAME)
+                await self.soon(watch.changed())
+                if ITellingTailWatch.providedBy(watch):
+                    assert not watch.appended
+                assert await ledger.tail() == tail
+                await append(writer, data)
+                standing.append(data)
+                last = (await ledger.tail()).last_confirmed
+                assert [one.data for one in await ledger.read(EntryRange(EARLIEST, last), MANY)] == standing
+                await watch.close()
 
     async def test_closed_ledger_closes_its_watches(self) -> None:
         """Closing the ledger ends a waiting ``changed`` with Closed."""

@@ -14,7 +14,7 @@ from txnframework.interfaces import (
 )
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put, Record
 from txnframework.testing._suites._base import Suite
-from txnframework.testing.harness import Crashing, Disconnecting, Harness
+from txnframework.testing.harness import Crashing, Disconnecting, Expiring, Harness, Misleading
 
 ALL = KeyRange("/", "0")
 """Every path that begins with a slash."""
@@ -29,7 +29,8 @@ class MetadataStoreRules(Suite):
     """Rules of one metadata store; the harness opens clients of it."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (
-        IAtomicBatchStore, IDurableStore, INotifyingStore, IRestorable, ISharedStore, Crashing, Disconnecting,
+        IAtomicBatchStore, IDurableStore, INotifyingStore, IRestorable, ISharedStore, Crashing, Disconnecting, Expiring,
+        Misleading,
     )  # fmt: skip
     data: Harness[IMetadataStore]
 

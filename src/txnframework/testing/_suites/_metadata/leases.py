@@ -102,6 +102,36 @@ class LeaseRules(MetadataStoreRules):
             with pytest.raises(LeaseHeld):
                 await one.acquire_lease("name", "one")
 
+    async def test_broken(self) -> None:
+        """A lease that was broken is free at once, with a higher number; the former holder's release takes nothing.
+
+        Who watches its record is woken, and who names another version, or nobody's lease, changes nothing.
+        """
+        async with self.data.open() as one, self.data.open() as two:
+            lease = await one.acquire_lease("name", "one")
+            other = await one.acquire_lease("other", "one")
+            watch = await one.watch(lease.key)
+            await two.break_lease("nobody's", lease.version)
+            await two.break_lease("name", lease.version + 1_000_000)
+            with pytest.raises(LeaseHeld):
+                await two.acquire_lease("name", "two")
+            await two.break_lease("name", lease.version)
+            await two.break_lease("name", lease.version)
+            await self.soon(watch.changed())
+            assert await one.get(lease.key) is None
+            following = await two.acquire_lease("name", "two")
+            assert following.fencing > lease.fencing
+            await two.break_lease("name", lease.version)
+            await lease.release()
+            with pytest.raises(LeaseHeld):
+                await one.acquire_lease("name", "one")
+            record = await two.get(other.key)
+            assert record is not None
+            assert record.version == other.version
+            await following.release()
+            again = await one.acquire_lease("name", "one")
+            assert again.fencing > following.fencing
+
     async def test_ends_with_its_session(self) -> None:
         """Closing the store ends the session's leases, and ``lost`` returns; the next holder's fencing is higher."""
         async with self.data.open() as two:
@@ -161,15 +191,19 @@ class LeaseRules(MetadataStoreRules):
 
     async def take(self, store: IMetadataStore) -> ILease:
         """Take the lease, waiting as its key's watch says while the end of the last holder is on its way."""
+        __tracebackhide__ = True
+        last: LeaseHeld | None = None
 
         async def attempt() -> ILease:
+            nonlocal last
             while True:
                 try:
                     return await store.acquire_lease("name", "next")
                 except LeaseHeld as held:
+                    last = held
                     watch = await store.watch(held.key)
                     if await store.get(held.key) is not None:
                         await watch.changed()
                     await watch.close()
 
-        return await self.soon(attempt())
+        return await self.soon(attempt(), lambda: last)

@@ -323,6 +323,7 @@ class RecordRules(MetadataStoreRules):
                 lambda: store.scan_index(EVERY_KIND, 1),
                 lambda: store.watch(key),
                 lambda: store.acquire_lease("name", "holder"),
+                lambda: store.break_lease("name", 1),
             )
             for call in calls:
                 with pytest.raises(Closed):

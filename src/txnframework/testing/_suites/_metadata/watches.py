@@ -8,9 +8,10 @@ import pytest
 
 from txnframework.errors import Closed
 from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, ITellingWatch, IWatch
-from txnframework.model import Batch, Expect, IndexRange, Key, KeyRange, Put, PutSequential
+from txnframework.model import Batch, Expect, IndexRange, Key, KeyRange, Put, PutSequential, Record
 from txnframework.testing._suites._metadata._case import BY_KIND, MetadataStoreRules, create, entries
 from txnframework.testing.capabilities import requires
+from txnframework.testing.harness import Misleading
 
 WAKES_MAX = 20
 """Wake-ups may repeat; a watch that still wakes after so many without a change never stops."""
@@ -82,6 +83,27 @@ class WatchRules(MetadataStoreRules):
             await one.delete(Key("/w/1"), version)
             await self.soon(watch.changed())
             assert watch.told is None
+
+    @requires(Misleading)
+    async def test_a_hint_is_no_more_than_a_hint(self) -> None:
+        """A watch that hears of a change that there was not wakes, and brings nothing false along; reads stay true.
+
+        If this fails, check that nothing of a notification is kept: what a watch brings along was read in the store.
+        """
+        assert isinstance(self.data, Misleading)
+        async with self.data.open() as store, self.data.open() as other:
+            version = await other.put(Put(Key("/w/1"), b"true", Expect.ABSENT, entries(b"k")))
+            watch = await store.watch(Key("/w/1"))
+            for _ in range(2):
+                await self.drain(watch)
+                await self.data.mislead(store, Key("/w/1"))
+                await self.soon(watch.changed())
+                # Another one is armed after the hint was heard.
+                for told in (watch, await store.watch(Key("/w/1"))):
+                    assert not ITellingWatch.providedBy(told) or told.told in (None, b"true")
+                assert await store.get(Key("/w/1")) == Record(Key("/w/1"), b"true", version)
+                page = await store.scan_index(IndexRange(BY_KIND, b"", b"\xff"), 10)
+                assert [(record.value, record.version) for record in page.records] == [(b"true", version)]
 
     async def test_index_watch_wakes_when_a_record_leaves(self) -> None:
         """A watch on an index range wakes when a record's entry leaves the range while the record stays."""
@@ -168,6 +190,7 @@ class WatchRules(MetadataStoreRules):
 
     async def drain(self, watch: IWatch) -> None:
         """Take what wake-ups are on their way; fail if they never stop."""
+        __tracebackhide__ = True
         for _ in range(WAKES_MAX):
             async with self.started(watch.changed()) as waiting:
                 if not waiting.done():

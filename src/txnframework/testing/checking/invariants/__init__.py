@@ -10,6 +10,7 @@ from txnframework.testing.checking.invariants import (
     ack_leaked,
     ack_lost,
     circular_information_flow,
+    dead_letter,
     double_ack,
     duplicate,
     early_ack,
@@ -22,6 +23,7 @@ from txnframework.testing.checking.invariants import (
     outcome_flip,
     stuck_reader,
     torn_transaction,
+    wrong_compaction,
     zombie_operation,
 )
 from txnframework.testing.checking.violations import Violation
@@ -44,6 +46,8 @@ _MODULES = (
     order_violation,
     non_monotonic_read,
     missed_read,
+    dead_letter,
+    wrong_compaction,
 )
 
 CHECKS: dict[str, Callable[[Facts], list[Violation]]] = {module.NAME: module.check for module in _MODULES}

@@ -18,6 +18,8 @@ def check(facts: Facts) -> list[Violation]:
     for sighting in facts.sightings.committed:
         if sighting.seen.place in told or sighting.seen.place.topic not in facts.topics:
             continue
+        if facts.is_letter(sighting.seen):
+            continue  # the rule on dead letters tells of it
         broken = _judge(facts, sighting)
         if broken is not None:
             told.add(sighting.seen.place)

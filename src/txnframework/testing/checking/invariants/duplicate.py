@@ -19,6 +19,8 @@ def check(facts: Facts) -> list[Violation]:
     told: set[tuple[str, str]] = set()
     for sighting in facts.sightings.committed:
         key = (sighting.seen.place.topic, sighting.seen.value)
+        if any(one.moved for one in facts.letters.get(key[0], ())):
+            continue  # what came anew after somebody sought may be moved again
         before = first.setdefault(key, sighting)
         if before.seen.place != sighting.seen.place and key not in told:
             told.add(key)

@@ -13,7 +13,7 @@ NAME = "hasty commit"
 def check(facts: Facts) -> list[Violation]:
     """Check a history."""
     parts: dict[str, list[Call]] = {}
-    for call in facts.calls:
+    for call in facts.asked:
         operation = call.operation
         if isinstance(operation, Send | Acknowledge) and operation.txn is not None and operation.branch == 0:
             parts.setdefault(operation.txn, []).append(call)

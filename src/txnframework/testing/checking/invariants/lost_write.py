@@ -56,6 +56,8 @@ def _still_needs(facts: Facts, topic: str, place: Place, sent: Call) -> str | No
         if subscription.topic != topic or subscription.given_up:
             continue
         start = subscription.start(place)
+        if send_of(sent).value in facts.moved_from(subscription):
+            continue
         if start is None or start.after > sent.began or subscription.acks.possible(place, start.began) is not None:
             continue
         if facts.committed_at(sent) < NEVER:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -23,28 +24,31 @@ class Missing:
 
 
 def missing(facts: Facts) -> Iterator[Missing]:
-    """Return what should have come for certain."""
-    topics = {
-        call.operation.topic: call
-        for call in facts.calls
-        if isinstance(call.operation, DrainTopic) and isinstance(call.reply, Drained)
-    }
+    """Return what should have come for certain: it was there when the drain began."""
+    topics: defaultdict[str, list[Call]] = defaultdict(list)
+    for call in facts.calls:
+        if isinstance(call.operation, DrainTopic) and isinstance(call.reply, Drained):
+            topics[call.operation.topic].append(call)
     for subscription in facts.subscriptions.values():
-        topic_drain = topics.get(subscription.topic)
-        if topic_drain is None or not isinstance(topic_drain.reply, Drained):
-            continue
+        moved = facts.moved_from(subscription)
         for drain in subscription.drains:
-            if isinstance(drain.reply, Drained):
-                came = {seen.place for seen in drain.reply.messages}
-                for seen in topic_drain.reply.messages:
-                    if seen.place not in came and not facts.is_trimmed(seen.place):
-                        yield from _owed(facts, Missing(seen, subscription, topic_drain, drain, []))
+            before = [call for call in topics[subscription.topic] if call.ended < drain.began]
+            if not before or not isinstance(drain.reply, Drained):
+                continue
+            topic_drain = max(before, key=lambda call: call.ended)
+            assert isinstance(topic_drain.reply, Drained)
+            came = {seen.place for seen in drain.reply.messages}
+            for seen in topic_drain.reply.messages:
+                if seen.place not in came and seen.value not in moved and not facts.is_trimmed(seen.place):
+                    yield from _owed(facts, Missing(seen, subscription, topic_drain, drain, []))
 
 
 def _owed(facts: Facts, one: Missing) -> Iterator[Missing]:
     place = one.seen.place
     start = one.subscription.start(place)
-    if start is None or one.subscription.acks.possible(place, start.began) is not None:
+    if start is None or start.after > one.drain.began:
+        return
+    if one.subscription.acks.possible(place, start.began) is not None:
         return
     sends = facts.sends.get((place.topic, one.seen.value), [])
     if not start.everything and not (sends and all(call.began > start.after for call in sends)):

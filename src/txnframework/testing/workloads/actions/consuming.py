@@ -25,6 +25,10 @@ class Consuming(Surroundings):
         """The same in transactions."""
         await self._consume(transactional=True)
 
+    async def consume_segment(self) -> None:
+        """Join a subscription by naming a segment, which may be split or merged meanwhile, and acknowledge some."""
+        await self._consume(transactional=self.part.likely(0.5), by_segment=True)
+
     async def read(self) -> None:
         """Read a topic to its end."""
         await self.recorded.read(self.topic())
@@ -47,11 +51,16 @@ class Consuming(Surroundings):
             message, subscription = self.chance.choice(seen)
             await self.recorded.ask_ack(subscription, message)
 
-    async def _consume(self, transactional: bool) -> None:
+    async def _consume(self, transactional: bool, by_segment: bool = False) -> None:
         if not self.options.subscriptions:
             return
         chosen = self.chance.choice(self.options.subscriptions)
-        consumer = await self.recorded.consumer(full(chosen.topic), chosen.name, type=chosen.type)
+        topic, segment = full(chosen.topic), None
+        if by_segment:
+            layout = await self.recorded.client.layout(topic)
+            # One of the first: whoever begins at a later one gets it before what it descends from.
+            segment = str(layout.name_of(self.chance.choice([one.id for one in layout.in_order() if not one.parents])))
+        consumer = await self.recorded.consumer(topic, chosen.name, type=chosen.type, segment=segment)
         try:
             for _ in range(self.chance.randint(1, 3)):
                 received = await consumer.receive(self.chance.randint(1, RECEIVED_MAX), PATIENCE_MS)
@@ -63,7 +72,7 @@ class Consuming(Surroundings):
                 else:
                     await self._acknowledge(chosen, consumer, received)
                 if self.part.likely(0.2):
-                    await consumer.consumer.nack(*received)
+                    await consumer.nack(*received)
         finally:
             await consumer.close()
 

@@ -29,6 +29,7 @@ class Sending(Surroundings):
         for _ in range(self.chance.randint(1, MESSAGES_MAX)):
             producer = await self.recorded.producer(self.chance.choice(self.domains[domain]))
             await producer.send(self.recorded.unique(), key=self.key(), txn=txn)
+        await self.hesitate()
         await self.end(txn)
 
     async def transfer(self) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from txnframework.client import MessageID, Transaction
+from txnframework.client import DeadLetter, MessageID, Transaction
 from txnframework.model.names import parse_name
 from txnframework.testing.workloads.part import Part
 from txnframework.testing.workloads.workload import NAMESPACE, Options
@@ -19,12 +19,22 @@ TIMEOUTS_MS = (1_500, 5_000, 10_000)
 
 
 class SubscriptionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A subscription of a mixture; ``type`` is that of all its consumers, ``moved``: actions seek, and give it up."""
+    """
+    A subscription of a mixture; ``type`` is that of all its consumers, ``moved``: actions seek, and give it up.
+
+    ``letters``: the topic of its dead letters, which become so after ``redeliveries_max`` redeliveries.
+    """
 
     topic: str
     name: str
     type: str = "shared"
     moved: bool = True
+    letters: str | None = None
+    redeliveries_max: Annotated[int, Meta(ge=0)] = 2
+
+    def dead_letter(self) -> DeadLetter | None:
+        """Return what its consumers ask for."""
+        return None if self.letters is None else DeadLetter(self.redeliveries_max, full(self.letters))
 
 
 class MixtureOptions(Options, frozen=True, kw_only=True):
@@ -35,6 +45,10 @@ class MixtureOptions(Options, frozen=True, kw_only=True):
     ``actions``: how often each is drawn. ``aborts`` and ``forgotten``: how many transactions are aborted, or left to
     their timeout. ``hesitates_ms``: how long at most somebody waits before acknowledging in a transaction what came,
     and before ending it. ``ends_at_once``: how many of those who contend do not wait for the others before they end.
+    ``ranges``: how many of them acknowledge in ranges.
+    ``cancels``: how many calls are given up in the middle. ``twins``: how many consumers have a name that others have.
+    ``deleted`` and ``compacted``: the topics that are deleted and made again, and those that are compacted, in which
+    orders.
     """
 
     topics: Annotated[dict[str, Annotated[int, Meta(ge=1)]], Meta(min_length=1)]
@@ -46,6 +60,12 @@ class MixtureOptions(Options, frozen=True, kw_only=True):
     forgotten: Annotated[float, Meta(ge=0, le=1)] = 0.05
     hesitates_ms: Annotated[int, Meta(ge=0)] = 0
     ends_at_once: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    ranges: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    cancels: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    twins: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    deleted: tuple[str, ...] = ()
+    compacted: tuple[str, ...] = ()
+    compaction_orders: Annotated[tuple[Literal["position", "commit"], ...], Meta(min_length=1)] = ("position",)
 
     def full_topics(self) -> dict[str, int]:
         """Return the topics by their full names."""
@@ -69,7 +89,8 @@ class Surroundings:
         self.shared = shared
         self.chance = part.chance
         self.recorded = part.recorded
-        self.topics = list(options.full_topics())
+        letters = {full(one.letters) for one in options.subscriptions if one.letters is not None}
+        self.topics = [topic for topic in options.full_topics() if topic not in letters]
         self.domains: dict[str, list[str]] = {}
         for topic in self.topics:
             domain = "persistent" if topic.startswith("persistent:") else "segment"

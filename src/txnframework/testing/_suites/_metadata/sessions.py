@@ -1,0 +1,71 @@
+"""Rules of sessions that end by the clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from txnframework.errors import LeaseHeld
+from txnframework.interfaces import ILease, IMetadataStore
+from txnframework.testing._suites._metadata._case import MetadataStoreRules
+from txnframework.testing.capabilities import requires
+from txnframework.testing.harness import Disconnecting, Expiring
+
+STEPS = 12
+"""A session's life passes in so many steps: the holder and the others look at the clock between them."""
+LIVES = 3
+
+
+class SessionRules(MetadataStoreRules):
+    """A session lives as long as its client does, and no lease outlives its session."""
+
+    @requires(Expiring)
+    async def test_kept_alive_while_it_is_open(self) -> None:
+        """A client that asks for nothing keeps its lease, for many times as long as a silent session lives.
+
+        If this fails, check that something tells the backend that the client is there, in time, without being asked.
+        """
+        async with self.data.open() as one, self.data.open() as two:
+            lease = await one.acquire_lease("name", "one")
+            async with self.started(lease.lost()) as lost:
+                for step in range(LIVES * STEPS):
+                    await self._pass_a_step()
+                    passed = f"after {step + 1}/{STEPS} of a session's life"
+                    assert not lost.done(), f"a lease is lost {passed}, though its client is there"
+                    with pytest.raises(LeaseHeld):
+                        await two.acquire_lease("name", "two")
+            record = await two.get(lease.key)
+            assert record is not None
+            assert record.version == lease.version
+
+    @requires(Expiring, Disconnecting)
+    async def test_silent_holder_knows_before_others(self) -> None:
+        """A client that reaches nobody counts by its own clock: ``lost`` returns before another is given the lease.
+
+        If this fails, check that ``lost`` follows the clock, and not an answer of the backend.
+        """
+        harness = self.data
+        assert isinstance(harness, Disconnecting)
+        async with harness.open() as one, harness.open() as two:
+            lease = await one.acquire_lease("name", "one")
+            async with self.started(lease.lost()) as lost:
+                await harness.cut(one)
+                following = await self._taken(two)
+                await self.data.settle()
+                assert lost.done(), "another has the lease, and the first holder relies on it"
+            assert following.fencing > lease.fencing
+            await harness.restore(one)
+
+    async def _taken(self, store: IMetadataStore) -> ILease:
+        """Take the lease once the silent holder's session has ended."""
+        for _ in range(LIVES * STEPS):
+            await self._pass_a_step()
+            try:
+                return await store.acquire_lease("name", "two")
+            except LeaseHeld as held:
+                last = held
+        pytest.fail(f"a session that was silent for {LIVES} times its life did not end: {last}")
+
+    async def _pass_a_step(self) -> None:
+        assert isinstance(self.data, Expiring)
+        await self.data.pass_time(self.data.session_ms // STEPS)
+        await self.data.settle()

@@ -1,0 +1,68 @@
+"""The suite notices sessions that nobody keeps alive, and holders that do not look at the clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txnframework.testing import MetadataStoreSuite
+from txnframework.testing._suites._base import run_test
+from txnframework_sql import _metadata_store
+from txnframework_sql._leases import LeaseSession
+from txnframework_sql.testing import SqlMetadataHarness
+
+
+class NeverKeptAlive(LeaseSession):
+    """Says once that it is there."""
+
+    async def _beat(self) -> None:
+        await asyncio.Event().wait()
+
+
+class NeverKeptAliveAndTrusting(NeverKeptAlive):
+    """Says once that it is there, and believes that this is enough."""
+
+    async def _expire(self) -> None:
+        await asyncio.Event().wait()
+
+
+class IgnoresTheClock(LeaseSession):
+    """Relies on its leases until the database tells otherwise."""
+
+    async def _expire(self) -> None:
+        await asyncio.Event().wait()
+
+
+class CountsTooLong(LeaseSession):
+    """Relies on its leases for longer than the database keeps them."""
+
+    def _rely_until(self, expires_ms: int) -> None:
+        super()._rely_until(expires_ms + self._ttl_ms)
+
+
+BROKEN = [
+    (NeverKeptAlive, "test_kept_alive_while_it_is_open"),
+    (NeverKeptAliveAndTrusting, "test_kept_alive_while_it_is_open"),
+    (IgnoresTheClock, "test_silent_holder_knows_before_others"),
+    (CountsTooLong, "test_silent_holder_knows_before_others"),
+]
+
+
+@pytest.mark.parametrize(("part", "name"), BROKEN)
+def test_a_session_that_breaks_a_rule_fails_its_test(
+    part: type[Any], name: str, must_fail: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the suite's rules of sessions, exactly this one."""
+    monkeypatch.setattr(_metadata_store, "LeaseSession", part)
+    must_fail(MetadataStoreSuite, SqlMetadataHarness, name)
+
+
+@pytest.mark.parametrize("name", sorted({name for _, name in BROKEN}))
+def test_whole_sessions_pass(name: str, tmp_path: Path) -> None:
+    """The failures above are those of the broken part."""
+    case = type("Case", (MetadataStoreSuite,), {"harness": SqlMetadataHarness})()
+    asyncio.run(run_test(case, getattr(case, name), tmp_path))

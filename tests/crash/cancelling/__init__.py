@@ -1,0 +1,1 @@
+"""Every public coroutine of the client, given up at every step of the event loop."""

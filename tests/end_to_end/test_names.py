@@ -1,0 +1,74 @@
+"""The longest names that are allowed, in every store; and those that earlier releases allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from txnframework import InvalidInput
+from txnframework.broker._topics import subscribing, topics
+from txnframework.testing._suites._names import longest_name, longest_segment
+
+TOPIC = "topic://" + longest_segment(1).removeprefix("segment://").rpartition("/")[0]
+SUBSCRIPTION, PRODUCER, PRINCIPAL = (longest_name(number) for number in (2, 3, 4))
+
+
+def test_everything_with_the_longest_names(stores: Any) -> None:
+    """Sending, receiving, acknowledging in a transaction, listing and deleting work as with short ones."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic(TOPIC)
+            await client.create_topic("out")
+            async with await client.producer(TOPIC, name=PRODUCER) as producer:
+                sent = await producer.send(b"a", sequence_id=1)
+                assert await producer.send(b"a", sequence_id=1) == sent
+            async with (
+                await client.consumer(TOPIC, SUBSCRIPTION, start="earliest", name=longest_name(5)) as consumer,
+                await client.producer(TOPIC, name=PRODUCER) as producer,
+            ):
+                message = await consumer.receive(timeout_ms=60_000)
+                async with client.transaction(principal=PRINCIPAL) as txn:
+                    await producer.send(b"b", txn=txn, sequence_id=2)
+                    await consumer.ack(message, txn=txn)
+                assert (await consumer.receive(timeout_ms=60_000)).value == b"b"
+        async with stores.open() as client:
+            assert TOPIC in map(str, await client.topics.list())
+            assert (await client.layout(TOPIC)).subscriptions == (SUBSCRIPTION,)
+            assert (await client.lag(TOPIC, SUBSCRIPTION)).messages == 1
+            assert await stores.read(client, TOPIC) == [b"a", b"b"]
+            await client.seek(TOPIC, SUBSCRIPTION, "earliest")
+            assert (await client.lag(TOPIC, SUBSCRIPTION)).messages == 2
+            await client.unsubscribe(TOPIC, SUBSCRIPTION)
+            await client.delete_topic(TOPIC)
+            assert TOPIC not in map(str, await client.topics.list())
+
+    stores.run(work())
+
+
+def test_names_of_earlier_releases(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was made under a name that is too long by now is listed, read, consumed and deleted, and not made again."""
+    topic, subscription = f"topic://public/default/{'x' * 300}", f"{'y' * 300} "
+
+    async def work() -> None:
+        async with stores.open() as client:
+            with monkeypatch.context() as earlier:
+                earlier.setattr(topics, "check_new_topic", lambda topic: None)
+                earlier.setattr(subscribing, "check_new_name", lambda name, what: name)
+                await client.create_topic(topic)
+                await client.subscribe(topic, subscription)
+            assert topic in map(str, await client.topics.list())
+            async with await client.producer(topic) as producer:
+                await producer.send(b"a")
+            async with await client.consumer(topic, subscription) as consumer:
+                await consumer.ack(await consumer.receive(timeout_ms=60_000))
+            assert await stores.read(client, topic) == [b"a"]
+            with pytest.raises(InvalidInput, match="begins or ends with a space"):
+                await client.subscribe(topic, f"{'z' * 300} ")
+            await client.unsubscribe(topic, subscription)
+            await client.delete_topic(topic)
+            with pytest.raises(InvalidInput, match="and at most 255 are allowed"):
+                await client.create_topic(topic)
+
+    stores.run(work())

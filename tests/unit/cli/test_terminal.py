@@ -1,0 +1,102 @@
+"""What control characters of data become on their way to a terminal."""
+
+from __future__ import annotations
+
+import ast
+import io
+import logging
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from rich.live import Live
+from rich.markup import escape
+from rich.progress import Progress, TextColumn
+from rich.table import Table
+
+from txnframework.cli._safe_console import SafeConsole
+from txnframework.cli.terminal import SafeStream, neutralised, safe_output
+
+EVIL = "\x1b]0;OWNED\x07\x1b[2J\x9b31m\rover\u202e\u2066"
+SOURCES = [
+    path
+    for root in (Path(__file__).parents[3] / "src", Path(__file__).parents[3] / "plugins")
+    for path in root.rglob("*.py")
+    if "tests" not in path.parts
+]
+
+
+def test_written_out() -> None:
+    """Lines and tabulators stay, and so does every other script."""
+    assert neutralised("a\x1b[2J\x9b\u202e\ud800\r\x7f") == r"a\x1b[2J\x9b\u202e\ud800\x0d\x7f"
+    for kept in ("one\ntwo\t3", "äß漢字😀\u200d", ""):
+        assert neutralised(kept) == kept
+
+
+def test_everything_printed_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    """By click, by print, by a log that nobody has set up, by a warning."""
+    with safe_output():
+        click.echo(EVIL)
+        click.echo(EVIL, err=True)
+        click.secho(EVIL, fg="red")
+        sys.stdout.write(f"{EVIL}\n")
+        logging.getLogger("txnframework.hostile").warning("%s", EVIL)
+        click.UsageError(EVIL).show()
+    out, err = capsys.readouterr()
+    assert out.count(r"\x1b]0;OWNED\x07") == 3
+    assert err.count(r"\x1b]0;OWNED\x07") == 2
+    assert "\x1b" not in out + err
+    assert "\u202e" not in out + err
+
+
+def test_no_way_around(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes would not be looked at."""
+    stream = SafeStream(io.TextIOWrapper(io.BytesIO()))
+    assert not hasattr(stream, "buffer")
+    with pytest.raises((TypeError, AttributeError)):
+        stream.write(b"\x1b")  # type: ignore[arg-type]
+
+
+def test_a_console_writes_its_own_sequences_only() -> None:
+    """Colours and the cursor's moves are rich's; those in a table, a title, a status or a progress bar are not."""
+    printed = io.StringIO()
+    console = SafeConsole(file=printed, force_terminal=True, width=200, color_system="standard")
+    table = Table(title=escape(EVIL))
+    table.add_column(EVIL)
+    table.add_row(escape(EVIL))
+    console.print(table)
+    console.print(f"[red]{escape(EVIL)}[/red]")
+    with console.status(escape(EVIL)):
+        pass
+    with Progress(TextColumn("{task.description}"), console=console) as progress:
+        progress.add_task(escape(EVIL), total=1)
+    with Live(escape(EVIL), console=console):
+        pass
+    text = printed.getvalue()
+    assert "\x1b[31m" in text, "the console has its own colours"
+    for sequence in ("\x1b]0;", "\x1b[2J", "\x9b", "\u202e", "\u2066", "\x07"):
+        assert sequence not in text
+    assert text.count(r"\x1b]0;OWNED") >= 5
+
+
+FORBIDDEN_CALLS = {"Console", "get_console", "get_text_stream", "get_binary_stream", "echo_via_pager"}
+
+
+def test_nobody_makes_a_console_of_their_own() -> None:
+    """``terminal.console`` makes them; another one would print data as it is."""
+    found = []
+    for path in SOURCES:
+        text = path.read_text(encoding="utf-8")
+        if path.name == "terminal.py" or not any(name in text for name in FORBIDDEN_CALLS):
+            continue
+        calls = [node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+        found += [f"{path}:{one.lineno}" for one in calls if _name_of(one) in FORBIDDEN_CALLS]
+    assert len(SOURCES) > 500
+    assert found == [], "these print past txnframework.cli.terminal"
+
+
+def _name_of(called: ast.expr) -> str:
+    if isinstance(called, ast.Attribute):
+        return called.attr
+    return called.id if isinstance(called, ast.Name) else ""
