@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import func, select
 
 from txnframework.errors import LedgerClosed
-from txnframework.model import EARLIEST, Append, Appended, Counted, EntryRange, Limit, Position, ProducerSequence
+from txnframework.model import EARLIEST, Append, Appended, EntryRange, Limit, Position, ProducerSequence
 from txnframework.testing import VirtualEnvironment
 from txnframework_sql import LedgerOptions, SqlLedgerStore, SqlManagedLedger, open_ledger_store
 from txnframework_sql.schema import metadata
@@ -74,28 +74,32 @@ def test_full_ledger_is_closed_by_the_append_that_fills_it(url: str) -> None:
     asyncio.run(main())
 
 
-def test_count_over_many_ledgers(url: str) -> None:
-    """Counting agrees with adding up, for every range and every bound, with messages of several sizes."""
-    sizes = [1, 3, 2, 5, 1, 1, 4, 2, 2, 7, 1]
+@pytest.mark.parametrize(("entries_max", "bounds"), [(4, (0, 1, 4, 9, 100)), (1, (7, 100))])
+def test_count_over_many_ledgers(url: str, entries_max: int, bounds: tuple[int, ...]) -> None:
+    """Counting agrees with adding up, for every range and every bound, with messages of several sizes.
+
+    Also over more ledgers than a count asks for at a time.
+    """
+    sizes = [1, 3, 2, 5, 1, 1, 4, 2, 2, 7, 1] * (1 if entries_max > 1 else 2)
 
     async def main() -> None:
-        async with opened(url, LedgerOptions(ledger_entries_max=4), VirtualEnvironment()) as (_, ledger):
+        async with opened(url, LedgerOptions(ledger_entries_max=entries_max), VirtualEnvironment()) as (_, ledger):
             positions = [EARLIEST]
             for size in sizes:
                 positions += [one.position for one in await send(ledger, Append(b"", size))]
             for first in range(len(positions)):
                 for last in range(len(positions)):
-                    for most in (0, 1, 4, 9, 100):
+                    for most in bounds:
                         counted = await ledger.count(EntryRange(positions[first], positions[last]), most)
-                        assert counted == added_up(positions, first, last, most)
+                        assert (counted.upto, counted.messages) == added_up(positions, first, last, most)
 
-    def added_up(positions: list[Position], first: int, last: int, most: int) -> Counted:
+    def added_up(positions: list[Position], first: int, last: int, most: int) -> tuple[Position, int]:
         upto, total = first, 0
         for number in range(first + 1, last + 1):
             if upto > first and total + sizes[number - 1] > most:
                 break
             upto, total = number, total + sizes[number - 1]
-        return Counted(positions[upto], total)
+        return positions[upto], total
 
     asyncio.run(main())
 
@@ -104,7 +108,10 @@ def test_window_is_bounded(url: str) -> None:
     """A producer's last sequences are remembered, older ones are forgotten, and rows do not pile up."""
 
     async def main() -> None:
-        async with opened(url, LedgerOptions(deduplication_window=100), VirtualEnvironment()) as (store, ledger):
+        async with opened(url, LedgerOptions(deduplication_window_sequences=100), VirtualEnvironment()) as (
+            store,
+            ledger,
+        ):
             await asyncio.gather(*(send(ledger, sent("p", number)) for number in range(1_000)))
             for number in range(900, 1_000):
                 assert await ledger.find_sequence("p", number) is not None
@@ -118,7 +125,7 @@ def test_window_counts_sequences_not_their_distance(url: str) -> None:
     """A producer whose sequences are far apart, such as times, has as many remembered as any other."""
 
     async def main() -> None:
-        async with opened(url, LedgerOptions(deduplication_window=100), VirtualEnvironment()) as (_, ledger):
+        async with opened(url, LedgerOptions(deduplication_window_sequences=100), VirtualEnvironment()) as (_, ledger):
             await asyncio.gather(*(send(ledger, sent("p", number * 10**9)) for number in range(400)))
             for number in range(300, 400):
                 (again,) = await send(ledger, sent("p", number * 10**9))

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from click.testing import CliRunner
 from sqlalchemy import create_engine
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import InvalidInput, StoreMismatch, UnknownFormat
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
+from txnframework_sql._command import sql
 from txnframework_sql.schema import REVISION, VERSION_TABLE, metadata
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -137,3 +139,16 @@ def test_ledgers_take_on_the_identity_of_their_file(url: str) -> None:
         assert ledgers.identity == await make(url)
 
     asyncio.run(main())
+
+
+def test_upgrade_from_0001(url: str) -> None:
+    """A file of an earlier release is refused until it is upgraded by command, which keeps what is in it."""
+    before = asyncio.run(make(url))
+    with sqlite3.connect(path_of(url)) as connection:
+        connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")
+    connection.close()
+    with pytest.raises(InvalidInput, match="txnframework sql upgrade"):
+        asyncio.run(make(url))
+    result = CliRunner().invoke(sql, ["upgrade", "--url", url], catch_exceptions=False)
+    assert f"schema {REVISION} now, 0001 before" in result.output
+    assert asyncio.run(make(url)) == before

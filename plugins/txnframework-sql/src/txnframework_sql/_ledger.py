@@ -20,6 +20,7 @@ from txnframework.model import (
     LedgerSummary,
     Limit,
     Position,
+    Remembered,
     Tail,
 )
 from txnframework_sql._entries import Entries
@@ -72,6 +73,11 @@ class SqlManagedLedger:
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the copy of this sequence that counts, or None."""
         return await self._read(lambda: appending.find_sequence(self.managed, producer, sequence))
+
+    async def remembered(self, producer: str, sequence: int) -> Remembered:
+        """Return what is remembered of a producer, and how much of it above a sequence."""
+        window = self._options.deduplication_window_sequences
+        return await self._read(lambda: appending.remembered(self.managed, producer, sequence, window))
 
     async def tail(self) -> Tail:
         """Return last confirmed position, open ledger and sealed flag, as one consistent fact."""

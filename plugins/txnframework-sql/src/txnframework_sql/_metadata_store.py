@@ -33,7 +33,7 @@ from txnframework_sql._options import MetadataOptions
 from txnframework_sql._watch import Watches
 from txnframework_sql.sqlite import SqliteDatabase
 from txnframework_sql.steps.identities import identity, take_identity
-from txnframework_sql.steps.leases import Clock
+from txnframework_sql.steps.leases import Clock, end_lease
 from txnframework_sql.steps.records import check_batch
 
 _LEASES = "/lease/"
@@ -105,6 +105,10 @@ class SqlMetadataStore:
     async def acquire_lease(self, name: str, holder: str) -> ILease:
         """Take the lease, or raise LeaseHeld; the session and holder that have it already get it again."""
         return await self._leases.acquire(name, holder)
+
+    async def break_lease(self, name: str, version: int) -> None:
+        """End another session's lease, if its record still has this version, which is its number as well."""
+        await self.database.write(lambda: end_lease(name, version))
 
     async def take_identity(self, identity: str) -> None:
         """Have another identity from now on."""

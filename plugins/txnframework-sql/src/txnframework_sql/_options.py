@@ -56,8 +56,13 @@ class LedgerOptions(DatabaseOptions, frozen=True, forbid_unknown_fields=True, kw
         int,
         Meta(ge=1, description="Waiting appends to one ledger are sent together up to so many bytes (PostgreSQL)."),
     ] = 4 * 1024 * 1024
-    deduplication_window: Annotated[
-        int, Meta(ge=1, description="How many sequences of each producer are remembered at least.")
+    deduplication_window_sequences: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Of how many of its last messages in a segment a producer may send one again and have it"
+            " stored once; an older one is stored again.",
+        ),
     ] = 10_000
     producer_idle_ms: Annotated[
         int,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
 from typing import Protocol
@@ -11,34 +10,22 @@ from typing import Protocol
 from zope.interface import implementer
 
 from txnframework.errors import Closed
-from txnframework.interfaces import ITellingTailWatch, ITellingWatch
-from txnframework.model import Key, LedgerEntry, Position
+from txnframework.interfaces import IWatch
 from txnframework_sql._executor import Executor
-from txnframework_sql.steps.changes import (
-    Change,
-    EntriesChange,
-    LedgerChange,
-    RecordChange,
-    Target,
-    concerns,
-    partition_of,
-)
+from txnframework_sql.steps.changes import Change, Target, concerns
 
-# Of so many records it is kept what was told of them last.
-_TOLD_RECORDS_MAX = 1_024
-# So many entries a watch brings along at most; whoever comes later reads them.
-_TOLD_ENTRIES_MAX = 128
+# Anybody may notify as many names as fit: to read again costs less than to compare so many.
+_COMPARED_MAX = 100_000
 
 
-@implementer(ITellingWatch)
+@implementer(IWatch)
 class Watch:
-    """An armed watch on one target."""
+    """An armed watch on one target; it says that the watcher has to read again, and brings nothing along."""
 
     def __init__(self, watches: Watches, target: Target) -> None:
         self.target = target
         self._watches = watches
         self._woken = asyncio.Event()
-        self.told: bytes | None = None
         self.is_closed = False
 
     async def changed(self) -> None:
@@ -54,9 +41,8 @@ class Watch:
         """Give the watch back; a waiting ``changed`` raises Closed; may be repeated."""
         self.end()
 
-    def wake(self, change: Change | None = None) -> None:
-        """Make ``changed`` return; ``change``: what was done to what is watched, if that is known."""
-        self._note(change)
+    def wake(self) -> None:
+        """Make ``changed`` return."""
         self._woken.set()
 
     def end(self) -> None:
@@ -64,38 +50,6 @@ class Watch:
         self.is_closed = True
         self._woken.set()
         self._watches.remove(self)
-
-    def _note(self, change: Change | None) -> None:
-        if isinstance(self.target, Key) and isinstance(change, RecordChange):
-            self.told = change.value
-        else:
-            self.told = None
-
-
-@implementer(ITellingTailWatch)
-class TailWatch(Watch):
-    """An armed watch on the tail of a managed ledger."""
-
-    def __init__(self, watches: Watches, target: Target) -> None:
-        super().__init__(watches, target)
-        self.appended: tuple[LedgerEntry, ...] | None = None
-        # What came since the last return; None: more than entries, or more of them than are held.
-        self._coming: list[LedgerEntry] | None = []
-
-    async def changed(self) -> None:
-        """Return once the tail may have changed; see IWatch."""
-        await super().changed()
-        coming, self._coming = self._coming, []
-        self.appended = None if coming is None else tuple(coming)
-
-    def _note(self, change: Change | None) -> None:
-        if self._coming is None or not isinstance(change, EntriesChange):
-            self._coming = None
-            return
-        for entry_id, data in enumerate(change.datas, change.entry_id):
-            self._coming.append(LedgerEntry(Position(change.ledger_id, entry_id), data))
-        if len(self._coming) > _TOLD_ENTRIES_MAX:
-            self._coming = None
 
 
 class WakeUps(Protocol):
@@ -128,8 +82,6 @@ class Watches:
         # A dict, so that watches are woken in the order in which they were armed.
         self._armed: dict[Watch, None] = {}
         self._is_closed = False
-        # What was told of records that moved in an index, such as the end of a transaction, by key; bounded.
-        self._told: OrderedDict[tuple[str, str], RecordChange] = OrderedDict()
         self._wake_ups = wake_ups(self)
         executor.observe(self._observe)
 
@@ -141,12 +93,9 @@ class Watches:
     async def arm(self, target: Target) -> Watch:
         """Return a watch that no change from now on escapes."""
         self._require_open()
-        watch = (TailWatch if isinstance(target, LedgerChange) else Watch)(self, target)
+        watch = Watch(self, target)
         # First the commits of this store, then those of others: what comes in between wakes once too often.
         self._armed[watch] = None
-        if isinstance(target, Key) and (told := self._told.get((target.path, partition_of(target)))) is not None:
-            # Whoever was told of something else at the same moment begins to watch after this was told.
-            watch.wake(told)
         try:
             await self._wake_ups.arm(watch)
             self._require_open()
@@ -161,19 +110,15 @@ class Watches:
 
     def wake(self, changes: Collection[Change]) -> None:
         """Wake whom changes concern."""
-        for change in changes:
-            if isinstance(change, RecordChange) and change.is_later:
-                self._told[change.path, change.partition] = change
-                if len(self._told) > _TOLD_RECORDS_MAX:
-                    self._told.popitem(last=False)
+        if len(changes) * len(self._armed) > _COMPARED_MAX:
+            self.wake_all()
+            return
         for watch in tuple(self._armed):
-            for change in changes:
-                if concerns(watch.target, change):
-                    watch.wake(change)
+            if any(concerns(watch.target, change) for change in changes):
+                watch.wake()
 
     def wake_all(self) -> None:
-        """Wake everybody: nobody knows what was missed."""
-        self._told.clear()
+        """Wake every watch: it is unknown what was missed."""
         for watch in tuple(self._armed):
             watch.wake()
 

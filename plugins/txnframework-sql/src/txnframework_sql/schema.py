@@ -8,7 +8,7 @@ from sqlalchemy.dialects import postgresql
 VERSION_TABLE = "txnframework_schema"
 """Where Alembic keeps the revision; its presence says that a database is one of ours."""
 
-REVISION = "0001"
+REVISION = "0002"
 """The revision that this release reads and writes."""
 
 # SQLite makes a primary key the row's own number only if it is declared INTEGER; elsewhere that is too short.
@@ -25,7 +25,10 @@ store = Table(
     Column("value", _Text, nullable=False),
     sqlite_with_rowid=False,
 )
-"""``identity``: of the metadata store; ``ledger-identity``: of the metadata store that the ledgers belong to."""
+"""
+``identity``: of the metadata store; ``ledger-identity``: of the metadata store that the ledgers belong to;
+``channel``, in PostgreSQL: what the name of the channel is made of on which changes are notified.
+"""
 
 counters = Table(
     "counters",

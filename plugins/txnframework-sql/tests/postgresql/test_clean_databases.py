@@ -46,22 +46,23 @@ async def opened(url: str) -> str:
 
 
 async def content(url: str, identity: str) -> dict[str, str]:
-    """Return what is in every table and sequence, but for the identity."""
+    """Return what is in every table and sequence, but for the identity and what the channel is made of."""
     connection = await asyncpg.connect(url)
     try:
+        token = await connection.fetchval("SELECT value FROM store WHERE name = 'channel'")
         found = {}
         for (name,) in await connection.fetch(NAMES):
             rows = await connection.fetch(f"SELECT * FROM {name}")
             # How many numbers of a sequence the log is ahead says nothing.
             values = [{column: value for column, value in row.items() if column != "log_cnt"} for row in rows]
-            found[name] = str(values).replace(identity, "")
+            found[name] = str(values).replace(identity, "").replace(token, "")
         return found
     finally:
         await connection.close()
 
 
 def test_nothing_is_left() -> None:
-    """Neither rows nor numbers that were given are there any more; the identity is another one."""
+    """Neither rows nor numbers that were given are there any more; identity and channel are others."""
 
     async def test() -> None:
         with fresh_database() as url:

@@ -12,7 +12,7 @@ from writers import BY_WRITER, PARTITION, Told, append, write_pairs
 
 from txnframework.errors import Unavailable
 from txnframework.interfaces import ILedgerStore, IMetadataStore
-from txnframework.model import EARLIEST, EntryRange, IndexRange, Key, KeyRange, LedgerEntry, Limit, Record
+from txnframework.model import EARLIEST, Append, EntryRange, IndexRange, Key, KeyRange, LedgerEntry, Limit, Record
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -154,5 +154,30 @@ def test_waiting_through_it(stores: Stores) -> None:
             await writing
             while not await all_records(store, "left"):
                 await watch.changed()
+
+    stores.run(test)
+
+
+def test_everything_comes_back(stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
+    """After a server was away for longer than a session, the same stores lease, wake, append, and say so once."""
+
+    async def test() -> None:
+        async with stores.metadata(session_ttl_ms=900) as store, stores.ledgers() as ledgers:
+            ledger = await ledgers.create("one")
+            lease = await store.acquire_lease("mine", "me")
+            watch = await store.watch(KeyRange("/left/", "/left0"))
+            await asyncio.to_thread(stores.server.kill)
+            await lease.lost()
+            for _ in range(3):
+                with pytest.raises(Unavailable):
+                    await store.get(Key("/a"))
+            await asyncio.to_thread(stores.server.start)
+            again = await store.acquire_lease("mine", "me")
+            assert again.fencing > lease.fencing
+            await watch.changed()
+            assert len(await ledger.append((Append(b"x"),), None)) == 1
+            said = [record.getMessage() for record in caplog.records]
+            assert [store.database.shown_url in line for line in said] == [True, True]  # type: ignore[attr-defined]
+            assert ["answers again" in line.partition(";")[0] for line in said] == [False, True]
 
     stores.run(test)

@@ -82,8 +82,8 @@ def test_watches_of_others(stores: Stores, padding: int) -> None:
 def test_what_no_payload_holds() -> None:
     """What is too long for a notification is left to the function, which wakes everybody instead."""
     for entries in ENTRIES[:2]:
-        assert LonePuts().statement(Put(Key("/" * BYTES_MAX), b"", Expect.ABSENT, entries)) is None
-        assert LonePuts().statement(Put(Key("/" * (BYTES_MAX // 2)), b"", Expect.ABSENT, entries)) is not None
+        assert LonePuts("channel").statement(Put(Key("/" * BYTES_MAX), b"", Expect.ABSENT, entries)) is None
+        assert LonePuts("channel").statement(Put(Key("/" * (BYTES_MAX // 2)), b"", Expect.ABSENT, entries)) is not None
 
 
 def test_one_writer_at_a_time(stores: Stores) -> None:

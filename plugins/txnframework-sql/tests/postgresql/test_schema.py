@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
-LATER = "0002"
+LATER = "0003"
 LATER_REVISION = '''
 """A column with a default, some rows, and a percent sign."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "0003"
+down_revision = "0002"
 
 
 def upgrade() -> None:
@@ -191,5 +191,75 @@ def test_ledgers_in_another_database(stores: Stores, other_stores: Stores) -> No
         assert await again.list_names("", "", 9) == ("a",)
         await again.close()
         assert await identity(stores) == own
+
+    stores.run(test)
+
+
+# Of a release that believed what is notified.
+OLD_FUNCTION = "txnframework_append_entries_0123456789ab"
+AS_OF_0001 = f"""
+DELETE FROM store WHERE name = 'channel';
+UPDATE {VERSION_TABLE} SET version_num = '0001';
+CREATE FUNCTION {OLD_FUNCTION}(a bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 1';
+CREATE FUNCTION {OLD_FUNCTION}_of_others(a bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 1';
+"""
+
+
+def test_upgrade_from_0001(stores: Stores) -> None:
+    """A database of the first schema is refused, then upgraded: it gets a channel, and loses the old functions."""
+    functions = f"SELECT count(*) FROM pg_proc WHERE proname LIKE '{OLD_FUNCTION}%'"
+
+    async def age() -> str:
+        async with stores.metadata() as store:
+            await store.put(Put(Key("/kept"), b"1", Expect.ABSENT))
+        raw = await asyncpg.connect(stores.url)
+        await raw.execute(AS_OF_0001)
+        await raw.close()
+        assert await ask(stores, functions) == 2
+        with pytest.raises(InvalidInput, match="txnframework sql upgrade"):
+            await identity(stores)
+        return store.identity
+
+    async def kept() -> None:
+        async with stores.metadata() as store:
+            assert store.identity == before
+            assert await store.get(Key("/kept")) is not None
+        assert await ask(stores, functions) == 1
+        assert await ask(stores, "SELECT length(value) FROM store WHERE name = 'channel'") == 32
+
+    before = stores.run(age)
+    assert said(stores, "upgrade") == f"schema {REVISION} now, 0001 before"
+    stores.run(kept)
+
+
+def test_channels_of_two_schemas(stores: Stores) -> None:
+    """Two installations of one database have two channels, also where one is a copy of the other."""
+
+    async def test() -> None:
+        found = []
+        for schema in ("one", "two"):
+            await ask(stores, f"CREATE SCHEMA {schema}")
+            async with stores.metadata(f"{stores.url}?options=-csearch_path%3D{schema}") as store:
+                found.append(store.database.connections.channel)  # type: ignore[attr-defined]
+        await ask(
+            stores,
+            "UPDATE two.store SET value = (SELECT value FROM one.store WHERE name = 'channel') WHERE name = 'channel'",
+        )
+        async with stores.metadata(f"{stores.url}?options=-csearch_path%3Dtwo") as store:
+            found.append(store.database.connections.channel)  # type: ignore[attr-defined]
+        assert len(set(found)) == 3
+
+    stores.run(test)
+
+
+def test_no_schema_to_be_in(stores: Stores) -> None:
+    """A search_path without any schema that exists, and a name that cannot be quoted, are refused with what to do."""
+
+    async def test() -> None:
+        await ask(stores, 'CREATE SCHEMA "it\'s"')
+        for path, expected in (("nowhere", "CREATE SCHEMA"), ("%22it's%22", "rename it")):
+            with pytest.raises(InvalidInput, match=expected):
+                async with stores.metadata(f"{stores.url}?options=-csearch_path%3D{path}"):
+                    pass
 
     stores.run(test)

@@ -24,7 +24,7 @@ from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._append_groups import AppendGroup, Waiting, take_group
 from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._functions import APPEND_ENTRIES
-from txnframework_sql.postgresql._payloads import CHANNEL, payloads, told_entries
+from txnframework_sql.postgresql._payloads import payloads
 from txnframework_sql.steps.changes import Change, LedgerChange
 from txnframework_sql.steps.ledgers import Managed
 
@@ -141,17 +141,14 @@ class Appends:
             group.now_ms,
             self._options.ledger_entries_max,
             self._options.ledger_bytes_max,
-            self._options.deduplication_window,
-            max(1, self._options.deduplication_window // _LOOKS_A_WINDOW),
+            self._options.deduplication_window_sequences,
+            max(1, self._options.deduplication_window_sequences // _LOOKS_A_WINDOW),
             *group.columns(),
-            CHANNEL,
+            self._connections.channel,
             *payloads((LedgerChange(managed.id),)),
-            told_entries(group.datas),
         )
         try:
-            rows = await self._connections.run(
-                lambda connection: connection.write(APPEND_ENTRIES.call(len(arguments)), *arguments)
-            )
+            rows = await self._connections.run(lambda connection: connection.write(APPEND_ENTRIES.call, *arguments))
         except OutcomeUnknown:
             self._tell((LedgerChange(managed.id),))
             raise

@@ -7,16 +7,13 @@ from typing import Any
 
 from txnframework.errors import InvalidInput, TxnFrameworkError, VersionMismatch
 from txnframework.model import Check, Delete, Expect, Expected, Key, Put, PutSequential, Record
-from txnframework_sql.postgresql._payloads import BYTES_MAX, CHANNEL, PAYLOADS_MAX, told_value
+from txnframework_sql.postgresql._payloads import BYTES_MAX, PAYLOADS_MAX
 from txnframework_sql.steps.changes import RecordChange, partition_of
 from txnframework_sql.steps.records import decode_indexes, encode_indexes
 
 Step = Check | Put | PutSequential | Delete
 Steps = tuple[Step, ...]
 """The steps of one batch, in the order in which they are checked; those that put also in that of what is returned."""
-
-# What more batches than these write is not told: too many payloads wake everybody.
-_TELLING_MAX = 16
 
 _CHECK, _PUT, _PUT_SEQUENTIAL, _DELETE = range(4)
 
@@ -41,16 +38,14 @@ class BatchGroup:
             self._steps += [(number, step) for step in batches[number]]
             self._ends.append(len(self._steps))
 
-    def columns(self) -> tuple[object, ...]:
-        """Return the arguments of the function."""
+    def columns(self, channel: str) -> tuple[object, ...]:
+        """Return the arguments of the function; ``channel``: where the changes are notified."""
         kinds: list[int] = []
         paths: list[str] = []
         partitions: list[str] = []
         expecteds: list[int | None] = []
         lists: list[str | None] = []
         values: list[bytes | None] = []
-        tellings: list[str | None] = []
-        are_few = len(self.batches) <= _TELLING_MAX
         for _, step in self._steps:
             kind, key = _kind_and_key(step)
             kinds.append(kind)
@@ -63,14 +58,10 @@ class BatchGroup:
             else:
                 lists.append(None)
                 values.append(None)
-            moves = are_few and isinstance(step, Put) and step.indexes and step.expected is not Expect.ABSENT
-            tellings.append(told_value(step.value) if moves and isinstance(step, Put) else None)
         return (
             *(self._ends, kinds, paths, partitions, expecteds, lists, values),
-            # The driver looks at each None for longer than at a text.
-            tellings if any(tellings) else None,
             *self._locks(),
-            *(CHANNEL, BYTES_MAX, PAYLOADS_MAX),
+            *(channel, BYTES_MAX, PAYLOADS_MAX),
         )
 
     def answers(self, rows: Iterable[Sequence[Any]]) -> tuple[list[Answer], list[RecordChange]]:

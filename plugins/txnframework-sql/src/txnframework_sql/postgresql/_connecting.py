@@ -11,6 +11,8 @@ import asyncpg
 from txnframework.errors import InvalidInput, Unavailable
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, not_configured, not_connected
 from txnframework_sql.postgresql._options import PostgresqlOptions
+from txnframework_sql.postgresql._qualified import PINNED_PATH
+from txnframework_sql.postgresql._secrecy import needs_tls, refuse_clear, warn_of_clear
 from txnframework_sql.postgresql._url import Server, require_files
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ else:
 
 _OLDEST = 14
 _APPLICATION = "txnframework"
+_HAS_TLS = "SELECT ssl FROM pg_catalog.pg_stat_ssl WHERE pid = pg_catalog.pg_backend_pid()"
 
 _NEXT_HOST = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched)
 """After these the next host may serve; the others say what all hosts would say."""
@@ -44,6 +47,8 @@ async def connect(server: Server, options: PostgresqlOptions) -> Driver:
     the second for ever.
     """
     require_files(server)
+    if options.require_tls:
+        refuse_clear(server)
     timeout_s = server.number("connect_timeout") or options.connect_timeout_ms / 1000
     # Without a host in the URL it is the driver that knows where libpq looks.
     places = [([host], [port]) for host, port in zip(server.hosts, server.ports, strict=False)]
@@ -85,6 +90,8 @@ async def _connect_to(server: Server, options: PostgresqlOptions, hosts: list[st
     )
     try:
         _watch_over(driver, server, options)
+        if needs_tls(server, hosts) and not await driver.fetchval(_HAS_TLS):
+            warn_of_clear(server)
         await _set_up(driver, server, options)
     except BaseException:
         driver.terminate()
@@ -104,6 +111,9 @@ async def _set_up(driver: Driver, server: Server, options: PostgresqlOptions) ->
     if settings.server_encoding != "UTF8":
         raise InvalidInput(f"{server.shown_url} stores no Unicode; make a database with createdb --encoding=UTF8")
     await driver.execute(
+        # Where the user's names would be looked for, kept for ``Backend``; from then on they are not.
+        "SELECT pg_catalog.set_config('txnframework.schema', COALESCE(pg_catalog.current_schema()::text, ''), false);"
+        f"SET search_path = {PINNED_PATH};"
         f"SET statement_timeout = {options.statement_timeout_ms};"
         f"SET lock_timeout = {options.lock_timeout_ms};"
         # A process that is stopped inside a transaction must not hold its locks for ever.

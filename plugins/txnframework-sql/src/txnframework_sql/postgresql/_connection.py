@@ -17,6 +17,7 @@ from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, in_doubt, is_hopeless, translated
 from txnframework_sql.postgresql._options import PostgresqlOptions
 from txnframework_sql.postgresql._patience import Patience
+from txnframework_sql.postgresql._qualified import HERE, qualified, quoted
 
 if TYPE_CHECKING:
     from asyncpg.prepared_stmt import PreparedStatement
@@ -53,6 +54,9 @@ class Connection:
 
     backend: Backend
     """The server's process for it; known before it is lent."""
+
+    schema: str
+    """The schema of the store's tables; known before it is lent."""
 
     def __init__(self, driver: asyncpg.Connection[Row], shown_url: str, options: PostgresqlOptions) -> None:
         self._driver = driver
@@ -171,7 +175,7 @@ class Connection:
     async def _prepare(self, text: str) -> Prepared:
         # Nothing of it is executed yet, whatever it does.
         with self._told(text, may_be_done=False):
-            prepared = await self._driver.prepare(text)
+            prepared = await self._driver.prepare(self._qualified(text))
         self._prepared[text] = prepared
         if len(self._prepared) > self._statements_max:
             self._prepared.popitem(last=False)
@@ -179,7 +183,10 @@ class Connection:
 
     async def _execute(self, text: str, *, may_be_done: bool) -> str:
         with self._told(text, may_be_done=may_be_done):
-            return await self._driver.execute(text)
+            return await self._driver.execute(self._qualified(text))
+
+    def _qualified(self, text: str) -> str:
+        return qualified(text, quoted(self.schema, self._shown_url)) if HERE in text else text
 
     async def _commit(self) -> None:
         answer = await self._execute("COMMIT", may_be_done=True)

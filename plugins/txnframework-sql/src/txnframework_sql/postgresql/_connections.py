@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from txnframework.backoff import Backoff
 from txnframework.environment import Environment
-from txnframework.errors import Closed
+from txnframework.errors import Closed, Unavailable
 from txnframework_sql.postgresql._connecting import Driver, connect
 from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.postgresql._doubts import backend_of, doubts
@@ -17,6 +19,8 @@ from txnframework_sql.postgresql._errors import Rerun
 from txnframework_sql.postgresql._listener import Listener
 from txnframework_sql.postgresql._options import PostgresqlOptions
 from txnframework_sql.postgresql._url import Server
+
+_LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -55,6 +59,17 @@ class Connections:
         # Those among them that were at a write.
         self._deciding: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self._schema = ""
+        self._was_connected = self._is_away = False
+
+    @property
+    def channel(self) -> str:
+        """Where changes are notified and heard of; see ``notify_on``."""
+        return self.listener.channel
+
+    def notify_on(self, channel: str) -> None:
+        """Notify changes on the channel of the schema, and hear of them there."""
+        self.listener.listen_on(channel)
 
     def require_open(self) -> None:
         """Raise Closed if these cannot be used any more, or not here."""
@@ -108,9 +123,25 @@ class Connections:
         raise AssertionError("unreachable")
 
     async def connect(self) -> Driver:
-        """Return a connection outside the pool, set up as all are; for who listens."""
+        """
+        Return a connection outside the pool, set up as all are; for who listens.
+
+        A server that answers no more is logged once, and once that it answers again: whoever only waits would not learn
+        of it.
+        """
         self.require_open()
-        return await connect(self.server, self._options)
+        try:
+            driver = await connect(self.server, self._options)
+        except Unavailable as error:
+            if self._was_connected and not self._is_away:
+                self._is_away = True
+                _LOG.warning("%s; what waits goes on by itself when the server answers again", error)
+            raise
+        self._was_connected = True
+        if self._is_away:
+            self._is_away = False
+            _LOG.warning("%s answers again", self.shown_url)
+        return driver
 
     async def close(self) -> None:
         """Let go of every connection, after what is under way; may be repeated."""
@@ -158,8 +189,11 @@ class Connections:
                 return connection
             connection.break_off()
         connection = Connection(await self.connect(), self.shown_url, self._options)
+        self.listener.try_now()
         try:
-            connection.backend = await backend_of(connection)
+            connection.backend, schema = await backend_of(connection)
+            # The first one decides. Somebody may make a schema of the user's name later, which comes first in the path.
+            self._schema = connection.schema = self._schema or schema
         except BaseException:
             connection.break_off()
             raise
@@ -196,6 +230,4 @@ class Connections:
         self._room.release()
 
     async def _pause(self, attempt: int) -> None:
-        longest_ms = min(_FIRST_PAUSE_MS << attempt, _LONGEST_PAUSE_MS)
-        pause_ms = 1 + self._environment.random_bits(16) * longest_ms // (1 << 16)
-        await self._environment.sleep_until(self._environment.now_ms() + pause_ms)
+        await Backoff(self._environment, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS).pause(attempt + 1)

@@ -14,7 +14,7 @@ from txnframework_sql.postgresql._functions import ensure_functions
 from txnframework_sql.postgresql._listener import Listening
 from txnframework_sql.postgresql._opened import open_connections
 from txnframework_sql.postgresql._records import PostgresqlRecords
-from txnframework_sql.postgresql._upgrade import ensure_current
+from txnframework_sql.postgresql._upgrade import ensure_current, stored_channel
 from txnframework_sql.postgresql._url import locate
 from txnframework_sql.steps.calls import Steps, row
 from txnframework_sql.steps.leases import Clock
@@ -34,7 +34,8 @@ class PostgresqlDatabase(PostgresqlExecutor):
         try:
             async with connections.lend() as connection:
                 await ensure_current(connection, new_identity, connections.shown_url)
-                await ensure_functions(connection)
+                await ensure_functions(connection, connections.shown_url)
+                connections.notify_on(await stored_channel(connection, connections.shown_url))
         except BaseException:
             await open_connections.give_back(connections)
             raise

@@ -12,16 +12,18 @@ from txnframework.errors import Unavailable
 from txnframework_sql.postgresql._connection import Backend, Connection
 from txnframework_sql.postgresql._url import Server
 
-_OWN = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+_OWN = """
+SELECT pid, backend_start, current_setting('txnframework.schema') FROM pg_stat_activity WHERE pid = pg_backend_pid()
+"""
 # The process is waited for: it may be in the middle of a commit, which nothing interrupts.
 _END = "SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2"
 _END_MS = 5_000
 
 
-async def backend_of(connection: Connection) -> Backend:
-    """Return the process that serves a connection."""
-    ((pid, started),) = await connection.read(_OWN)
-    return Backend(pid, started)
+async def backend_of(connection: Connection) -> tuple[Backend, str]:
+    """Return the process that serves a connection, and the schema in which its user's tables are looked for."""
+    ((pid, started, schema),) = await connection.read(_OWN)
+    return Backend(pid, started), schema
 
 
 class Doubts:

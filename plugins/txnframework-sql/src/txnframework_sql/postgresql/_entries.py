@@ -15,25 +15,25 @@ from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._appending import Appends
 from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._functions import READ_ENTRIES
+from txnframework_sql.postgresql._qualified import HERE
 from txnframework_sql.postgresql._together import Together
 from txnframework_sql.schema import entry_id_of, ledger_id_of
 from txnframework_sql.steps.changes import Change
 from txnframework_sql.steps.ledgers import Managed
 
-_TAIL = """
+_TAIL = f"""
 SELECT m.id, m.sealed, m.open_ledger_id, m.last_ledger_id, m.last_entry_id, s.entries
-FROM managed_ledgers m JOIN ledger_segments s ON s.ledger_id = m.open_ledger_id
+FROM {HERE}.managed_ledgers m JOIN {HERE}.ledger_segments s ON s.ledger_id = m.open_ledger_id
 WHERE m.id = ANY ($1) AND m.name IS NOT NULL
-"""
+"""  # noqa: S608 - a name of our own
 _TAILS_UNDER_WAY = 2
-_READ = READ_ENTRIES.call(7)
 # Both in one view; the columns of the one are null in the rows of the other.
 _END_AND_ENTRIES = f"""
 SELECT m.id, m.sealed, m.open_ledger_id, m.last_ledger_id, m.last_entry_id, s.entries, NULL::bigint, NULL::bytea
-FROM managed_ledgers m JOIN ledger_segments s ON s.ledger_id = m.open_ledger_id
+FROM {HERE}.managed_ledgers m JOIN {HERE}.ledger_segments s ON s.ledger_id = m.open_ledger_id
 WHERE m.id = $1 AND m.name IS NOT NULL
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, place, data FROM {READ_ENTRIES.name}($1, $2, $3, $4, $5, $6, $7)
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, place, data FROM {READ_ENTRIES.applied}
 """  # noqa: S608 - a name of our own
 # Positions beyond it, which a caller may name as the end of everything, hold nothing.
 _HIGHEST = (1 << 31) - 1
@@ -107,7 +107,7 @@ class PostgresqlEntries:
         arguments = (managed.id, *(min(bound, _HIGHEST) for bound in bounds), max(limit.items, 1), limit.bytes)
         rows: Sequence[Any] | None = await self._read_beside_end(managed, arguments)
         if rows is None:
-            rows = list(await self._connections.run(lambda connection: connection.read(_READ, *arguments)))
+            rows = list(await self._connections.run(lambda connection: connection.read(READ_ENTRIES.call, *arguments)))
         if rows and rows[-1][0] is None:
             # Something is not as it should be, and these say what.
             return await self._steps.read(managed, range_, limit)

@@ -11,7 +11,7 @@ from txnframework_sql._options import DatabaseOptions
 from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._opened import open_connections
-from txnframework_sql.postgresql._payloads import CHANNEL, payloads
+from txnframework_sql.postgresql._payloads import payloads
 from txnframework_sql.postgresql._statements import perform
 from txnframework_sql.steps.calls import Steps
 from txnframework_sql.steps.changes import Change
@@ -67,7 +67,7 @@ class PostgresqlExecutor:
             async with connection.transaction():
                 result = await perform(connection, work(), changes)
                 if told := payloads(changes):
-                    await connection.read(_NOTIFY, CHANNEL, told)
+                    await connection.read(_NOTIFY, self.connections.channel, told)
                 return result
 
         try:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
+from txnframework.backoff import Backoff
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.postgresql._connecting import Driver
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, translated
 from txnframework_sql.postgresql._options import PostgresqlOptions
-from txnframework_sql.postgresql._payloads import CHANNEL, changes_of
+from txnframework_sql.postgresql._payloads import EVERYBODY, changes_of
 from txnframework_sql.steps.changes import Change
 
-_LOG = logging.getLogger(__name__)
-
 _FIRST_PAUSE_MS = 20
+# What more notifications than these name is not looked at, if they come at once: everybody is woken.
+_HEARD_MAX = 64
 
 
 class Hearer(Protocol):
@@ -45,8 +45,10 @@ class Listener:
     after the last number that I saw": numbers are given before commits, and in another order.
 
     After any loss of the connection LISTEN comes first, then everybody is woken: something may have been hidden. A
-    connection whose server is gone without a word is noticed by a heartbeat that gets no answer. Who only waits would
-    not learn that it cannot be replaced, so that is logged, and its end.
+    connection whose server is gone without a word is noticed by a heartbeat that gets no answer.
+
+    A notification makes those who watch something read it again, and nothing else: any login of the database may send
+    one, with any text. What comes at once, however much it is, wakes each watch once.
     """
 
     def __init__(
@@ -60,14 +62,17 @@ class Listener:
         self._shown_url = shown_url
         self._environment = environment
         self._options = options
+        self.channel = ""
+        """Where the changes of the stores are notified; known before ``listen`` is called."""
         self._hearers: dict[Hearer, None] = {}
+        # Payloads that came, and whom they concern is not told yet.
+        self._heard: list[str] = []
         self._driver: Driver | None = None
         self._keeper: asyncio.Task[None] | None = None
         # Those who wait until LISTEN is active, or was tried in vain.
         self._waiting: list[asyncio.Future[None]] = []
         self._is_asked = asyncio.Event()
         self._beating = asyncio.Lock()
-        self._is_cut_off = False
         self._is_closed = False
 
     def join(self, hearer: Hearer) -> None:
@@ -77,6 +82,13 @@ class Listener:
     def leave(self, hearer: Hearer) -> None:
         """Tell somebody no more; an unknown one is fine."""
         self._hearers.pop(hearer, None)
+
+    def listen_on(self, channel: str) -> None:
+        """Hear of changes on a channel; where that is another one than before, everybody is woken."""
+        if self.channel != channel:
+            self.channel = channel
+            if self._driver is not None:
+                self._driver.terminate()
 
     async def listen(self) -> None:
         """
@@ -95,6 +107,10 @@ class Listener:
             self._keeper = asyncio.create_task(self._keep(), name="txnframework-sql listening")
         await heard
 
+    def try_now(self) -> None:
+        """The server answers others: do not wait any longer before the next attempt."""
+        self._is_asked.set()
+
     async def beat(self) -> None:
         """
         Ask for an answer: what was committed before has then been heard.
@@ -111,6 +127,7 @@ class Listener:
                 # Real time, since it is spent outside this process.
                 async with asyncio.timeout(self._options.heartbeat_ms / 1000):
                     await driver.execute("SELECT 1")
+                self._tell_heard()
             except POSTGRESQL_ERRORS as error:
                 driver.terminate()
                 raise translated(error, self._shown_url) from error
@@ -135,9 +152,6 @@ class Listener:
                     was_lost = True
                 except TxnFrameworkError as error:
                     failures += 1
-                    if was_lost and not self._is_cut_off:
-                        self._is_cut_off = True
-                        _LOG.warning("nothing is heard of what others commit until the server answers: %s", error)
                     self._answer(error)
                 if failures > 1:
                     await self._pause(failures)
@@ -157,13 +171,10 @@ class Listener:
         try:
             driver.add_termination_listener(lambda _: lost.set())
             try:
-                await driver.add_listener(CHANNEL, self._hear)
+                await driver.add_listener(self.channel, self._hear)
             except POSTGRESQL_ERRORS as error:
                 raise translated(error, self._shown_url) from error
             self._driver = driver
-            if self._is_cut_off:
-                self._is_cut_off = False
-                _LOG.warning("%s answers again", self._shown_url)
             if was_lost:
                 for hearer in tuple(self._hearers):
                     hearer.wake_all()
@@ -188,10 +199,9 @@ class Listener:
         return has_answered
 
     async def _pause(self, failures: int) -> None:
-        """Wait before the next attempt, longer each time; somebody who asks does not wait."""
-        longest_ms = min(_FIRST_PAUSE_MS << min(failures, 16), self._options.reconnect_max_ms)
-        pause_ms = longest_ms // 2 + self._environment.random_bits(16) * longest_ms // (1 << 17)
-        await _first_of(self._environment.sleep_until(self._environment.now_ms() + pause_ms), self._is_asked.wait())
+        """Wait before the next attempt, longer each time; not while somebody asks, or the server answers others."""
+        backoff = Backoff(self._environment, _FIRST_PAUSE_MS, self._options.reconnect_max_ms)
+        await _first_of(backoff.pause(failures + 1), self._is_asked.wait())
 
     def _is_wanted(self) -> bool:
         return any(hearer.armed for hearer in self._hearers)
@@ -211,12 +221,26 @@ class Listener:
                 one.set_exception(own)
 
     def _hear(self, _: object, __: int, ___: str, payload: object) -> None:
-        changes = changes_of(str(payload))
+        if not self._heard:
+            asyncio.get_running_loop().call_soon(self._tell_heard)
+        if len(self._heard) <= _HEARD_MAX:
+            self._heard.append(str(payload))
+
+    def _tell_heard(self) -> None:
+        """Wake whom the notifications concern that came at once."""
+        heard, self._heard = self._heard, []
+        if not heard:
+            return
+        changes: dict[Change, None] = {}
+        for payload in heard if len(heard) <= _HEARD_MAX else (EVERYBODY,):
+            found = changes_of(payload)
+            if found is None:
+                for hearer in tuple(self._hearers):
+                    hearer.wake_all()
+                return
+            changes.update(dict.fromkeys(found))
         for hearer in tuple(self._hearers):
-            if changes is None:
-                hearer.wake_all()
-            else:
-                hearer.wake(changes)
+            hearer.wake(changes)
 
 
 class Listening:

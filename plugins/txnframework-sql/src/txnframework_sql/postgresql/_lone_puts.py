@@ -17,7 +17,8 @@ from typing import NamedTuple
 import msgspec
 
 from txnframework.model import Expect, IndexEntry, Put, Record
-from txnframework_sql.postgresql._payloads import BYTES_MAX, CHANNEL, told_value
+from txnframework_sql.postgresql._payloads import BYTES_MAX
+from txnframework_sql.postgresql._qualified import HERE
 from txnframework_sql.schema import NUMBERS
 from txnframework_sql.steps.changes import RecordChange, partition_of
 
@@ -26,23 +27,23 @@ _KNOWN_MAX = 4_096
 
 _MADE = f"""
 WITH made AS (
-    INSERT INTO records (path, partition, version, indexes, value)
-    VALUES ($1, $2, nextval('{NUMBERS}'), NULL, $3) ON CONFLICT DO NOTHING RETURNING version
+    INSERT INTO {HERE}.records (path, partition, version, indexes, value)
+    VALUES ($1, $2, nextval('{HERE}.{NUMBERS}'), NULL, $3) ON CONFLICT DO NOTHING RETURNING version
 )
 SELECT version, pg_notify($4, $5) FROM made
 """  # noqa: S608 - a name of our own
 _MADE_WITH_ENTRY = f"""
 WITH made AS (
-    INSERT INTO records (path, partition, version, indexes, value)
-    VALUES ($1, $2, nextval('{NUMBERS}'), $6, $3) ON CONFLICT DO NOTHING RETURNING version
+    INSERT INTO {HERE}.records (path, partition, version, indexes, value)
+    VALUES ($1, $2, nextval('{HERE}.{NUMBERS}'), $6, $3) ON CONFLICT DO NOTHING RETURNING version
 ), entry AS (
-    INSERT INTO index_entries (index_name, key, path, partition) SELECT $7, $8, $1, $2 FROM made
+    INSERT INTO {HERE}.index_entries (index_name, key, path, partition) SELECT $7, $8, $1, $2 FROM made
 )
 SELECT version, pg_notify($4, $5) FROM made
 """  # noqa: S608 - a name of our own
 _REPLACED = f"""
 WITH written AS (
-    UPDATE records SET version = nextval('{NUMBERS}'), value = $3
+    UPDATE {HERE}.records SET version = nextval('{HERE}.{NUMBERS}'), value = $3
     WHERE path = $1 AND partition = $2 AND version = $6 AND indexes IS NULL RETURNING version
 )
 SELECT version, pg_notify($4, $5) FROM written
@@ -50,10 +51,10 @@ SELECT version, pg_notify($4, $5) FROM written
 # One entry before, one after: it is moved.
 _REPLACED_WITH_ENTRY = f"""
 WITH written AS (
-    UPDATE records SET version = nextval('{NUMBERS}'), indexes = $6, value = $3
+    UPDATE {HERE}.records SET version = nextval('{HERE}.{NUMBERS}'), indexes = $6, value = $3
     WHERE path = $1 AND partition = $2 AND version = $9 AND indexes = $10 RETURNING version
 ), entry AS (
-    UPDATE index_entries e SET index_name = $7, key = $8 FROM written
+    UPDATE {HERE}.index_entries e SET index_name = $7, key = $8 FROM written
     WHERE e.index_name = $11 AND e.key = $12 AND e.path = $1 AND e.partition = $2
 )
 SELECT version, pg_notify($4, $5) FROM written
@@ -85,7 +86,8 @@ class LonePuts:
     What is remembered only chooses the statement, which names it and does nothing where it is wrong.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, channel: str) -> None:
+        self._channel = channel
         self._known: OrderedDict[tuple[str, str], tuple[int, _Entry]] = OrderedDict()
 
     def statement(self, put: Put) -> LonePut | None:
@@ -102,11 +104,10 @@ class LonePuts:
                 if before is None or version != put.expected:
                     return None
         value = bytes(put.value)
-        # Somebody may wait for just that: how a transaction ended, or that a cursor is as it was left.
-        told = _payload(path, partition, before, after, None if is_new else told_value(value))
-        if len(told.encode()) > BYTES_MAX:
+        payload = _payload(path, partition, before, after)
+        if len(payload.encode()) > BYTES_MAX:
             return None
-        arguments: tuple[object, ...] = (path, partition, value, CHANNEL, told)
+        arguments: tuple[object, ...] = (path, partition, value, self._channel, payload)
         if after is None:
             text, more = (_MADE, ()) if is_new else (_REPLACED, (put.expected,))
             return LonePut(put, partition, None, None, text, arguments + more)
@@ -126,7 +127,7 @@ class LonePuts:
             if len(self._known) > _KNOWN_MAX:
                 self._known.popitem(last=False)
         entries = frozenset(known.entry for known in (lone.before, lone.after) if known is not None)
-        return Record(key, value, version), RecordChange(*place, entries, value)
+        return Record(key, value, version), RecordChange(*place, entries)
 
 
 def _list_of(entry: IndexEntry) -> str:
@@ -134,8 +135,7 @@ def _list_of(entry: IndexEntry) -> str:
     return msgspec.json.encode(((entry.index, entry.key.hex()),)).decode()
 
 
-def _payload(path: str, partition: str, before: _Entry | None, after: _Entry | None, value: str | None) -> str:
-    """Return what is notified: the entries before and after apart, as the function does it, and the value if given."""
+def _payload(path: str, partition: str, before: _Entry | None, after: _Entry | None) -> str:
+    """Return what is notified: the entries before and after apart, as the function does it."""
     start = msgspec.json.encode((path, None if partition == path else partition)).decode()[:-1]
-    told = "" if value is None else f",{value}"
-    return f"[{start},{before.list if before else 'null'},{after.list if after else 'null'}{told}]]"
+    return f"[{start},{before.list if before else 'null'},{after.list if after else 'null'}]]"

@@ -21,6 +21,10 @@ class PostgresqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         int,
         Meta(ge=1, description="How long a connection may take to come about; the URL's connect_timeout goes first."),
     ] = 10_000
+    require_tls: Annotated[
+        bool,
+        Meta(description="Refuse a server on another machine unless the URL's sslmode demands TLS."),
+    ] = False
     statement_timeout_ms: Annotated[
         int,
         Meta(

@@ -12,6 +12,7 @@ from txnframework_sql.postgresql._batch_groups import Answer, BatchGroup, Steps,
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
 from txnframework_sql.postgresql._functions import APPLY_BATCHES
 from txnframework_sql.postgresql._lone_puts import LonePuts
+from txnframework_sql.postgresql._qualified import HERE
 from txnframework_sql.postgresql._together import Together
 from txnframework_sql.steps import records
 from txnframework_sql.steps.calls import Row
@@ -19,28 +20,28 @@ from txnframework_sql.steps.changes import partition_of
 
 _Scan = tuple[KeyRange, int]
 
-_APPLY = APPLY_BATCHES.call(15)
-_GET = "SELECT value, version FROM records WHERE path = $1 AND partition = $2"
+_GET = f"SELECT value, version FROM {HERE}.records WHERE path = $1 AND partition = $2"  # noqa: S608 - a name of our own
 # Each looked up by its key, however many the planner believes there are.
-_GET_MANY = """
+_GET_MANY = f"""
 SELECT wanted.at, found.value, found.version
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted (path, partition, at)
 CROSS JOIN LATERAL (
-    SELECT r.value, r.version FROM records r WHERE r.path = wanted.path AND r.partition = wanted.partition LIMIT 1
+    SELECT r.value, r.version FROM {HERE}.records r
+    WHERE r.path = wanted.path AND r.partition = wanted.partition LIMIT 1
 ) found
-"""
+"""  # noqa: S608 - a name of our own
 # As steps.records.scan_records has them, for many ranges.
-_SCAN_MANY = """
+_SCAN_MANY = f"""
 SELECT wanted.at, found.path, found.partition, found.value, found.version
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY
     AS wanted (start, stop, partition, items, at)
 CROSS JOIN LATERAL (
-    SELECT r.path, r.partition, r.value, r.version FROM records r
+    SELECT r.path, r.partition, r.value, r.version FROM {HERE}.records r
     WHERE r.path >= wanted.start AND r.path < wanted.stop AND r.partition = coalesce(wanted.partition, r.partition)
     ORDER BY r.path, r.partition LIMIT wanted.items
 ) found
 ORDER BY wanted.at, found.path, found.partition
-"""
+"""  # noqa: S608 - a name of our own
 # Their pages are held at the same time.
 _SCANS_TOGETHER_MAX = 32
 # One statement that writes is executed while the next is prepared; more of them wait for each other's commits, which
@@ -63,7 +64,7 @@ class PostgresqlRecords:
         self._executor = executor
         self._connections = executor.connections
         self._shown_url = executor.shown_url
-        self._lone_puts = LonePuts()
+        self._lone_puts = LonePuts(executor.connections.channel)
         self._writes: Together[Steps, tuple[Record, ...]] = Together(
             self._apply,
             queue_max=options.queue_max,
@@ -135,8 +136,8 @@ class PostgresqlRecords:
         if len(batches) == 1 and (record := await self._put_alone(batches[0])) is not None:
             return [(record,)]
         group = BatchGroup(batches)
-        columns = group.columns()
-        rows = await self._connections.run(lambda connection: connection.write(_APPLY, *columns))
+        columns = group.columns(self._connections.channel)
+        rows = await self._connections.run(lambda connection: connection.write(APPLY_BATCHES.call, *columns))
         answers, changes = group.answers(tuple(row) for row in rows)
         self._executor.changed(tuple(changes))
         return answers

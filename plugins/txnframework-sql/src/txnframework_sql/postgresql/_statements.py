@@ -13,6 +13,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect as PostgresqlDialect 
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from txnframework_sql.postgresql._connection import Connection
+from txnframework_sql.postgresql._qualified import HERE
 from txnframework_sql.schema import NUMBERS
 from txnframework_sql.steps.calls import FirstRows, Lock, NewNumber, Rows, Steps, Write
 from txnframework_sql.steps.changes import Change
@@ -20,7 +21,7 @@ from txnframework_sql.steps.changes import Change
 T = TypeVar("T")
 
 _DIALECT = PostgresqlDialect()  # type: ignore[no-untyped-call]
-_NEW_NUMBER = f"SELECT nextval('{NUMBERS}')"
+_NEW_NUMBER = f"SELECT nextval('{HERE}.{NUMBERS}')"
 # More than there are statements in all steps.
 _STATEMENTS_MAX = 512
 
@@ -70,6 +71,8 @@ async def _answer(connection: Connection, call: Rows | FirstRows | Write | Lock 
 
 @lru_cache(_STATEMENTS_MAX)
 def _prepare(statement: Executable) -> _Prepared:
-    compiled = statement.compile(dialect=_DIALECT)  # type: ignore[attr-defined]
+    compiled = statement.compile(  # type: ignore[attr-defined]
+        dialect=_DIALECT, schema_translate_map={None: HERE}, render_schema_translate=True
+    )
     assert isinstance(compiled, SQLCompiler)
     return _Prepared(str(compiled), tuple(compiled.positiontup or ()), dict(compiled.params))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from txnframework.errors import Corrupt
 from txnframework_sql._revisions import Schema, refuse_older, schema_of, upgrade_script
 from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.postgresql._functions import ensure_functions
+from txnframework_sql.postgresql._payloads import channel_of
+from txnframework_sql.postgresql._qualified import HERE, PINNED_PATH, quoted
 from txnframework_sql.schema import VERSION_TABLE
 
 # Read from the tables' own tables: what to_regclass knows may be from before the lock was waited for.
 _HAS_REVISION = """
-SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = current_schema() AND tablename = $1)
+SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = $2)
 """
-_REVISION = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 - a name of our own
-_HAS_TABLES = "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = current_schema())"
-_ADD_IDENTITY = "INSERT INTO store (name, value) VALUES ('identity', $1)"
+_REVISION = f"SELECT version_num FROM {HERE}.{VERSION_TABLE}"  # noqa: S608 - a name of our own
+_HAS_TABLES = "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1)"
+_ADD_IDENTITY = f"INSERT INTO {HERE}.store (name, value) VALUES ('identity', $1)"  # noqa: S608 - a name of our own
+_TOKEN = f"SELECT value FROM {HERE}.store WHERE name = 'channel'"  # noqa: S608 - a name of our own
 # Of those that open a new database at once one makes the tables. Any number that nobody else is likely to lock.
 _LOCK = "SELECT pg_advisory_xact_lock(7291604151)"
 
@@ -34,13 +38,13 @@ async def ensure_current(connection: Connection, new_identity: str, shown_url: s
 async def found_schema(connection: Connection, shown_url: str) -> Schema:
     """Return what schema the database has; see ``schema_of``."""
     found = await stored_revision(connection)
-    has_tables = found is None and bool((await connection.read(_HAS_TABLES))[0][0])
+    has_tables = found is None and bool((await connection.read(_HAS_TABLES, connection.schema))[0][0])
     return schema_of(found, has_tables, shown_url)
 
 
 async def stored_revision(connection: Connection) -> str | None:
     """Return the revision that the database names."""
-    if not (await connection.read(_HAS_REVISION, VERSION_TABLE))[0][0]:
+    if not (await connection.read(_HAS_REVISION, connection.schema, VERSION_TABLE))[0][0]:
         return None
     found = await connection.read(_REVISION)
     return str(found[0][0]) if found else None
@@ -56,7 +60,20 @@ async def upgrade(connection: Connection, new_identity: str, shown_url: str) -> 
         await connection.read(_LOCK)
         schema = await found_schema(connection, shown_url)
         if schema is not Schema.CURRENT:
-            await connection.script(upgrade_script(await stored_revision(connection)))
+            # Migrations name no schema; what they call of PostgreSQL's own, they do.
+            await connection.script(
+                f"SET LOCAL search_path = {quoted(connection.schema, shown_url)}, pg_temp;"
+                f"{upgrade_script(await stored_revision(connection))};"
+                f"SET LOCAL search_path = {PINNED_PATH}"
+            )
         if schema is Schema.NONE:
             await connection.change(_ADD_IDENTITY, new_identity)
-    await ensure_functions(connection)
+    await ensure_functions(connection, shown_url)
+
+
+async def stored_channel(connection: Connection, shown_url: str) -> str:
+    """Return the channel on which the changes of the stores in this schema are notified."""
+    found = await connection.read(_TOKEN)
+    if not found:
+        raise Corrupt(f"{shown_url}: the row 'channel' of the table store is gone; restore it from a backup")
+    return channel_of(found[0][0], connection.schema)

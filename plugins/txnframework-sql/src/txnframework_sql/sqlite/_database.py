@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +18,7 @@ from txnframework.config import redact_url
 from txnframework.errors import InvalidInput, Unavailable
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, is_locked
 from txnframework_sql.sqlite._opened import open_files
+from txnframework_sql.sqlite._permissions import make_directory, make_file, warn_if_others_read
 from txnframework_sql.sqlite._statements import Statements
 from txnframework_sql.sqlite._turn import Turn
 
@@ -82,7 +84,7 @@ class SqliteDatabase(Statements):
 
     def __init__(self, location: Location, lock_timeout_ms: int) -> None:
         try:
-            location.path.parent.mkdir(parents=True, exist_ok=True)
+            make_directory(location.path.parent)
         except OSError as error:
             raise Unavailable(f"{location.shown_url}: its directory cannot be made: {error.strerror}") from error
         engine = create_engine(
@@ -91,6 +93,10 @@ class SqliteDatabase(Statements):
         self._file = open_files.begin(location.path, location.shown_url)
         try:
             try:
+                # What cannot be made here, SQLite cannot make either, and says why.
+                with suppress(OSError):
+                    make_file(location.path)
+                warn_if_others_read(location.path, location.shown_url)
                 connection = engine.connect()
             finally:
                 if self._file is None:

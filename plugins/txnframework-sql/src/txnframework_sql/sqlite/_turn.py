@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from txnframework_sql.sqlite._permissions import mode_beside
+
 if sys.platform == "win32":
     fcntl = None
 else:
@@ -23,6 +25,7 @@ class Turn:
 
     def __init__(self, database: Path) -> None:
         # A file of its own: closing any handle of the database's file would drop SQLite's locks of this process.
+        self._database = database
         self._path = database.with_name(f"{database.name}-turn")
         self._file: int | None = None
 
@@ -32,7 +35,7 @@ class Turn:
             return True
         try:
             if self._file is None:
-                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode_beside(self._database))
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False

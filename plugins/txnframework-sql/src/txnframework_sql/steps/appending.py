@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, case, delete, func, insert, select, update
 
 from txnframework.errors import LedgerClosed, LedgerSealed
-from txnframework.model import Append, Appended, Branch, Position, ProducerSequence, TxnID
+from txnframework.model import Append, Appended, Branch, Position, ProducerSequence, Remembered, TxnID
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.schema import entries, highest_txn_numbers, ledger_segments, place_of, producer_copies
 from txnframework_sql.steps.calls import Row, Steps, changed, first_rows, row, rows, write
@@ -28,6 +28,16 @@ _FOUND = (
 )
 _NEWEST = select(*_FOUND).where(*_OF_PRODUCER).order_by(_COPY.last.desc()).limit(1)
 _FROM_SEQUENCE = select(*_FOUND).where(*_OF_PRODUCER, _COPY.last >= bindparam("from_sequence")).order_by(_COPY.last)
+_ABOVE = select(
+    func.max(_COPY.last),
+    func.sum(
+        case(
+            (_COPY.last <= bindparam("of_sequence"), 0),
+            (_COPY.first > bindparam("of_sequence"), _COPY.last - _COPY.first + 1),
+            else_=_COPY.last - bindparam("of_sequence"),
+        )
+    ),
+).where(*_OF_PRODUCER)
 _OLDEST = (
     select(_COPY.last, _COPY.sequences_through).where(*_OF_PRODUCER).order_by(_COPY.last).limit(bindparam("items"))
 )
@@ -120,6 +130,14 @@ def find_sequence(managed: Managed, producer: str, sequence: int) -> Steps[Appen
     return None
 
 
+def remembered(managed: Managed, producer: str, sequence: int, window: int) -> Steps[Remembered]:
+    """Return what is remembered of a producer, and how much of it above a sequence."""
+    yield from end_of(managed)
+    found = yield from row(_ABOVE, of_managed_id=managed.id, of_producer=producer, of_sequence=sequence)
+    highest, above = (None, None) if found is None else found
+    return Remembered(window, highest, int(above or 0))
+
+
 def _append_one(managed: Managed, end: End, totals: _Totals, entry: Append, options: LedgerOptions) -> Steps[Appended]:
     """Append one entry, or report the copy that stands there."""
     position = Position(end.ledger_id, totals.entries)
@@ -180,7 +198,7 @@ def _add_copy(
     # Twice as many as can have come since, so that what had to stay before is caught up with.
     oldest = yield from rows(_OLDEST, of_managed_id=managed.id, of_producer=sequence.producer, items=2 * _FORGET_EVERY)
     for last, copy_through in oldest:
-        if copy_through <= now_through - options.deduplication_window and last != sequence.last:
+        if copy_through <= now_through - options.deduplication_window_sequences and last != sequence.last:
             yield from _drop(managed, sequence.producer, last)
 
 

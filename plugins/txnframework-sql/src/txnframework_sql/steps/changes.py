@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from txnframework.model import IndexEntry, IndexRange, Key, KeyRange
 
 
 @dataclass(frozen=True, slots=True)
 class RecordChange:
-    """
-    A record was written or removed; ``indexes``: its index entries before and after; ``value``: perhaps its own.
-
-    ``is_later``: it stood in an index before, so this is not its beginning.
-    """
+    """A record was written or removed; ``indexes``: its index entries before and after."""
 
     path: str
     partition: str
     indexes: frozenset[IndexEntry]
-    value: bytes | None = None
-    is_later: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +23,7 @@ class LedgerChange:
     managed_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class EntriesChange:
-    """Entries were appended to a ledger of a managed one, from ``entry_id`` on; nothing else of its tail changed."""
-
-    managed_id: int
-    ledger_id: int
-    entry_id: int
-    datas: tuple[bytes, ...]
-
-
-Change = RecordChange | LedgerChange | EntriesChange
+Change = RecordChange | LedgerChange
 Target = Key | KeyRange | IndexRange | LedgerChange
 """What can be watched; a ``LedgerChange`` is watched as itself."""
 
@@ -52,7 +36,7 @@ def partition_of(key: Key) -> str:
 def concerns(target: Target, change: Change) -> bool:
     """Whether a watch on ``target`` is to be woken by ``change``."""
     if isinstance(target, LedgerChange):
-        return isinstance(change, LedgerChange | EntriesChange) and target.managed_id == change.managed_id
+        return target == change
     if not isinstance(change, RecordChange):
         return False
     if isinstance(target, Key):

@@ -138,6 +138,13 @@ def give_up(session: str, name: str, fencing: int) -> Steps[None]:
         yield from delete_record(Delete(lease_key(name), Expect.ANY))
 
 
+def end_lease(name: str, fencing: int) -> Steps[None]:
+    """Release a lease, whichever session has it, if it is still the one with this number."""
+    held = yield from row(_HELD, of_name=name)
+    if held is not None and held[2] == fencing:
+        yield from give_up(held[0], name, fencing)
+
+
 def end_session(session: str) -> Steps[None]:
     """Release every lease of a session and forget it."""
     for (name,) in (yield from rows(_OF_SESSION, of_session=session)):

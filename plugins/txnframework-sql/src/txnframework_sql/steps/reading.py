@@ -13,9 +13,10 @@ from txnframework_sql.steps.calls import Row, Steps, first_rows, row, rows
 from txnframework_sql.steps.ledgers import Managed, end_of
 
 _SEGMENT = ledger_segments.c
-_ANY_NUMBER = 1 << 31
+_COUNTED_LEDGERS = 16
+"""How many ledgers a count asks for at first: a bounded one seldom goes over more."""
 _SEGMENTS = (
-    select(_SEGMENT.ledger_id, _SEGMENT.entries, _SEGMENT.messages)
+    select(_SEGMENT.ledger_id, _SEGMENT.entries, _SEGMENT.messages, _SEGMENT.appended_ms)
     .where(
         _SEGMENT.managed_id == bindparam("of_managed_id"),
         _SEGMENT.ledger_id >= bindparam("from_ledger_id"),
@@ -32,7 +33,7 @@ _ENTRIES = (
     .order_by(entries.c.place)
     .limit(bindparam("items"))
 )
-_MESSAGES_THROUGH = select(entries.c.messages_through).where(entries.c.place == bindparam("at"))
+_THROUGH = select(entries.c.messages_through, entries.c.appended_ms).where(entries.c.place == bindparam("at"))
 
 
 def _last_before(is_before: ColumnElement[bool]) -> Select[tuple[int, int]]:
@@ -78,13 +79,21 @@ _TRIMMED = select(
 
 
 @dataclass(frozen=True, slots=True)
+class _Through:
+    """Messages of a ledger up to and including an entry, and when that entry was appended; None: there is no entry."""
+
+    messages: int
+    appended_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Entries ``first`` to ``last`` of one ledger; ``messages`` of the whole ledger if that is all of it."""
+    """Entries ``first`` to ``last`` of one ledger; ``through``: its last entry, if the stretch goes to its end."""
 
     ledger_id: int
     first: int
     last: int
-    messages: int | None
+    through: _Through | None
 
 
 @dataclass(slots=True)
@@ -126,24 +135,40 @@ def read(managed: Managed, range_: EntryRange, limit: Limit) -> Steps[tuple[Ledg
 def count(managed: Managed, range_: EntryRange, messages_max: int) -> Steps[Counted]:
     """Return how far the messages reach, by whole entries and by at least one."""
     yield from end_of(managed)
-    counted = Counted(range_.after, 0)
-    for stretch in (yield from _stretches(managed, range_)):
-        before = yield from _messages_through(stretch.ledger_id, stretch.first - 1)
-        through = stretch.messages
+    counted, page = Counted(range_.after, 0), _COUNTED_LEDGERS
+    left = range_
+    while stretches := (yield from _stretches(managed, left, page)):
+        counted, reached = yield from _counted(stretches, counted, range_.after, messages_max)
+        if not reached or len(stretches) < page:
+            break
+        left = EntryRange(counted.upto, range_.upto)
+        # A count that is not bounded goes over very many ledgers in few pages.
+        page *= 8
+    return counted
+
+
+def _counted(
+    stretches: list[_Stretch], counted: Counted, after: Position, messages_max: int
+) -> Steps[tuple[Counted, bool]]:
+    """Return the count with these stretches, and whether it reaches to the end of the last one."""
+    for stretch in stretches:
+        before = (yield from _through(stretch.ledger_id, stretch.first - 1)).messages
+        through = stretch.through
         if through is None:
-            through = yield from _messages_through(stretch.ledger_id, stretch.last)
+            through = yield from _through(stretch.ledger_id, stretch.last)
         room = messages_max - counted.messages
         last = stretch.last
-        if through - before > room:
+        if through.messages - before > room:
             last, through = yield from _reach(stretch, before + room)
-            if last < stretch.first and counted.upto == range_.after:
+            if last < stretch.first and counted.upto == after:
                 last = stretch.first
-                through = yield from _messages_through(stretch.ledger_id, last)
+                through = yield from _through(stretch.ledger_id, last)
         if last >= stretch.first:
-            counted = Counted(Position(stretch.ledger_id, last), counted.messages + through - before)
+            messages = counted.messages + through.messages - before
+            counted = Counted(Position(stretch.ledger_id, last), messages, through.appended_ms)
         if last < stretch.last:
-            break
-    return counted
+            return counted, False
+    return counted, True
 
 
 def find_time(managed: Managed, published_ms: int) -> Steps[Position]:
@@ -157,7 +182,7 @@ def find_time(managed: Managed, published_ms: int) -> Steps[Position]:
     return Position(ledger_id, (yield from _last(_LAST_BEFORE_TIME, ledger_id, 0, size - 1, from_ms=published_ms)))
 
 
-def _stretches(managed: Managed, range_: EntryRange, ledgers_max: int = _ANY_NUMBER) -> Steps[list[_Stretch]]:
+def _stretches(managed: Managed, range_: EntryRange, ledgers_max: int) -> Steps[list[_Stretch]]:
     """Return what a range covers of each of its ledgers that are left."""
     after, upto = range_.after, range_.upto
     if after >= upto:
@@ -171,11 +196,12 @@ def _stretches(managed: Managed, range_: EntryRange, ledgers_max: int = _ANY_NUM
         items=ledgers_max + 1,
     )
     stretches = []
-    for ledger_id, size, messages in found:
+    for ledger_id, size, messages, appended_ms in found:
         first = after.entry_id + 1 if ledger_id == after.ledger_id else 0
         last = min(upto.entry_id, size - 1) if ledger_id == upto.ledger_id else size - 1
         if first <= last:
-            stretches.append(_Stretch(ledger_id, first, last, messages if last == size - 1 else None))
+            through = _Through(messages, appended_ms) if last == size - 1 else None
+            stretches.append(_Stretch(ledger_id, first, last, through))
     return stretches
 
 
@@ -198,10 +224,10 @@ def _require_untrimmed(managed: Managed, range_: EntryRange) -> Steps[None]:
         raise EntryTrimmed(managed.name, missing, None if left is None else Position(left.ledger_id, left.first))
 
 
-def _reach(stretch: _Stretch, through_max: int) -> Steps[tuple[int, int]]:
+def _reach(stretch: _Stretch, through_max: int) -> Steps[tuple[int, _Through]]:
     """Return the last entry up to which the ledger has no more messages than this, and how many it has there."""
     last = yield from _last(_LAST_WITHIN, stretch.ledger_id, stretch.first, stretch.last, through_max=through_max)
-    return last, (yield from _messages_through(stretch.ledger_id, last))
+    return last, (yield from _through(stretch.ledger_id, last))
 
 
 def _last(statement: Executable, ledger_id: int, first: int, last: int, **parameters: object) -> Steps[int]:
@@ -215,11 +241,11 @@ def _last(statement: Executable, ledger_id: int, first: int, last: int, **parame
     return int(low) - place_of(ledger_id, 0)
 
 
-def _messages_through(ledger_id: int, entry_id: int) -> Steps[int]:
-    """Return how many messages of a ledger stand up to and including an entry."""
+def _through(ledger_id: int, entry_id: int) -> Steps[_Through]:
+    """Return how many messages of a ledger stand up to and including an entry, and when it was appended."""
     if entry_id < 0:
-        return 0
-    found = yield from row(_MESSAGES_THROUGH, at=place_of(ledger_id, entry_id))
+        return _Through(0, None)
+    found = yield from row(_THROUGH, at=place_of(ledger_id, entry_id))
     if found is None:
         raise CorruptEntry(Position(ledger_id, entry_id), "it is missing")
-    return int(found[0])
+    return _Through(int(found[0]), int(found[1]))

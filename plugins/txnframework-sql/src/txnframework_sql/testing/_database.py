@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit, urlunsplit
@@ -151,6 +152,16 @@ class Database:
         for client in tuple(self._clients):
             await client.wires.answered()
 
+    async def notify(self, channel: str, payloads: Iterable[object]) -> None:
+        """Notify as any login can that may connect."""
+        for payload in payloads:
+            await self._notify(channel, json.dumps(payload))
+
+    async def _notify(self, channel: str, text: str) -> None:
+        if self._notifying is None:
+            self._notifying = await asyncpg.connect(self._url)
+        await self._notifying.execute("SELECT pg_notify($1, $2)", channel, text)
+
     async def _hear(self) -> None:
         """Notify every channel of a marker: notifications arrive in the order in which they were committed."""
         listening = {client: client.wires.listening for client in self._clients}
@@ -158,9 +169,7 @@ class Database:
         if not channels:
             return
         marker = MARKER + secrets.token_hex(8).encode()
-        if self._notifying is None:
-            self._notifying = await asyncpg.connect(self._url)
         for channel in channels:
-            await self._notifying.execute("SELECT pg_notify($1, $2)", channel, marker.decode())
+            await self._notify(channel, marker.decode())
         for client, wires in listening.items():
             await client.wires.heard(marker, wires)

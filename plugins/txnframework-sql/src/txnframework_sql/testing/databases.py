@@ -41,7 +41,7 @@ def give_back(url: str) -> None:
     # Whoever was left behind by a test, and connects again, finds that there is no such database.
     renamed = rename_database(url)
     try:
-        run(renamed, _EMPTIED.format(identity=f"sql-{secrets.token_hex(8)}"))
+        run(renamed, _EMPTIED.format(identity=f"sql-{secrets.token_hex(8)}", channel=secrets.token_hex(16)))
     except OSError:
         # It has no tables, or others as well.
         drop_database(renamed)
@@ -62,7 +62,7 @@ def _emptied() -> str:
     statements = [_ONLY_OURS.format(ours=", ".join(f"'{name}'" for name in (*metadata.tables, VERSION_TABLE)))]
     statements += [f'DELETE FROM "{table.name}"' for table in metadata.sorted_tables if table is not counters]  # noqa: S608
     statements.append(f"UPDATE {counters.name} SET value = 0")  # noqa: S608 - names of our own
-    statements.append(f"INSERT INTO {store.name} VALUES ('identity', '{{identity}}')")  # noqa: S608
+    statements.append(f"INSERT INTO {store.name} VALUES ('channel', '{{channel}}'), ('identity', '{{identity}}')")  # noqa: S608
     statements.append(f"ALTER SEQUENCE {NUMBERS} RESTART")
     statements.append("ALTER SEQUENCE managed_ledgers_id_seq RESTART")
     return "; ".join(statements)

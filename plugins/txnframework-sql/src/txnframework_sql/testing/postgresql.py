@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import ClassVar
 
 from txnframework.interfaces import ILedgerStore, IMetadataStore
-from txnframework.testing import Belonging, Crashing, Disconnecting, Harness, VirtualEnvironment
+from txnframework.model import Key
+from txnframework.testing import Belonging, Crashing, Disconnecting, Expiring, Harness, Misleading, VirtualEnvironment
+from txnframework_sql._ledger import SqlManagedLedger
 from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
 from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
 from txnframework_sql._options import LedgerOptions, MetadataOptions
@@ -18,8 +21,16 @@ from txnframework_sql.testing.sqlite import SESSION_TTL_MS
 _STEPS_OF_A_SESSION = 24
 
 
-class PostgresMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disconnecting[IMetadataStore]):
+class PostgresMetadataHarness(
+    Harness[IMetadataStore],
+    Crashing[IMetadataStore],
+    Disconnecting[IMetadataStore],
+    Expiring[IMetadataStore],
+    Misleading[IMetadataStore],
+):
     """Opens metadata stores on one database, each with connections of its own, as several processes would."""
+
+    session_ms: ClassVar[int] = SESSION_TTL_MS
 
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
         super().__init__(directory, environment)
@@ -62,13 +73,26 @@ class PostgresMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore],
         """Connect again."""
         await self._clients[opened].restore()
 
+    async def mislead(self, opened: IMetadataStore, target: Key | str) -> None:
+        """Notify what was once believed: that a record was written, and what."""
+        assert isinstance(opened, SqlMetadataStore)
+        assert isinstance(target, Key)
+        partition = target.partition or None
+        change = [target.path, partition, [["by", "00"]], [["by", "01"]]]
+        payloads = [[[*change, "false"]], [change]]
+        await self._database.notify(opened.database.connections.channel, payloads)  # type: ignore[attr-defined]
+
     async def destroy(self) -> None:
         """Remove the database."""
         self._database.drop()
 
 
 class PostgresLedgerHarness(
-    Harness[ILedgerStore], Belonging[ILedgerStore], Crashing[ILedgerStore], Disconnecting[ILedgerStore]
+    Harness[ILedgerStore],
+    Belonging[ILedgerStore],
+    Crashing[ILedgerStore],
+    Disconnecting[ILedgerStore],
+    Misleading[ILedgerStore],
 ):
     """Opens ledger stores on one database, each with connections of its own, as several processes would."""
 
@@ -114,6 +138,15 @@ class PostgresLedgerHarness(
     async def restore(self, opened: ILedgerStore) -> None:
         """Connect again."""
         await self._clients[opened].restore()
+
+    async def mislead(self, opened: ILedgerStore, target: Key | str) -> None:
+        """Notify what was once believed: that entries were appended, and which."""
+        assert isinstance(opened, SqlLedgerStore)
+        ledger = await opened.open(str(target))
+        assert isinstance(ledger, SqlManagedLedger)
+        last = (await ledger.tail()).last_confirmed
+        payloads = [[[ledger.managed.id, last.ledger_id, last.entry_id + 1, "ZmFsc2U="]], [ledger.managed.id]]
+        await self._database.notify(opened.database.connections.channel, payloads)  # type: ignore[attr-defined]
 
     async def destroy(self) -> None:
         """Remove the database."""

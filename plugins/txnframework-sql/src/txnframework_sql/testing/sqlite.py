@@ -10,7 +10,17 @@ from typing import ClassVar
 
 from txnframework.errors import TxnFrameworkError
 from txnframework.interfaces import ILedgerStore, IMetadataStore
-from txnframework.testing import Belonging, Crashing, Disconnecting, Harness, VirtualEnvironment, run_ready
+from txnframework.model import Key
+from txnframework.testing import (
+    Belonging,
+    Crashing,
+    Disconnecting,
+    Expiring,
+    Harness,
+    Misleading,
+    VirtualEnvironment,
+    run_ready,
+)
 from txnframework_sql._executor import Executor
 from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
 from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
@@ -80,6 +90,13 @@ class _File:
         """Cut or restore a client."""
         self._clients[executor].cut(is_cut)
 
+    def touch(self) -> None:
+        """Commit as another program does that has the file: all that a process can be told of here."""
+        connection = sqlite3.connect(self.url.removeprefix("sqlite:///"))
+        with connection:
+            connection.execute("UPDATE counters SET value = value")
+        connection.close()
+
     async def settle(self) -> None:
         """Let every thread do what it was asked, and every waiting watch look at the database once."""
         for step_ms in (0, POLL_MS):
@@ -104,8 +121,16 @@ def _nothing() -> Steps[None]:
     yield from ()
 
 
-class SqlMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disconnecting[IMetadataStore]):
+class SqlMetadataHarness(
+    Harness[IMetadataStore],
+    Crashing[IMetadataStore],
+    Disconnecting[IMetadataStore],
+    Expiring[IMetadataStore],
+    Misleading[IMetadataStore],
+):
     """Opens metadata stores on one file, each with a connection of its own, as several processes would."""
+
+    session_ms: ClassVar[int] = SESSION_TTL_MS
 
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
         super().__init__(directory, environment)
@@ -147,9 +172,17 @@ class SqlMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disc
         assert isinstance(opened, SqlMetadataStore)
         self._file.cut(opened.database, False)
 
+    async def mislead(self, opened: IMetadataStore, target: Key | str) -> None:  # noqa: ARG002 - all are woken
+        """Commit something else."""
+        self._file.touch()
+
 
 class SqlLedgerHarness(
-    Harness[ILedgerStore], Belonging[ILedgerStore], Crashing[ILedgerStore], Disconnecting[ILedgerStore]
+    Harness[ILedgerStore],
+    Belonging[ILedgerStore],
+    Crashing[ILedgerStore],
+    Disconnecting[ILedgerStore],
+    Misleading[ILedgerStore],
 ):
     """Opens ledger stores on one file, each with a connection of its own, as several processes would."""
 
@@ -196,3 +229,7 @@ class SqlLedgerHarness(
         """Connect again."""
         assert isinstance(opened, SqlLedgerStore)
         self._file.cut(opened.database, False)
+
+    async def mislead(self, opened: ILedgerStore, target: Key | str) -> None:  # noqa: ARG002 - all are woken
+        """Commit something else."""
+        self._file.touch()

@@ -118,7 +118,8 @@ def test_waiting_appends_share_a_statement(ledgers: Ledgers) -> None:
         async with ledgers.opened() as store, ledgers.session() as listening:
             ledger = await store.create("a")
             told: list[object] = []
-            await listening.add_listener("txnframework", lambda *notification: told.append(notification))
+            channel = store.database.connections.channel
+            await listening.add_listener(channel, lambda *notification: told.append(notification))
             async with ledgers.held() as hold:
                 appending = [await start_behind(hold, 1, ledger, entry("p", 0))]
                 appending += [start(ledger, entry(f"p{number % 4}", number)) for number in range(1, 64)]
@@ -222,7 +223,7 @@ def test_copies_beyond_the_window_go(ledgers: Ledgers) -> None:
 
     async def test() -> None:
         window, count = 160, 1_000
-        async with ledgers.opened(deduplication_window=window) as store, ledgers.session() as session:
+        async with ledgers.opened(deduplication_window_sequences=window) as store, ledgers.session() as session:
             ledger = await store.create("a")
             for first in range(0, count, 20):
                 await ledger.append(tuple(entry("p", number) for number in range(first, first + 20)), None)

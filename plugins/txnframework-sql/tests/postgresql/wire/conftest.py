@@ -21,6 +21,7 @@ from txnframework_sql.postgresql._patience import Patience
 from txnframework_sql.postgresql._url import locate
 
 PATIENCE_S = 60
+CHANNEL = "txnframework_wire"
 _SOON_S = 0.05
 
 
@@ -59,6 +60,7 @@ class Wire:
         connections = Connections(
             locate(url or self.url), environment or SystemEnvironment(), PostgresqlOptions(**options)
         )
+        connections.notify_on(CHANNEL)
         try:
             yield connections
         finally:
@@ -126,7 +128,7 @@ def wire(_url: str) -> Wire:
         writable = one.url_with(query="options=-c%20default_transaction_read_only%3Doff")
         async with one.connected(writable) as connections, connections.lend() as connection:
             await connection.write(f"ALTER DATABASE {one.name} RESET ALL")
-            await connection.write("DROP TABLE IF EXISTS kept")
+            await connection.write("DROP TABLE IF EXISTS public.kept")
 
     one.run(clear)
     return one

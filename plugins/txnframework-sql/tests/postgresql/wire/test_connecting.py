@@ -143,12 +143,12 @@ def test_a_right_that_is_missing(wire: Any, said: io.StringIO) -> None:
     async def test() -> None:
         role = f"{wire.name}_poor"
         await wire.ask(f"CREATE ROLE {role} LOGIN PASSWORD '{SECRET}'")
-        await wire.ask("CREATE TABLE kept (number int)")
+        await wire.ask("CREATE TABLE public.kept (number int)")
         try:
             url = wire.url_with(login=f"{role}:{SECRET}")
             async with wire.connected(url) as connections, connections.lend() as connection:
                 with pytest.raises(InvalidInput, match="grant it") as raised:
-                    await connection.write("INSERT INTO kept VALUES (1)")
+                    await connection.write("INSERT INTO public.kept VALUES (1)")
         finally:
             await wire.ask(f"DROP ROLE {role}")
         check(raised.value, said)

@@ -13,8 +13,8 @@ from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.postgresql._connections import Connections
 
-COUNT = "SELECT count(*) FROM kept"
-UPDATE = "UPDATE kept SET number = 2"
+COUNT = "SELECT count(*) FROM public.kept"
+UPDATE = "UPDATE public.kept SET number = 2"
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 
 
@@ -23,16 +23,16 @@ async def update(connection: Connection) -> None:
 
 
 async def read(connection: Connection) -> int:
-    return int((await connection.read("SELECT number FROM kept"))[0][0])
+    return int((await connection.read("SELECT number FROM public.kept"))[0][0])
 
 
 @asynccontextmanager
 async def row_locked(wire: Any, connections: Connections) -> AsyncIterator[None]:
     """Make a row and hold its lock, as somebody else, for a block."""
-    await connections.run(lambda connection: connection.script("CREATE TABLE kept (number int)"))
-    await connections.run(lambda connection: connection.write("INSERT INTO kept VALUES (1)"))
+    await connections.run(lambda connection: connection.script("CREATE TABLE public.kept (number int)"))
+    await connections.run(lambda connection: connection.write("INSERT INTO public.kept VALUES (1)"))
     async with wire.connected() as others, others.lend() as other, other.transaction():
-        await other.read("SELECT FROM kept FOR UPDATE")
+        await other.read("SELECT FROM public.kept FOR UPDATE")
         yield
 
 
@@ -55,7 +55,7 @@ async def lose(wire: Any, connections: Connections, break_down: Callable[[], obj
 async def after_everything(wire: Any) -> int:
     """Return what there is when nobody waits any more."""
     await waiting(wire, 0)
-    return int(await wire.ask("SELECT number FROM kept FOR UPDATE"))
+    return int(await wire.ask("SELECT number FROM public.kept FOR UPDATE"))
 
 
 def test_lost_while_it_waits_for_a_lock(wire: Any) -> None:

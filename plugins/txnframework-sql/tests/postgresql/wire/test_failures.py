@@ -17,16 +17,16 @@ from txnframework.testing.servers.proxy import Proxy, Side
 from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.postgresql._errors import Rerun, in_doubt, is_hopeless
 
-INSERT = "INSERT INTO kept VALUES ($1)"
-COUNT = "SELECT count(*) FROM kept"
-LOCK = "SELECT * FROM kept WHERE number = $1 FOR UPDATE"
+INSERT = "INSERT INTO public.kept VALUES ($1)"
+COUNT = "SELECT count(*) FROM public.kept"
+LOCK = "SELECT * FROM public.kept WHERE number = $1 FOR UPDATE"
 # As many bytes as are lost in the middle of a request.
 HALF_BYTES = 9
 
 
 async def prepared(connection: Connection) -> None:
     """Make the table, and let the statement be known to the server, so that it is one request."""
-    await connection.write("CREATE TABLE kept (number int UNIQUE)")
+    await connection.write("CREATE TABLE public.kept (number int UNIQUE)")
     await connection.write(INSERT, 1)
 
 
@@ -46,7 +46,7 @@ async def insert(connection: Connection) -> None:
 
 
 async def script(connection: Connection) -> None:
-    await connection.script("INSERT INTO kept VALUES (2); SELECT 1")
+    await connection.script("INSERT INTO public.kept VALUES (2); SELECT 1")
 
 
 WRITES = pytest.mark.parametrize("write", [insert, script])
@@ -90,7 +90,7 @@ def test_lost_while_a_write_is_prepared(wire: Any, sender: Side) -> None:
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy), connections.lend() as connection:
-            await connection.script("CREATE TABLE kept (number int)")
+            await connection.script("CREATE TABLE public.kept (number int)")
             proxy.cut_after(0, sender)
             with pytest.raises(Unavailable):
                 await connection.write(INSERT, 2)
@@ -378,9 +378,9 @@ def test_tables_that_changed(wire: Any) -> None:
         async with wire.connected(connections_max=1) as connections:
             async with connections.lend() as connection:
                 await prepared(connection)
-                assert await connection.read("SELECT * FROM kept") == [(1,)]
-            await wire.ask("ALTER TABLE kept ADD COLUMN more int")
-            assert await connections.run(lambda connection: connection.read("SELECT * FROM kept")) == [(1, None)]
+                assert await connection.read("SELECT * FROM public.kept") == [(1,)]
+            await wire.ask("ALTER TABLE public.kept ADD COLUMN more int")
+            assert await connections.run(lambda connection: connection.read("SELECT * FROM public.kept")) == [(1, None)]
 
     wire.run(test)
 
@@ -407,7 +407,7 @@ def test_read_only_database(wire: Any) -> None:
     """A server that takes no writes says so, and what to do; it may take them later, so it is Unavailable."""
 
     async def test() -> None:
-        await wire.ask("CREATE TABLE kept (number int)")
+        await wire.ask("CREATE TABLE public.kept (number int)")
         await wire.ask(f"ALTER DATABASE {wire.name} SET default_transaction_read_only = on")
         async with wire.connected() as connections, connections.lend() as connection:
             with pytest.raises(Unavailable, match="name the primary in the URL"):

@@ -66,12 +66,12 @@ def test_a_lost_connection_is_replaced(wire: Any) -> None:
     async def test() -> None:
         async with wire.proxied(connections_max=1) as (connections, proxy):
             async with connections.lend() as connection:
-                await connection.script("CREATE TABLE kept (number int)")
+                await connection.script("CREATE TABLE public.kept (number int)")
             proxy.reset_connections()
             await wire.until(lambda: connection.is_lost)
             async with connections.lend() as connection:
-                await connection.write("INSERT INTO kept VALUES ($1)", 1)
-            assert await wire.ask("SELECT count(*) FROM kept") == 1
+                await connection.write("INSERT INTO public.kept VALUES ($1)", 1)
+            assert await wire.ask("SELECT count(*) FROM public.kept") == 1
 
     wire.run(test)
 
@@ -82,7 +82,7 @@ async def sleep(connection: Connection) -> None:
 
 async def sleep_in_transaction(connection: Connection) -> None:
     async with connection.transaction():
-        await connection.write("LOCK TABLE kept")
+        await connection.write("LOCK TABLE public.kept")
         await connection.write(SLEEP)
 
 
@@ -93,7 +93,7 @@ async def sleep_in_view(connection: Connection) -> None:
 
 async def wait_in_transaction(connection: Connection) -> None:
     async with connection.transaction():
-        await connection.write("LOCK TABLE kept")
+        await connection.write("LOCK TABLE public.kept")
         await asyncio.Event().wait()
 
 
@@ -112,7 +112,7 @@ def test_a_cancelled_caller(wire: Any, act: Callable[[Connection], Awaitable[Non
     async def test() -> None:
         async with wire.connected(connections_max=1) as connections:
             async with connections.lend() as connection:
-                await connection.script("CREATE TABLE kept (number int)")
+                await connection.script("CREATE TABLE public.kept (number int)")
                 pid = connection.backend.pid
             task = asyncio.create_task(connections.run(act))
             held = f"{OTHERS} AND state = '{state}' AND query NOT LIKE 'BEGIN%'"
@@ -128,7 +128,7 @@ def test_a_cancelled_caller(wire: Any, act: Callable[[Connection], Awaitable[Non
                 assert connection.backend.pid == pid
                 assert await wire.ask(BUSY) == 0
                 async with connection.transaction():
-                    await connection.write("LOCK TABLE kept NOWAIT")
+                    await connection.write("LOCK TABLE public.kept NOWAIT")
 
     wire.run(test)
 
@@ -216,6 +216,40 @@ def test_another_event_loop(wire: Any) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_server_that_is_gone_is_told_of_once(wire: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """One line when it answers no more, one when it does; one that was never there is told by the error alone."""
+
+    async def test() -> None:
+        async with wire.proxied(connections_max=1) as (connections, proxy):
+
+            async def fails() -> None:
+                for _ in range(3):
+                    with pytest.raises(Unavailable):
+                        async with connections.lend():
+                            pass
+
+            proxy.cut()
+            await fails()
+            assert caplog.records == []
+            for _ in range(2):
+                caplog.clear()
+                proxy.restore()
+                async with connections.lend():
+                    pass
+                before = len(caplog.records)
+                proxy.cut()
+                await wire.until(lambda: proxy.connections == 0)
+                await fails()
+                (said,) = caplog.records[before:]
+                assert "goes on by itself" in said.getMessage()
+                assert connections.shown_url in said.getMessage()
+            assert [record.getMessage() for record in caplog.records[:before]] == [
+                f"{connections.shown_url} answers again"
+            ]
+
+    wire.run(test)
+
+
 def test_fork(wire: Any) -> None:
     """A child may not use its parent's sockets, closes none of them, and may open connections of its own."""
     shared = OpenConnections()

@@ -19,16 +19,16 @@ from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._listener import Listener
 from txnframework_sql.postgresql._payloads import (
     BYTES_MAX,
-    CHANNEL,
     EVERYBODY,
     PAYLOADS_MAX,
     changes_of,
+    channel_of,
     payloads,
-    told_entries,
 )
-from txnframework_sql.steps.changes import Change, EntriesChange, LedgerChange, RecordChange
+from txnframework_sql.steps.changes import Change, LedgerChange, RecordChange
 
-NOTIFY = "SELECT pg_notify('txnframework', payload) FROM unnest($1::text[]) payload"
+CHANNEL = "txnframework_wire"
+NOTIFY = f"SELECT pg_notify('{CHANNEL}', payload) FROM unnest($1::text[]) payload"
 HEARTBEAT_MS = 200
 
 
@@ -71,7 +71,7 @@ def test_what_others_commit(wire: Any) -> None:
         async with listening(wire, VirtualEnvironment()) as (_, __, listener, heard):
             await notify(wire, "[1]", "[2]")
             async with wire.connected() as others, others.lend() as connection:
-                await connection.script("BEGIN; NOTIFY txnframework, '[3]'; ROLLBACK")
+                await connection.script(f"BEGIN; NOTIFY {CHANNEL}, '[3]'; ROLLBACK")
             await listener.beat()
             assert heard.changes == [LedgerChange(1), LedgerChange(2)]
             assert heard.woken == 0
@@ -83,7 +83,22 @@ def test_what_others_commit(wire: Any) -> None:
     wire.run(test)
 
 
-@pytest.mark.parametrize("text", [EVERYBODY, "", "nonsense", "{}", "[[1]]", '["x"]', '[["/a","/a",[["i","xyz"]]]]'])
+FORGED = [
+    EVERYBODY,
+    "",
+    "nonsense",
+    "{}",
+    "[[1]]",
+    '["x"]',
+    "[" * 5_000,
+    '[["/a","/a",[["i","xyz"]]]]',
+    # As earlier releases brought values and entries along.
+    '[["/txn/1",null,null,[["i","01"]],"{}"]]',
+    '[[7,3,9,"AAAA"]]',
+]
+
+
+@pytest.mark.parametrize("text", FORGED)
 def test_what_is_not_understood(wire: Any, text: str) -> None:
     """A payload of a later release, or of somebody else, wakes everybody."""
 
@@ -94,6 +109,65 @@ def test_what_is_not_understood(wire: Any, text: str) -> None:
             assert (heard.changes, heard.woken) == ([], 1)
 
     wire.run(test)
+
+
+def test_a_flood_wakes_once(wire: Any) -> None:
+    """What comes at once, however much of it, wakes everybody once or twice; what comes after it is heard."""
+
+    async def test() -> None:
+        async with listening(wire, VirtualEnvironment()) as (_, __, listener, heard):
+            await notify(wire, *(f"[{number}]" for number in range(5_000)))
+            await listener.beat()
+            # The server sends many at once, but not all of them.
+            assert 0 < heard.woken < 500
+            assert len(heard.changes) < 2_500
+            heard.changes.clear()
+            await notify(wire, "[7]")
+            await listener.beat()
+            assert heard.changes == [LedgerChange(7)]
+
+    wire.run(test)
+
+
+def test_the_same_thing_many_times(wire: Any) -> None:
+    """Commits that came at once are told of together, each change once."""
+
+    async def test() -> None:
+        async with listening(wire, VirtualEnvironment()) as (_, __, listener, heard):
+            for _ in range(20):
+                listener._hear(None, 0, CHANNEL, "[1,2]")
+            assert heard.changes == []
+            await asyncio.sleep(0)
+            assert heard.changes == [LedgerChange(1), LedgerChange(2)]
+
+    wire.run(test)
+
+
+def test_another_channel(wire: Any) -> None:
+    """What is notified elsewhere is not heard; told of another channel, it listens there, and wakes everybody."""
+
+    async def test() -> None:
+        async with listening(wire, VirtualEnvironment()) as (connections, __, listener, heard):
+            other = channel_of("token", "schema")
+            await wire.ask("SELECT pg_notify($1, '[1]')", other)
+            await listener.beat()
+            assert (heard.changes, heard.woken) == ([], 0)
+            connections.notify_on(other)
+            await listener.listen()
+            assert heard.woken == 1
+            await notify(wire, "[1]")
+            await wire.ask("SELECT pg_notify($1, '[2]')", other)
+            await listener.beat()
+            assert heard.changes == [LedgerChange(2)]
+
+    wire.run(test)
+
+
+def test_channels_fit_and_differ() -> None:
+    """A channel's name is one that PostgreSQL takes whole, and no other token or schema has it."""
+    names = {channel_of(*own) for own in (("a", "b"), ("a", "c"), ("b", "b"), ("a/", "b"), ("a", "x" * 63))}
+    assert len(names) == 5
+    assert all(len(name.encode()) <= 63 for name in names)
 
 
 def test_first_listen_then_wake(wire: Any) -> None:
@@ -192,6 +266,24 @@ def test_a_server_that_cannot_be_reached(wire: Any) -> None:
             await notify(wire, "[1]")
             await listener.beat()
             assert heard.changes == [LedgerChange(1)]
+
+    wire.run(test)
+
+
+def test_a_server_that_answers_others_is_asked_at_once(wire: Any) -> None:
+    """It listens again as soon as an operation has connected: the pause that it is in may be long, and ends here."""
+
+    async def test() -> None:
+        async with listening(wire, VirtualEnvironment()) as (connections, proxy, listener, heard):
+            proxy.cut()
+            # With the second failure it pauses, in time that stands still.
+            await wire.until(lambda: listener._environment.next_ms() is not None and listener._driver is None)
+            with pytest.raises(Unavailable):
+                async with connections.lend():
+                    pass
+            proxy.restore()
+            async with connections.lend():
+                await wire.until(lambda: heard.woken == 1)
 
     wire.run(test)
 
@@ -325,22 +417,6 @@ def test_payload_of_a_function() -> None:
     assert changes_of('[["/a",null,[["i","01"]],null,[["j","02"]]]]') == (expected,)
 
 
-def test_payload_with_a_value() -> None:
-    """What was written may stand behind the index entries; an end of a transaction need not be read then."""
-    expected = RecordChange("/a", "p", frozenset({IndexEntry("i", b"\1")}), b'{"\xc3\xa4":"\\""}')
-    assert changes_of('[["/a","p",null,[["i","01"]],"{\\"\u00e4\\":\\"\\\\\\"\\"}"]]') == (expected,)
-    assert changes_of('[["/a",null,null,null,7]]') is None
-
-
-def test_payload_with_entries() -> None:
-    """Small entries are told with where they stand; what is not understood wakes everybody."""
-    assert told_entries([b"x" * 1_000, b"y" * 25]) is None
-    told = told_entries([b"", bytes(range(256))])
-    assert changes_of(f"[[7,3,9,{told}]]") == (EntriesChange(7, 3, 9, (b"", bytes(range(256)))),)
-    for unknown in ('[[7,3,"9"]]', "[[7,3]]", '[[7,3,9,"?"]]', "[[7,3,9,null]]", "[[]]"):
-        assert changes_of(unknown) is None
-
-
 def test_long_payloads(wire: Any) -> None:
     """Many changes take several payloads, too many or too long ones become one that wakes everybody; all are taken."""
     several = [RecordChange("/ä" * 200 + str(number), "p", frozenset()) for number in range(50)]
@@ -354,7 +430,6 @@ def test_long_payloads(wire: Any) -> None:
     longest = RecordChange("/" * (BYTES_MAX - len('[["",null]]')), "/" * (BYTES_MAX - len('[["",null]]')), frozenset())
     assert [len(text) for text in payloads([longest])] == [BYTES_MAX]
     assert payloads([RecordChange(longest.path + "/", longest.path + "/", frozenset())]) == [EVERYBODY]
-    assert CHANNEL in NOTIFY
 
     async def test() -> None:
         await notify(wire, *found, *payloads([longest]))

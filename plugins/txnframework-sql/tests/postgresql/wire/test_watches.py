@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import asyncpg
 import pytest
 
 from txnframework.errors import Closed
-from txnframework.interfaces import IMetadataStore, IWatch
-from txnframework.model import Batch, Expect, IndexEntry, IndexRange, Key, KeyRange, Put
+from txnframework.interfaces import IMetadataStore, ITellingWatch, IWatch
+from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.servers.postgresql_databases import fresh_database
 from txnframework.testing.servers.proxy import Proxy, Side
@@ -75,32 +76,26 @@ def test_what_others_commit(wire: Any, url: str, target: Key | KeyRange | IndexR
     wire.run(test)
 
 
-def test_who_begins_to_watch_is_told_what_was_told_just_before(wire: Any, url: str) -> None:
-    """Of a record that moved in an index, alone or with others; that it was made tells nobody that it has moved."""
+def test_a_watch_brings_nothing_along(wire: Any, url: str) -> None:
+    """A notification that says what a record or ledger became makes who watches read again, and is believed nothing."""
 
     async def test() -> None:
         async with opened(url) as mine, opened(url) as others:
-            everything = await mine.watch(KeyRange("/", "0"))
-            keys = [Key("/e/1"), Key("/e/2", "/p")]
-            made = [Put(key, b"made", Expect.ABSENT, (IndexEntry("by", b"k"),)) for key in keys]
-            versions = [await others.put(put) for put in made]
-            await woken(everything)
-            while not await is_asleep(everything):
-                pass
-            watch = await mine.watch(keys[0])
-            assert await is_asleep(watch)
-            moved = [
-                Put(key, b"moved", version, (IndexEntry("by", b"l"),))
-                for key, version in zip(keys, versions, strict=True)
-            ]
-            last = await mine.watch(Key("/e/3", "/p"))
-            await others.put(moved[0])
-            await others.apply(Batch(puts=(moved[1], Put(Key("/e/3", "/p"), b"", Expect.ABSENT))))  # type: ignore[attr-defined]
-            await woken(last)
-            for key in keys:
-                watch = await mine.watch(key)
+            key = Key("/f/1")
+            await others.put(Put(key, b"true", Expect.ABSENT, (IndexEntry("by", b"k"),)))
+            watch = await mine.watch(key)
+            raw = await asyncpg.connect(url)
+            channel = mine.database.connections.channel  # type: ignore[attr-defined]
+            for forged in ('[["/f/1",null,[["by","6b"]],[["by","6c"]],"false"]]', '[["/f/1",null]]', "*"):
+                while not await is_asleep(watch):
+                    pass
+                await raw.execute("SELECT pg_notify($1, $2)", channel, forged)
                 await woken(watch)
-                assert watch.told == b"moved"  # type: ignore[attr-defined]
+                assert not ITellingWatch.providedBy(watch)
+                found = await mine.get(key)
+                assert found is not None
+                assert found.value == b"true"
+            await raw.close()
 
     asyncio.run(test())
 

@@ -8,12 +8,12 @@
 -- for each entry with a sequence (at_entries: which entry; at_producers: which producer; ...), for each producer
 -- (lowest: its first sequence; added: how many), and for each call and coordinator (number_ends: the call's end).
 --
--- ``payload`` is notified, or, if they are told, the entries with where they stand; see _payloads.py.
+-- ``payload`` is notified; see _payloads.py.
 --
 -- Answers: 'appended', with the place of the first entry and how many there are, since the call that fills a ledger
 -- closes it and those behind it are refused or go to the next; 'copies', a row for each sequence that stands there, and
 -- nothing was appended; 'gone', 'sealed', 'closed'.
-CREATE FUNCTION {name}(
+CREATE FUNCTION schema_of_store.{name}(
     of_managed_id bigint, of_ledger_id bigint, now_ms bigint,
     entries_max bigint, bytes_max bigint, deduplication_window bigint, forget_every bigint,
     call_entries bigint[], call_bytes bigint[], datas bytea[], messages_through bigint[],
@@ -21,7 +21,7 @@ CREATE FUNCTION {name}(
     sequences_through bigint[],
     producers text[], lowest bigint[], added bigint[],
     number_ends bigint[], coordinators bigint[], numbers text[],
-    channel text, payload text, told text
+    channel text, payload text
 ) RETURNS TABLE (
     answer text, ledger_id bigint, entry_id bigint, entries bigint,
     at_entry bigint, copy_first bigint, copy_last bigint, copy_txn text, copy_branch bigint
@@ -43,7 +43,7 @@ BEGIN
     -- Positions and copies are decided under this lock: until it is released, no other append, roll, seal, delete or
     -- trim of this managed ledger gets beyond the same line.
     SELECT m.sealed, m.open_ledger_id INTO managed
-        FROM managed_ledgers m WHERE m.id = of_managed_id AND m.name IS NOT NULL FOR NO KEY UPDATE;
+        FROM schema_of_store.managed_ledgers m WHERE m.id = of_managed_id AND m.name IS NOT NULL FOR NO KEY UPDATE;
     answer := CASE
         WHEN NOT FOUND THEN 'gone'
         WHEN managed.sealed <> 0 THEN 'sealed'
@@ -59,7 +59,7 @@ BEGIN
             INTO heads, may_overlap
             FROM unnest(producers, lowest) WITH ORDINALITY AS p (producer, lowest, at)
             LEFT JOIN LATERAL (
-                SELECT c.last, c.sequences_through AS through FROM producer_copies c
+                SELECT c.last, c.sequences_through AS through FROM schema_of_store.producer_copies c
                 WHERE c.managed_id = of_managed_id AND c.producer = p.producer ORDER BY c.last DESC LIMIT 1
             ) newest ON true;
         IF may_overlap THEN
@@ -68,7 +68,7 @@ BEGIN
                 SELECT 'copies', copy.ledger_id, copy.entry_id, NULL::bigint, s.at, copy.first, copy.last, copy.txn, copy.branch
                 FROM unnest(at_entries, at_producers, firsts, lasts) AS s (at, producer, first, last)
                 CROSS JOIN LATERAL (
-                    SELECT c.* FROM producer_copies c
+                    SELECT c.* FROM schema_of_store.producer_copies c
                     WHERE c.managed_id = of_managed_id AND c.producer = producers[s.producer] AND c.last >= s.first
                     ORDER BY c.last LIMIT 1
                 ) copy
@@ -81,7 +81,7 @@ BEGIN
 
     -- The clock of an open ledger never goes back, so that it can be searched by time.
     SELECT s.entries, s.bytes, s.messages, greatest(now_ms, s.appended_ms) AS appended_ms INTO STRICT totals
-        FROM ledger_segments s WHERE s.ledger_id = managed.open_ledger_id;
+        FROM schema_of_store.ledger_segments s WHERE s.ledger_id = managed.open_ledger_id;
     SELECT c.entries, c.bytes INTO filling FROM unnest(call_entries, call_bytes) AS c (entries, bytes)
         WHERE totals.entries + c.entries >= entries_max OR totals.bytes + c.bytes >= bytes_max
         ORDER BY c.entries LIMIT 1;
@@ -90,18 +90,18 @@ BEGIN
         size := filling.entries;
         size_bytes := filling.bytes;
     END IF;
-    INSERT INTO entries (place, messages_through, appended_ms, data)
+    INSERT INTO schema_of_store.entries (place, messages_through, appended_ms, data)
         SELECT (managed.open_ledger_id << 32) + totals.entries + e.at - 1, totals.messages + e.through,
             totals.appended_ms, e.data
         FROM unnest(datas, messages_through) WITH ORDINALITY AS e (data, through, at)
         WHERE e.at <= size;
-    UPDATE ledger_segments s
+    UPDATE schema_of_store.ledger_segments s
         SET entries = totals.entries + size, bytes = totals.bytes + size_bytes,
             messages = totals.messages + messages_through[size], appended_ms = totals.appended_ms
         WHERE s.ledger_id = managed.open_ledger_id;
 
     IF cardinality(producers) > 0 THEN
-        INSERT INTO producer_copies (
+        INSERT INTO schema_of_store.producer_copies (
                 managed_id, producer, last, first, ledger_id, entry_id, txn, branch, sequences_through, appended_ms
             )
             SELECT of_managed_id, producers[s.producer], s.last, s.first, managed.open_ledger_id,
@@ -116,11 +116,11 @@ BEGIN
         LOOP
             -- Those before the first that is still needed; twice as many as can have come since the last look, so that
             -- what had to stay before is caught up with.
-            DELETE FROM producer_copies c
+            DELETE FROM schema_of_store.producer_copies c
                 WHERE c.managed_id = of_managed_id AND c.producer = grown.producer AND c.last < (
                     SELECT coalesce(min(o.last) FILTER (WHERE o.through > grown.old), max(o.last) + 1)
                     FROM (
-                        SELECT f.last, f.sequences_through AS through FROM producer_copies f
+                        SELECT f.last, f.sequences_through AS through FROM schema_of_store.producer_copies f
                         WHERE f.managed_id = of_managed_id AND f.producer = grown.producer
                         ORDER BY f.last LIMIT 2 * (grown.added + forget_every)
                     ) o
@@ -129,30 +129,26 @@ BEGIN
     END IF;
 
     -- Looked at first: mostly it stands there already, and a row that all ledgers share is not locked for nothing.
-    INSERT INTO highest_txn_numbers AS highest (coordinator, number)
+    INSERT INTO schema_of_store.highest_txn_numbers AS highest (coordinator, number)
         SELECT t.coordinator, max(t.number) FROM unnest(number_ends, coordinators, numbers) AS t (at, coordinator, number)
         WHERE t.at <= size AND NOT EXISTS (
-            SELECT FROM highest_txn_numbers h WHERE h.coordinator = t.coordinator AND h.number >= t.number
+            SELECT FROM schema_of_store.highest_txn_numbers h WHERE h.coordinator = t.coordinator AND h.number >= t.number
         )
         GROUP BY t.coordinator ORDER BY t.coordinator
         ON CONFLICT (coordinator) DO UPDATE SET number = excluded.number WHERE excluded.number > highest.number;
 
     IF is_full THEN
         -- In the same commit, so that whoever learns of the full ledger's last entry finds the next one open.
-        UPDATE counters SET value = value + 1 WHERE name = 'ledger' RETURNING value INTO STRICT next_ledger_id;
-        INSERT INTO ledger_segments (ledger_id, managed_id, trimming, entries, bytes, messages, appended_ms)
+        UPDATE schema_of_store.counters SET value = value + 1 WHERE name = 'ledger' RETURNING value INTO STRICT next_ledger_id;
+        INSERT INTO schema_of_store.ledger_segments (ledger_id, managed_id, trimming, entries, bytes, messages, appended_ms)
             VALUES (next_ledger_id, of_managed_id, 0, 0, 0, 0, totals.appended_ms);
-        UPDATE managed_ledgers m
+        UPDATE schema_of_store.managed_ledgers m
             SET open_ledger_id = next_ledger_id, last_ledger_id = managed.open_ledger_id,
                 last_entry_id = totals.entries + size - 1
             WHERE m.id = of_managed_id;
     END IF;
 
-    -- A ledger that is full is more than its last entries.
-    PERFORM pg_notify(channel, CASE
-        WHEN told IS NULL OR is_full THEN payload
-        ELSE format('[[%s,%s,%s,%s]]', of_managed_id, managed.open_ledger_id, totals.entries, told)
-    END);
+    PERFORM pg_notify(channel, payload);
     answer := 'appended';
     ledger_id := managed.open_ledger_id;
     entry_id := totals.entries;

@@ -5,19 +5,17 @@
 -- for a record would not find the index entries that it was given meanwhile, and leave them behind.
 --
 -- Arrays have one value for each batch (ends: its last step), for each step (kinds: 0 check, 1 put, 2 put under the next
--- number, 3 delete; expecteds: a version, -1 absent, -2 any; lists: the index entries that the record keeps of itself;
--- tellings: what is notified of its value, where it is one that moves in an index, see _payloads.py),
+-- number, 3 delete; expecteds: a version, -1 absent, -2 any; lists: the index entries that the record keeps of itself),
 -- or for each record that is locked before all else, in the order of their keys, so that two calls never wait for each
 -- other. A record that is only checked is locked against changes, and not against other checks. One that is not there
 -- and may come to be made (lock_makes) is made to have its place in that order, with a version that no record has, and
 -- counts as not there; what is left of those goes at the end.
 --
 -- Answers: for each step that wrote, its version and what index entries the record had before; for each batch that was
--- refused, the first step that was not met, with the version that there is.
-CREATE FUNCTION {name}(
+-- refused, the first step that was not met, with the version that there is. What changed is notified; see _payloads.py.
+CREATE FUNCTION schema_of_store.{name}(
     ends bigint[],
     kinds bigint[], paths text[], partitions text[], expecteds bigint[], lists text[], contents bytea[],
-    tellings text[],
     lock_paths text[], lock_partitions text[], lock_writes boolean[], lock_makes boolean[],
     channel text, payload_bytes_max bigint, payloads_max bigint
 ) RETURNS TABLE (step bigint, is_met boolean, version bigint, list_before text) LANGUAGE plpgsql AS $function$
@@ -46,14 +44,14 @@ BEGIN
     FOR place IN 1 .. cardinality(lock_paths) LOOP
         LOOP
             IF lock_writes[place] THEN
-                PERFORM FROM records r
+                PERFORM FROM schema_of_store.records r
                     WHERE r.path = lock_paths[place] AND r.partition = lock_partitions[place] FOR UPDATE;
             ELSE
-                PERFORM FROM records r
+                PERFORM FROM schema_of_store.records r
                     WHERE r.path = lock_paths[place] AND r.partition = lock_partitions[place] FOR SHARE;
             END IF;
             EXIT WHEN FOUND OR NOT lock_makes[place];
-            INSERT INTO records (path, partition, version, value)
+            INSERT INTO schema_of_store.records AS r (path, partition, version, value)
                 VALUES (lock_paths[place], lock_partitions[place], -1, '') ON CONFLICT DO NOTHING;
             are_held := are_held OR FOUND;
             EXIT WHEN FOUND;
@@ -64,15 +62,15 @@ BEGIN
         refused := NULL;
         -- One put alone needs no lock before it is written: it changes the version that it saw, or looks again.
         WHILE batch_start = batch_end AND kinds[batch_end] = 1 LOOP
-            SELECT r.version, r.indexes INTO actual, before FROM records r
+            SELECT r.version, r.indexes INTO actual, before FROM schema_of_store.records r
                 WHERE r.path = paths[batch_end] AND r.partition = partitions[batch_end];
             IF NOT FOUND AND expecteds[batch_end] < 0 THEN
-                INSERT INTO records (path, partition, version, indexes, value)
-                    VALUES (paths[batch_end], partitions[batch_end], nextval('txnframework_numbers'), lists[batch_end],
+                INSERT INTO schema_of_store.records AS r (path, partition, version, indexes, value)
+                    VALUES (paths[batch_end], partitions[batch_end], nextval('schema_of_store.txnframework_numbers'), lists[batch_end],
                         contents[batch_end])
-                    ON CONFLICT DO NOTHING RETURNING records.version INTO actual;
+                    ON CONFLICT DO NOTHING RETURNING r.version INTO actual;
             ELSIF expecteds[batch_end] IN (actual, -2) THEN
-                UPDATE records r SET version = nextval('txnframework_numbers'), indexes = lists[batch_end],
+                UPDATE schema_of_store.records r SET version = nextval('schema_of_store.txnframework_numbers'), indexes = lists[batch_end],
                         value = contents[batch_end]
                     WHERE r.path = paths[batch_end] AND r.partition = partitions[batch_end] AND r.version = actual
                     RETURNING r.version INTO actual;
@@ -92,11 +90,11 @@ BEGIN
             EXIT WHEN refused IS NOT NULL OR mades[place] IS NOT NULL;
             LOOP
                 IF kinds[place] = 0 THEN
-                    SELECT r.version INTO actual FROM records r
+                    SELECT r.version INTO actual FROM schema_of_store.records r
                         WHERE r.path = paths[place] AND r.partition = partitions[place] FOR SHARE;
                     is_there := FOUND;
                 ELSE
-                    SELECT r.version, r.indexes INTO actual, before FROM records r
+                    SELECT r.version, r.indexes INTO actual, before FROM schema_of_store.records r
                         WHERE r.path = paths[place] AND r.partition = partitions[place] FOR UPDATE;
                     is_there := FOUND;
                 END IF;
@@ -116,7 +114,7 @@ BEGIN
                 END IF;
                 EXIT WHEN kinds[place] = 3 OR (kinds[place] = 0 AND expecteds[place] = -2);
                 IF is_held THEN
-                    UPDATE records r SET version = nextval('txnframework_numbers'), indexes = lists[place],
+                    UPDATE schema_of_store.records r SET version = nextval('schema_of_store.txnframework_numbers'), indexes = lists[place],
                             value = coalesce(contents[place], '')
                         WHERE r.path = paths[place] AND r.partition = partitions[place]
                         RETURNING r.version INTO STRICT actual;
@@ -126,10 +124,10 @@ BEGIN
                 END IF;
                 -- What is not there cannot be locked; but once it is made here, nobody else makes it before the end of
                 -- this transaction. What is only checked is removed again.
-                INSERT INTO records (path, partition, version, indexes, value)
-                    VALUES (paths[place], partitions[place], nextval('txnframework_numbers'), lists[place],
+                INSERT INTO schema_of_store.records AS r (path, partition, version, indexes, value)
+                    VALUES (paths[place], partitions[place], nextval('schema_of_store.txnframework_numbers'), lists[place],
                         coalesce(contents[place], ''))
-                    ON CONFLICT DO NOTHING RETURNING records.version INTO actual;
+                    ON CONFLICT DO NOTHING RETURNING r.version INTO actual;
                 IF FOUND THEN
                     mades[place] := actual;
                     EXIT;
@@ -148,25 +146,25 @@ BEGIN
         END IF;
         FOR place IN batch_start .. batch_end LOOP
             IF mades[place] IS NOT NULL AND (kinds[place] = 0 OR refused IS NOT NULL) THEN
-                DELETE FROM records r WHERE r.path = paths[place] AND r.partition = partitions[place];
+                DELETE FROM schema_of_store.records r WHERE r.path = paths[place] AND r.partition = partitions[place];
             END IF;
             CONTINUE WHEN kinds[place] = 0 OR refused IS NOT NULL OR (kinds[place] = 3 AND founds[place] IS NULL);
             actual := mades[place];
             IF kinds[place] = 3 THEN
-                DELETE FROM records r WHERE r.path = paths[place] AND r.partition = partitions[place];
+                DELETE FROM schema_of_store.records r WHERE r.path = paths[place] AND r.partition = partitions[place];
             ELSIF kinds[place] = 2 THEN
                 LOOP
-                    actual := nextval('txnframework_numbers');
+                    actual := nextval('schema_of_store.txnframework_numbers');
                     paths[place] := paths[place] || '/' || lpad(actual::text, 20, '0');
-                    INSERT INTO records (path, partition, version, indexes, value)
+                    INSERT INTO schema_of_store.records AS r (path, partition, version, indexes, value)
                         VALUES (paths[place], partitions[place], actual, lists[place], contents[place])
                         ON CONFLICT DO NOTHING;
                     EXIT WHEN FOUND;
                     paths[place] := left(paths[place], -21);
                 END LOOP;
             ELSIF actual IS NULL THEN
-                UPDATE records r
-                    SET version = nextval('txnframework_numbers'), indexes = lists[place], value = contents[place]
+                UPDATE schema_of_store.records r
+                    SET version = nextval('schema_of_store.txnframework_numbers'), indexes = lists[place], value = contents[place]
                     WHERE r.path = paths[place] AND r.partition = partitions[place]
                     RETURNING r.version INTO STRICT actual;
             END IF;
@@ -174,14 +172,14 @@ BEGIN
                 list := befores[place]::jsonb;
                 FOR number IN 0 .. coalesce(jsonb_array_length(list), 0) - 1 LOOP
                     pair := list -> number;
-                    DELETE FROM index_entries e
+                    DELETE FROM schema_of_store.index_entries e
                         WHERE e.index_name = pair ->> 0 AND e.key = decode(pair ->> 1, 'hex')
                             AND e.path = paths[place] AND e.partition = partitions[place];
                 END LOOP;
                 list := lists[place]::jsonb;
                 FOR number IN 0 .. coalesce(jsonb_array_length(list), 0) - 1 LOOP
                     pair := list -> number;
-                    INSERT INTO index_entries (index_name, key, path, partition)
+                    INSERT INTO schema_of_store.index_entries (index_name, key, path, partition)
                         VALUES (pair ->> 0, decode(pair ->> 1, 'hex'), paths[place], partitions[place]);
                 END LOOP;
             END IF;
@@ -192,9 +190,7 @@ BEGIN
             RETURN NEXT;
             told := '[' || to_json(paths[place]) || ','
                 || CASE WHEN partitions[place] = paths[place] THEN 'null' ELSE to_json(partitions[place])::text END || ','
-                || coalesce(befores[place], 'null') || ',' || coalesce(lists[place], 'null')
-                || CASE WHEN befores[place] IS NULL OR tellings[place] IS NULL THEN ''
-                    ELSE ',' || tellings[place] END || ']';
+                || coalesce(befores[place], 'null') || ',' || coalesce(lists[place], 'null') || ']';
             is_too_long := is_too_long OR octet_length(told) + 2 > payload_bytes_max;
             IF payload <> '' AND octet_length(payload) + octet_length(told) + 3 > payload_bytes_max THEN
                 payloads := payloads || ('[' || payload || ']');
@@ -206,7 +202,7 @@ BEGIN
     END LOOP;
     IF are_held THEN
         FOR place IN 1 .. cardinality(lock_paths) LOOP
-            DELETE FROM records r
+            DELETE FROM schema_of_store.records r
                 WHERE r.path = lock_paths[place] AND r.partition = lock_partitions[place] AND r.version = -1;
         END LOOP;
     END IF;

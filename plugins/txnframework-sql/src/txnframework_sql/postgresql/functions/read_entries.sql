@@ -2,7 +2,7 @@
 --
 -- STABLE: everything in here sees one snapshot, that of the statement which calls it. A row of nulls says that this is
 -- for someone to look at who can tell what is wrong: an entry is not there, was trimmed, or all of them were deleted.
-CREATE FUNCTION {name}(
+CREATE FUNCTION schema_of_store.{name}(
     of_managed_id bigint, after_ledger_id bigint, after_entry_id bigint, upto_ledger_id bigint, upto_entry_id bigint,
     items_max bigint, bytes_max bigint
 ) RETURNS TABLE (place bigint, data bytea) LANGUAGE plpgsql STABLE
@@ -17,7 +17,7 @@ DECLARE
     room bigint := bytes_max;
     is_first boolean := true;
 BEGIN
-    PERFORM FROM managed_ledgers m
+    PERFORM FROM schema_of_store.managed_ledgers m
         WHERE m.id = of_managed_id AND m.name IS NOT NULL AND (
             m.trimmed_ledger_id IS NULL
             OR (after_ledger_id, after_entry_id) >= (m.trimmed_ledger_id, m.trimmed_entry_id)
@@ -31,7 +31,7 @@ BEGIN
         SELECT s.ledger_id,
             CASE WHEN s.ledger_id = after_ledger_id THEN after_entry_id + 1 ELSE 0 END AS first,
             CASE WHEN s.ledger_id = upto_ledger_id THEN least(upto_entry_id, s.entries - 1) ELSE s.entries - 1 END AS last
-        FROM ledger_segments s
+        FROM schema_of_store.ledger_segments s
         WHERE s.managed_id = of_managed_id AND s.ledger_id BETWEEN after_ledger_id AND upto_ledger_id
             AND s.trimming = 0 AND s.entries > 0
         ORDER BY s.ledger_id
@@ -39,7 +39,7 @@ BEGIN
         expected := (segment.ledger_id << 32) + segment.first;
         last_place := (segment.ledger_id << 32) + segment.last;
         FOR entry IN
-            SELECT e.place, e.data FROM entries e WHERE e.place BETWEEN expected AND last_place
+            SELECT e.place, e.data FROM schema_of_store.entries e WHERE e.place BETWEEN expected AND last_place
             ORDER BY e.place LIMIT items
         LOOP
             EXIT WHEN entry.place <> expected;

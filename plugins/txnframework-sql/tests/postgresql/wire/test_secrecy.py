@@ -1,0 +1,84 @@
+"""Servers on other machines without TLS: they are warned of, and refused where that is set."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from txnframework.errors import InvalidInput
+from txnframework_sql.postgresql import _secrecy
+from txnframework_sql.postgresql._options import PostgresqlOptions
+from txnframework_sql.postgresql._secrecy import refuse_clear
+from txnframework_sql.postgresql._url import locate
+
+# This machine under a name that does not say so.
+FAR = "0.0.0.0"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_secrecy, "_told", set())
+
+
+def test_a_password_in_clear_is_warned_of_once(wire: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Not with each connection; the warning says what to write, and does not hold the password."""
+    port = wire.address[1]
+
+    async def test() -> None:
+        for _ in range(2):
+            url = wire.url_with(address=(FAR, port))
+            async with wire.connected(url) as connections, connections.lend(), connections.lend():
+                pass
+        (record,) = caplog.records
+        assert record.levelno == logging.WARNING
+        assert "sslmode=verify-full" in caplog.text
+        assert locate(wire.url).password not in caplog.text
+
+    wire.run(test)
+
+
+def test_this_machine_is_not_warned_of(wire: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing crosses a network; require_tls has nothing to object to either."""
+
+    async def test() -> None:
+        async with wire.connected(require_tls=True) as connections, connections.lend():
+            assert caplog.records == []
+
+    wire.run(test)
+
+
+@pytest.mark.parametrize("query", ["", "sslmode=disable", "sslmode=allow", "sslmode=prefer"])
+def test_clear_is_refused_where_that_is_set(wire: Any, query: str) -> None:
+    """Before anything is sent, whatever the server would agree to."""
+    url = wire.url_with(address=(FAR, wire.address[1]), query=query)
+
+    async def test() -> None:
+        async with wire.connected(url, require_tls=True) as connections:
+            with pytest.raises(InvalidInput, match=r"require_tls is set.*sslmode=verify-full") as refused:
+                async with connections.lend():
+                    pass
+            assert locate(url).password not in str(refused.value)
+
+    wire.run(test)
+
+
+@pytest.mark.parametrize("mode", ["require", "verify-ca", "verify-full"])
+def test_demanding_tls_is_enough(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """In the URL, or in the environment where the URL says nothing of it."""
+    refuse_clear(locate(f"postgresql://u@db.example,localhost/d?sslmode={mode}"))
+    with pytest.raises(InvalidInput):
+        refuse_clear(locate("postgresql://u@db.example,localhost/d"))
+    monkeypatch.setenv("PGSSLMODE", mode)
+    refuse_clear(locate("postgresql://u@db.example,localhost/d"))
+
+
+def test_where_the_environment_names_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A URL without a host is that of PGHOST; without either, a socket of this machine."""
+    assert not PostgresqlOptions().require_tls
+    monkeypatch.delenv("PGHOST", raising=False)
+    refuse_clear(locate("postgresql:///d"))
+    monkeypatch.setenv("PGHOST", "/run/postgresql,db.example")
+    with pytest.raises(InvalidInput):
+        refuse_clear(locate("postgresql:///d"))

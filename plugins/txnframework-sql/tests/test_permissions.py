@@ -1,0 +1,72 @@
+"""Who may read the files of a database."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from txnframework.environment import SystemEnvironment
+from txnframework.model import Expect, Key, Put
+from txnframework_sql import MetadataOptions, open_metadata_store
+
+
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """Let others read what nobody says anything about, as on most machines."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+async def use(path: Path) -> list[int]:
+    """Write to a database; return the modes of what stands in its directory meanwhile, its own mode first."""
+    store = await open_metadata_store(f"sqlite:///{path}", SystemEnvironment(), MetadataOptions())
+    await store.put(Put(Key("/a"), b"secret", Expect.ANY))
+    found = [mode_of(path.parent), *(mode_of(one) for one in sorted(path.parent.iterdir()))]
+    await store.close()
+    return found
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_new_files_are_this_users_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The database, what SQLite and this plugin put beside it, and every directory that is made."""
+    path = tmp_path / "above" / "data" / "txn.db"
+    directory, *files = asyncio.run(use(path))
+    assert len(files) >= 3, "the database, its log and the log's index"
+    assert set(files) == {0o600}
+    assert directory == mode_of(path.parent.parent) == 0o700
+    assert [one.name for one in path.parent.iterdir() if one.name.startswith(".")] == []
+    assert caplog.records == []
+
+
+def test_what_is_there_stays_as_it_is_and_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody may share it on purpose; whoever does not is told what to do."""
+    path = tmp_path / "txn.db"
+    path.touch(mode=0o644)
+    tmp_path.chmod(0o755)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            directory, *files = asyncio.run(use(path))
+            assert directory == 0o755
+            assert set(files) == {0o644}
+    (warning,) = caplog.messages
+    assert "can be read by other users" in warning
+    assert "chmod 600" in warning
+
+
+def test_a_private_directory_is_enough(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where nobody else can enter, nobody can read."""
+    path = tmp_path / "txn.db"
+    path.touch(mode=0o644)
+    tmp_path.chmod(0o700)
+    asyncio.run(use(path))
+    assert caplog.records == []
