@@ -170,12 +170,32 @@ def test_a_url_says_where_and_who() -> None:
         ("zookeeper://one", MetadataOptions(tls=True, tls_certificate=__file__), "tls_key"),
         ("zookeeper://one", MetadataOptions(tls_ca=__file__), "set tls to true"),
         ("zookeeper://one", MetadataOptions(tls=True, tls_ca="/nowhere.pem"), "no file /nowhere.pem"),
+        ("zookeeper://localhost,one", MetadataOptions(require_tls=True), "require_tls is set; set tls to true"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_in_a_sentence(url: str, options: MetadataOptions, where: str) -> None:
     """Before anything is connected to."""
     with pytest.raises(ConfigurationError, match=where):
         check(locate(url, {}), options)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "is_told"),
+    [
+        (f"zookeeper://alice:{SECRET}@one,localhost", MetadataOptions(), True),
+        (f"zookeeper://alice:{SECRET}@one", MetadataOptions(login="sasl-digest-md5"), True),
+        (f"zookeeper://alice:{SECRET}@one", MetadataOptions(tls=True, require_tls=True), False),
+        (f"zookeeper://alice:{SECRET}@localhost,127.0.0.9:1,[::1]:2181", MetadataOptions(require_tls=True), False),
+        ("zookeeper://one", MetadataOptions(), False),
+    ],
+)
+def test_a_password_in_clear_is_warned_of(
+    url: str, options: MetadataOptions, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once at each opening, where it would cross a network that others can read; the warning does not hold it."""
+    check(locate(url, {}), options)
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * is_told
+    assert SECRET not in caplog.text
 
 
 @pytest.mark.parametrize(

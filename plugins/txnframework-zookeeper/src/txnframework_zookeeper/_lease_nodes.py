@@ -13,6 +13,7 @@ from txnframework.model import Key
 from txnframework.model.paths import lease_key
 from txnframework.model.records import UNREADABLE
 from txnframework_zookeeper._known import ancestors
+from txnframework_zookeeper._parents import make_ahead
 from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper.connection._errors import MultiFailed
 from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode
@@ -74,10 +75,11 @@ class LeaseNodes:
             stats = await asyncio.gather(*map(self._zookeeper.exists, (*parents, node)))
             if stats[-1] is not None:
                 return None
-            missing = [CreateNode(parent) for parent, stat in zip(parents, stats, strict=False) if stat is None]
+            missing = [parent for parent, stat in zip(parents, stats, strict=False) if stat is None]
             session_id = self._zookeeper.link.session_id
             try:
-                zxid = await self._zookeeper.multi((*missing, *made), session_id)
+                rest = await make_ahead(self._zookeeper, missing, self._reaping.note)
+                zxid = await self._zookeeper.multi((*map(CreateNode, rest), *made), session_id)
             except MultiFailed:
                 # Others made a node, or removed one that had become empty.
                 continue
@@ -98,6 +100,24 @@ class LeaseNodes:
         if document.format != FORMAT:
             raise UnknownFormat(f"lease {name}", document.format)
         return Standing(key, node.stat.czxid, document.holder, node.stat.ephemeral_owner, standing.token)
+
+    async def end(self, name: str, fencing: int) -> None:
+        """
+        Remove the node of a lease of any session, if it is still the one with this number.
+
+        :raises OutcomeUnknown: the reply was lost.
+        """
+        found = await self.find(name)
+        if found is None or found.fencing != fencing:
+            return
+        node = node_of(found.key)
+        try:
+            # The second node is that of this very lease: where another one was made meanwhile, nothing is removed.
+            ops = DeleteNode(node), DeleteNode(life_node(found.token))
+            await self._zookeeper.multi(ops, self._zookeeper.link.session_id)
+        except MultiFailed:
+            return
+        self._reaping.note(node[: node.rfind("/")])
 
     async def remove(self, name: str, standing: Standing) -> None:
         """

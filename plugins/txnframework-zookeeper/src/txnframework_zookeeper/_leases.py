@@ -109,6 +109,11 @@ class Leases:
         await self._nodes.remove(lease.name, lease.standing)
         self._astray.pop(lease.name, None)
 
+    async def end(self, name: str, fencing: int) -> None:
+        """End another session's lease, if it is still the one with this number."""
+        self._require_open()
+        await self._nodes.end(name, fencing)
+
     def session_became(self, state: Session) -> None:
         """Give up everything with the session; look after what is left of it when it is back."""
         if state in (Session.NEW, Session.LOST):

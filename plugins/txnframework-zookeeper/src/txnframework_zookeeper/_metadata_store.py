@@ -122,6 +122,10 @@ class ZooKeeperMetadataStore:
         """Take the lease, or raise LeaseHeld; the session and holder that have it already get it again."""
         return await self._leases.acquire(name, holder)
 
+    async def break_lease(self, name: str, version: int) -> None:
+        """End another session's lease, if its record still has this version, which is its number as well."""
+        await self._leases.end(name, version)
+
     async def take_identity(self, identity: str) -> None:
         """Have another identity from now on."""
         await take_identity(self.zookeeper, identity, self._options.attempts_max)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,10 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import Meta
 
-from txnframework.config import redact_url
+from txnframework.config import is_own_machine, redact_url
 from txnframework.errors import ConfigurationError
+
+_LOG = logging.getLogger(__name__)
 
 PASSWORD_VARIABLE = "TXN_ZOOKEEPER_PASSWORD"  # noqa: S105
 """The environment variable with the password of a user whom the URL names without one."""
@@ -122,6 +125,7 @@ class MetadataOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         ),
     ] = None
     tls: Annotated[bool, Meta(description="Connect by TLS.")] = False
+    require_tls: Annotated[bool, Meta(description="Refuse servers on other machines unless tls is true.")] = False
     tls_ca: Annotated[
         str | None, Meta(description="File with the certificates to trust beside those of the system.")
     ] = None
@@ -215,3 +219,20 @@ def check(servers: Servers, options: MetadataOptions) -> None:
             raise ConfigurationError(f"{place}.{name}", "set tls to true to use it")
         if value and not Path(value).is_file():
             raise ConfigurationError(f"{place}.{name}", f"there is no file {value}")
+    _check_secrecy(servers, options)
+
+
+def _check_secrecy(servers: Servers, options: MetadataOptions) -> None:
+    """Refuse, or warn of, a connection to another machine that everybody on the way can read."""
+    if options.tls or all(is_own_machine(host.rpartition(":")[0]) for host in servers.hosts.split(",")):
+        return
+    if options.require_tls:
+        raise ConfigurationError(
+            "metadata.options.tls", f"{servers.shown_url} is on another machine and require_tls is set; set tls to true"
+        )
+    if servers.password:
+        _LOG.warning(
+            "%s is on another machine and tls is off: the password and all data can be read on their way; set tls, and"
+            " require_tls to be refused otherwise",
+            servers.shown_url,
+        )

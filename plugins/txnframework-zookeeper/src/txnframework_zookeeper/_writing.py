@@ -12,6 +12,7 @@ from txnframework_zookeeper._known import Known
 from txnframework_zookeeper._numbers import Numbers
 from txnframework_zookeeper._options import VALUES_TOGETHER_BYTES_MAX, MetadataOptions
 from txnframework_zookeeper._outcomes import settled
+from txnframework_zookeeper._parents import OP_BYTES, make_ahead
 from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper._staging import Staging
 from txnframework_zookeeper._steps import (
@@ -33,8 +34,6 @@ from txnframework_zookeeper.tree._records import Standing, decode_node
 
 # jute.maxbuffer of ZooKeeper unless it is set: a server hangs up on a larger request.
 REQUEST_BYTES_MAX = 1_048_575
-# What an op takes beside its path and data, the access control list of a login included.
-_OP_BYTES = 200
 
 
 class _Attempt(NamedTuple):
@@ -182,6 +181,11 @@ class Writing:
     async def _do(self, plan: Plan, steps: Sequence[Step], is_first: bool) -> int | None:
         """Send the multi; return the number of its transaction, None if something was not as remembered."""
         missing = await self._missing(plan, is_first)
+        try:
+            missing = await make_ahead(self._zookeeper, missing, self._made_ahead)
+        except MultiFailed as refusal:
+            self._note_refused_parent(refusal)
+            return None
         ops = plan.ops(missing)
         if not ops:
             return 0
@@ -192,8 +196,7 @@ class Writing:
             zxid = await self._zookeeper.multi(ops)
         except MultiFailed as refusal:
             if isinstance(refusal.cause, AlreadyThere) and refusal.op.path in missing:
-                # Somebody made it since it was looked for. What else is remembered is as true as before.
-                self._known.parents.note(refusal.op.path, True)
+                self._note_refused_parent(refusal)
             else:
                 self._known.forget_nodes(plan.nodes())
             plan.note_refused(refusal)
@@ -213,6 +216,19 @@ class Writing:
         note_applied(self._known, plan, missing, zxid, self._reaping.note)
         self._staging.clear(plan.ended)
         return zxid
+
+    def _made_ahead(self, node: str) -> None:
+        """Remember a node that was made before the multi that needs it; should that fail, it is removed some time."""
+        self._known.parents.note(node, True)
+        self._reaping.note(node)
+
+    def _note_refused_parent(self, refusal: MultiFailed) -> None:
+        """See why a node that others stand below could not be made."""
+        if isinstance(refusal.cause, AlreadyThere):
+            # Somebody made it since it was looked for. What else is remembered is as true as before.
+            self._known.parents.note(refusal.op.path, True)
+        else:
+            self._known.forget_nodes([refusal.op.path])
 
     async def _missing(self, plan: Plan, is_first: bool) -> list[str]:
         """
@@ -249,7 +265,7 @@ def _place_of(put: Put | PutSequential) -> Key:
 
 
 def _require_small(ops: Sequence[Op], root_bytes: int) -> None:
-    size = len(ops) * (root_bytes + _OP_BYTES)
+    size = len(ops) * (root_bytes + OP_BYTES)
     size += sum(len(op.path) + (len(op.data) if isinstance(op, CreateNode | SetNode) else 0) for op in ops)
     if size > REQUEST_BYTES_MAX:
         raise InvalidInput(
