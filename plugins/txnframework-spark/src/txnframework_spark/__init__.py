@@ -15,6 +15,7 @@ from txnframework_spark.errors import (
     InvalidOption,
     JavaUnusable,
     MixedBatch,
+    NotAcknowledged,
     NotJudgeable,
     PauseOrphaned,
     StateLost,
@@ -24,9 +25,11 @@ from txnframework_spark.errors import (
     Unsupported,
 )
 from txnframework_spark.java import check_java
-from txnframework_spark.session import require_this_interpreter
+from txnframework_spark.progress import StateProgress, lag, state
+from txnframework_spark.session import REDACTION, require_this_interpreter
 
 __all__ = [
+    "REDACTION",
     "ApplicationMixed",
     "BatchNotCommitted",
     "CorruptOffset",
@@ -35,13 +38,17 @@ __all__ = [
     "InvalidOption",
     "JavaUnusable",
     "MixedBatch",
+    "NotAcknowledged",
     "NotJudgeable",
     "PauseOrphaned",
     "StateLost",
+    "StateProgress",
     "TopicLost",
     "TopicMissing",
     "UnknownOption",
     "Unsupported",
     "check_java",
+    "lag",
     "require_this_interpreter",
+    "state",
 ]

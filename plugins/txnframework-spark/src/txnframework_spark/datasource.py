@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -19,6 +21,11 @@ from txnframework_spark.source.batch import SnapshotReader
 from txnframework_spark.source.columns import columns_of
 from txnframework_spark.source.streaming import TransactionalReader
 
+_NO_TABLE: Final = (
+    "a topic cannot be a table of CREATE TABLE: Spark does not hand a table's options to a Python source; use CREATE"
+    " TEMPORARY VIEW ... USING txnframework OPTIONS (...), or spark.read and spark.readStream"
+)
+
 
 class TransactionalDataSource(DataSource):
     """Topics of txnframework as input and output; Spark makes it in several processes, with no effect."""
@@ -30,6 +37,9 @@ class TransactionalDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the source's columns; ``.schema(...)`` may ask for fewer of them."""
+        if "provider" in {name.lower() for name in self.options}:
+            # Only CREATE TABLE tells a source what it is called.
+            raise Unsupported(_NO_TABLE)
         options = SourceOptions.parse(self.options)
         return columns_of(options.include_headers, options.include_transaction)
 
@@ -50,6 +60,7 @@ class TransactionalDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the source of a batch."""
+        self._require_options("read what; name it by subscribe (topics, separated by commas)")
         return SnapshotReader(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -59,4 +70,11 @@ class TransactionalDataSource(DataSource):
                 "mode overwrite would replace what a topic holds, which a log cannot; use mode append, or delete the"
                 " topic and create it again first: txnframework topic delete, txnframework topic create"
             )
+        if "topic" not in (name.lower() for name in schema.names):
+            self._require_options("write where; name it by topic")
         return JobWriter.begun(dict(self.options), schema)
+
+    def _require_options(self, missing: str) -> None:
+        """Raise Unsupported where there is no option at all, as with a table that CREATE TABLE has made."""
+        if not dict(self.options):
+            raise Unsupported(f"no option says {missing}. If this is a table: {_NO_TABLE}")

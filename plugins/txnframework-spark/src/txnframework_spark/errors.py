@@ -100,6 +100,20 @@ class StateLost(Conflict):
         )
 
 
+class NotAcknowledged(Conflict):
+    """``batches`` of a query with ``groupId`` were written by a sink that acknowledged nothing."""
+
+    def __init__(self, topic: str, subscription: str, batches: int) -> None:
+        self.topic = topic
+        self.subscription = subscription
+        self.batches = batches
+        super().__init__(
+            f"nothing acknowledges what is read of subscription {subscription} of {topic}: write to a txnframework"
+            " sink, or call pyspark_txnframework.acknowledge(batch, batch_id) at the end of a foreachBatch function, or"
+            " leave groupId out, so that the checkpoint alone decides; allowUnacknowledged=true goes on as it is"
+        )
+
+
 class BatchNotCommitted(Conflict):
     """The batch was aborted instead of committed; restarting the query runs it again."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from txnframework.backoff import Backoff
 from txnframework.broker import Host
 from txnframework.errors import OutcomeUnknown, Unavailable
 
@@ -23,12 +24,12 @@ async def outlast(host: Host, operation: Callable[[], Awaitable[T]]) -> T:
     :raises Unavailable: a store was away for longer. OutcomeUnknown likewise.
     """
     bounds = host.config.client
+    backoff = Backoff(host.environment, bounds.retry_delay_ms, bounds.retry_delay_ms_max)
     for attempt in range(bounds.retries_max + 1):
         try:
             return await operation()
         except (Unavailable, OutcomeUnknown):
             if attempt == bounds.retries_max:
                 raise
-        delay_ms = min(bounds.retry_delay_ms << min(attempt, 32), bounds.retry_delay_ms_max)
-        await host.environment.sleep_until(host.environment.now_ms() + delay_ms)
+        await backoff.pause(attempt + 1)
     raise AssertionError("the last attempt returns or raises")

@@ -29,6 +29,17 @@ file, to look at links and to set modes, where Hadoop's native library is not th
 """
 
 
+REDACTION: Mapping[str, str] = {
+    "spark.redaction.string.regex": (
+        r"(?i)(?<=://[^\s:@/]{0,255}:)\S*(?=@)|(?<=[?&;](password|passwd|pwd|secret|token)=)[^&;\s,\])}]*"
+    )
+}
+"""
+Settings with which Spark keeps the passwords of URLs out of what it prints of a plan: ``explain``, its pages, its event
+log. It prints options there as they are; by itself it hides those only whose names it takes for secret.
+"""
+
+
 def require_this_interpreter() -> None:
     """Make Spark run its Python workers with this interpreter; call it before the session is made.
 
@@ -65,7 +76,7 @@ def spark_session(settings: Mapping[str, str], log: Path | None) -> Iterator[Spa
     from pyspark.sql import SparkSession
 
     with contextlib.ExitStack() as stack:
-        ours = WORKER_SETTINGS
+        ours = {**REDACTION, **WORKER_SETTINGS}
         # Its JVM keeps what is standard error now, and so does what the JVM starts.
         with standard_error_to(log):
             if local:

@@ -29,6 +29,7 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST, EntryRange, Limit
 from txnframework.model.reading import ReadRequest
 from txnframework.plugin import load_plugins
+from txnframework.testing import VirtualEnvironment
 from txnframework_spark.microbatch.applications import batch_id, begin
 from txnframework_spark.microbatch.registration import register
 from txnframework_spark.microbatch.tasks import BatchFacts
@@ -50,11 +51,12 @@ class World:
     config: dict[str, Any]
     stack: AsyncExitStack
     host: Host
+    environment: VirtualEnvironment | None = None
 
     async def open_host(self) -> Host:
         """Open another process's host."""
         registry = load_plugins((txnframework_memory.plugin, txnframework_metadata.plugin))
-        host = await open_host(load_config(self.config), registry)
+        host = await open_host(load_config(self.config), registry, self.environment)
         self.stack.push_async_callback(host.close)
         return host
 
@@ -166,7 +168,7 @@ class Run:
 
 
 @asynccontextmanager
-async def opened_world(segments: int) -> AsyncIterator[World]:
+async def opened_world(segments: int, environment: VirtualEnvironment | None = None) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         name = f"spark{next(_numbers)}"
         config: dict[str, Any] = {
@@ -174,7 +176,7 @@ async def opened_world(segments: int) -> AsyncIterator[World]:
             "transactions": {"sweep": False},
             "client": {"retry_delay_ms": 1},
         }
-        world = World(config, stack, None)  # type: ignore[arg-type]
+        world = World(config, stack, None, environment)  # type: ignore[arg-type]
         world.host = await world.open_host()
         await world.host.topics.create(TopicName.parse("in"), segments)
         await world.host.topics.create(TopicName.parse("out"), 2)
@@ -182,15 +184,16 @@ async def opened_world(segments: int) -> AsyncIterator[World]:
 
 
 Scenario = Callable[[World], Coroutine[Any, Any, None]]
+"""What happens in a world; its stores' clock is virtual where an environment is given to ``play``."""
 
 
 @pytest.fixture
 def play() -> Callable[..., None]:
     """Return what runs a scenario in a new world."""
 
-    def run(scenario: Scenario, segments: int = 1) -> None:
+    def run(scenario: Scenario, segments: int = 1, environment: VirtualEnvironment | None = None) -> None:
         async def whole() -> None:
-            async with opened_world(segments) as world:
+            async with opened_world(segments, environment) as world:
                 await scenario(world)
 
         asyncio.run(whole())

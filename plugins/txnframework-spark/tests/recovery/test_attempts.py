@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
+BOTH_SEGMENTS = {"alignSegments": "false"}
+"""Each batch reads of both segments, though one was stored after the other; so it has two tasks."""
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -72,7 +74,7 @@ def test_an_executor_is_killed_and_a_slow_task_runs_twice_at_once(
     stores.publish(values(0, 40))
     with StandaloneCluster(stores.directory / "cluster", hosts=HOSTS) as cluster:
         points = ("mid-write@0", "staged@1")
-        with start_process(*points, conf={**cluster.conf, **SPECULATION}) as driver:
+        with start_process(*points, conf={**cluster.conf, **SPECULATION}, source=BOTH_SEGMENTS) as driver:
             *_, killed = driver.arrivals("mid-write@0", 2)
             (executor,) = {parent.pid for parent in psutil.Process(killed["pid"]).parents()} & {*cluster.executors()}
             os.kill(executor, signal.SIGKILL)

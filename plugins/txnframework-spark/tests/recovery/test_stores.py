@@ -12,6 +12,8 @@ from txnframework_spark.testing.outputs import LEFT, RIGHT, Defects, compare
 from txnframework_spark.testing.stores import Stores, values
 
 TIMEOUT_MS = 240_000
+BOTH_SEGMENTS = {"alignSegments": "false"}
+"""Each batch reads of both segments, though one was stored after the other; so it has two tasks."""
 """Longer than a batch takes anywhere; twice that is less than what it is without being set."""
 Start = Callable[..., Any]
 Run = Callable[..., str | None]
@@ -43,7 +45,8 @@ def test_a_transaction_ends_while_the_batch_runs(stores: Stores, start_process: 
     aborted by an operator before the decision: the query fails and says so, and its next start does the batch.
     """
     stores.publish(values(0, 30))
-    with start_process("begun@0", "acks-put@0", sink={"transactionTimeoutMs": str(TIMEOUT_MS)}) as driver:
+    sink = {"transactionTimeoutMs": str(TIMEOUT_MS)}
+    with start_process("begun@0", "acks-put@0", sink=sink, source=BOTH_SEGMENTS) as driver:
         timed_out = driver.arrivals("begun@0", 2)[0]["txn"]
         # The next one has as long, which no machine needs.
         stores.expire(2 * TIMEOUT_MS)
@@ -70,7 +73,7 @@ def test_the_database_is_restarted_in_mid_batch(tmp_path: Path, start_process: S
         stores = Stores(tmp_path, url)
         stores.create("in", LEFT, RIGHT)
         stores.publish(values(0, 60))
-        with start_process("mid-write@0", "acks-put@1", url=url) as driver:
+        with start_process("mid-write@0", "acks-put@1", url=url, source=BOTH_SEGMENTS) as driver:
             for place, waiting in (("mid-write@0", 2), ("acks-put@1", 1)):
                 # Everybody is there: a task that met no database would use up its attempts faster than one starts.
                 driver.arrivals(place, waiting)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
 @pytest.fixture
 def frame(spark: SparkSession) -> DataFrame:
     """Return rows ``value 0`` to ``value 29`` in three tasks."""
@@ -51,10 +54,29 @@ def test_a_version_is_written_once_whatever_attempts_it_takes(frame: DataFrame, 
 def test_a_job_that_fails_writes_nothing(frame: DataFrame, stores: Any) -> None:
     from pyspark.sql import functions
 
-    null = functions.when(frame.key == "29", None).otherwise(frame.value)
-    with pytest.raises(Exception, match="coalesce"):
-        save(frame.select("key", null.alias("value")), stores)
+    null = functions.array(functions.struct(functions.lit(None).cast("string").alias("key"), frame.value))
+    wrong = functions.when(frame.key == "29", null)
+    with pytest.raises(Exception, match="headers has a null"):
+        save(frame.select("key", "value", wrong.alias("headers")), stores)
     assert stores.read() == Counter()
+
+
+def test_null_values_go_out_and_come_in(spark: SparkSession, stores: Any) -> None:
+    """They are told from empty values, also by a filter that Spark hands to the source; missing headers are null."""
+    rows = spark.sql("select * from values ('a', 'one'), ('b', ''), ('c', null), (null, null) as rows(key, value)")
+    save(rows, stores)
+    options = {"metadata": stores.url, "subscribe": "out", "includeHeaders": "true"}
+    read = spark.read.format("txnframework").options(**options).load()
+    found = {row.key and row.key.decode(): (row.value and bytes(row.value), row.headers) for row in read.collect()}
+    assert found == {"a": (b"one", None), "b": (bytearray(), None), "c": (None, None), None: (None, None)}
+    spark.conf.set(PUSHDOWN, "true")
+    try:
+        assert (read.where("value is null").count(), read.where("value is not null").count()) == (2, 2)
+    finally:
+        spark.conf.unset(PUSHDOWN)
+    save(read.select("key", "value", "headers"), stores)
+    again = spark.read.format("txnframework").options(**options).load()
+    assert again.where("value is null and headers is null").count() == 4
 
 
 def test_what_cannot_be_written_is_said(spark: SparkSession, frame: DataFrame, stores: Any) -> None:

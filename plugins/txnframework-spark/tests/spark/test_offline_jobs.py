@@ -154,6 +154,10 @@ def test_again_in_the_order_of_positions(
     assert read(client, compacted=True) == read(client)
     named = [process.run(stores.host.compacting.attempts.kept(one.standing.segment)).ledgers for one in found]
     assert compacted_ledgers(stores) == sum(map(len, named))
+    compact()
+    assert read(client, compacted=True) != read(client), "the order of commits is another one"
+    assert {one.state for one in compact("position")} == {running.COMPACTED}
+    assert read(client, compacted=True) == read(client), "what is put in another order is looked at anew"
 
 
 def test_a_compaction_that_cannot_finish_leaves_nothing(

@@ -6,14 +6,18 @@ import io
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from txnframework.errors import ConfigurationError
+from txnframework_spark.pipeline.command import pipeline
 from txnframework_spark.pipeline.errors import PipelineFailed
 from txnframework_spark.pipeline.frames import output_of
 from txnframework_spark.pipeline.loading import load_pipeline
@@ -147,6 +151,28 @@ def test_a_function_makes_what_sinks_call_by_name(spark: SparkSession, stores: A
     assert stores.read()["value 2"] == 1
 
 
+def test_rows_that_are_dropped_as_late_are_told(spark: SparkSession, stores: Any, write: Write) -> None:
+    """While it runs, with watermark and state, and by the stores alone afterwards."""
+    path = write(sql(COUNT), source='group_id = "g"\nwatermark = { column = "timestamp", delay = "1 second" }')
+    stores.publish(["one"], published_ms=100_000)
+    assert not any("late" in line for line in run(spark, path))
+    stores.publish(["late"], published_ms=5_000)
+    lines = run(spark, path)
+    warned = [line for line in lines if line.startswith("Warning: ")]
+    assert len(warned) == 1
+    assert "dropped 1 row as late" in warned[0]
+    assert "the watermark, 1970-01-01T00:01:39.000Z" in warned[0]
+    assert any("state 1 rows" in line and line.endswith("1 dropped as late") for line in lines)
+    told = CliRunner().invoke(pipeline, ["status", str(path), "--output", "json"])
+    assert told.exit_code == 0, told.output
+    state = json.loads(told.stdout)["state"]
+    assert (state["late_rows"], state["rows"], state["watermark"]) == (1, 1, "1970-01-01T00:01:39.000Z")
+    assert state["late_batch"] is not None
+    told = CliRunner().invoke(pipeline, ["status", str(path)])
+    assert "Warning: rows came later than the watermark allows" in told.output
+    assert "1, the last in batch" in told.output
+
+
 def test_a_stateful_pipeline_guards_its_state(spark: SparkSession, stores: Any, write: Write) -> None:
     """Nobody says that it keeps state, and without its checkpoint it stops all the same, until it is told to go on."""
     stores.publish(["one"])
@@ -208,6 +234,73 @@ def test_what_cannot_work_is_said_with_its_place(
     with pytest.raises(ConfigurationError, match=sentence) as caught:
         output_of(spark, load_pipeline(path), path)
     assert "\n" not in str(caught.value)
+
+
+COMMANDS = (
+    "INSERT OVERWRITE DIRECTORY 'file://{made}' USING text SELECT 'owned'",
+    "WITH some AS (SELECT 'owned' AS a) INSERT OVERWRITE DIRECTORY 'file://{made}' USING text SELECT * FROM some",
+    "FROM (SELECT 'owned' AS a) INSERT OVERWRITE DIRECTORY 'file://{made}' USING text SELECT a",
+    "SELECT key, value FROM events; INSERT OVERWRITE DIRECTORY 'file://{made}' USING text SELECT 'owned'",
+    "SELECT 1) AS one; INSERT OVERWRITE DIRECTORY 'file://{made}' USING text (SELECT 'owned'",
+    "BEGIN INSERT OVERWRITE DIRECTORY 'file://{made}' USING text SELECT 'owned'; END",
+    "EXECUTE IMMEDIATE 'INSERT OVERWRITE DIRECTORY ''file://{made}'' USING text SELECT 1'",
+    "/* SELECT */ CREATE TABLE owned USING text LOCATION 'file://{made}' AS SELECT 'owned' AS value",
+    "CREATE OR REPLACE TEMPORARY VIEW owned AS SELECT 1",
+    "SET spark.sql.owned = true",
+    "ADD JAR 'file://{made}'",
+    "CACHE TABLE events",
+    "EXPLAIN SELECT 1",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_refused_and_not_carried_out(
+    spark: SparkSession, write: Write, tmp_path: Path, command: str
+) -> None:
+    """A transform is one query: whatever else Spark would do at once is left undone, also when the pipeline is run."""
+    made = tmp_path / "made"
+    path = write(sql(command.format(made=made)))
+    for use in (lambda: output_of(spark, load_pipeline(path), path), lambda: run(spark, path)):
+        with pytest.raises(ConfigurationError, match=r"transform\.sql: .*expected one query, .* and no command$"):
+            use()
+        assert not made.exists()
+        assert spark.conf.get("spark.sql.owned", "unset") == "unset"
+        assert not spark.catalog.tableExists("owned")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT key, value FROM events;",
+        "WITH some AS (SELECT key, value FROM events) SELECT * FROM some -- the last line",
+        "FROM events SELECT key, value",
+        "(SELECT key, value FROM events)",
+        "SELECT e.value FROM events e JOIN VALUES ('a;b') AS t(text) ON e.key = t.text",
+    ],
+)
+def test_every_kind_of_query_is_taken(spark: SparkSession, write: Write, query: str) -> None:
+    """However it begins and ends."""
+    path = write(sql(query))
+    assert "value" in output_of(spark, load_pipeline(path), path).columns
+
+
+def test_validating_runs_nothing(write: Write, stores: Any) -> None:
+    """Neither the module, nor the function, nor the package above it, nor what a setting of Spark names."""
+    folder = stores.directory / "package_of_a_pipeline"
+    folder.mkdir()
+    said = "from pathlib import Path\nPath(__file__).with_suffix('.imported').touch()\n"
+    (folder / "__init__.py").write_text(said, encoding="utf-8")
+    (folder / "inner.py").write_text(f"{said}def f(spark, frames):\n    1 / 0\n", encoding="utf-8")
+    path = write('python = "package_of_a_pipeline.inner:f"\n\n[spark.conf]\n"spark.plugins" = "no.such.Plugin"\n')
+    command = [sys.executable, "-m", "txnframework", "pipeline", "validate", str(path), "--output", "json"]
+    log = ["--spark-log", str(stores.directory / "spark.log")]
+    done = subprocess.run([*command, *log], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["columns"], document["stateful"]) == (None, None)
+    assert any("was found and not called" in note for note in document["notes"])
+    assert any("spark.plugins" in note for note in document["notes"])
+    assert sorted(one.name for one in folder.iterdir()) == ["__init__.py", "inner.py"]
 
 
 def test_a_topic_that_is_not_there_is_said_without_spark(write: Write) -> None:

@@ -31,7 +31,7 @@ def test_a_batch_reads_every_column_and_ends_where_it_was_planned(spark: SparkSe
     assert {(row.topic, row["__txn"], row["__producer"]) for row in rows} == {
         ("topic://public/default/in", None, "test")
     }
-    assert all(row.headers == [] and row.timestamp.timestamp() == 0 for row in rows)
+    assert all(row.headers is None and row.timestamp.timestamp() == 0 for row in rows)
     places = [(row.segment, *row.offset) for row in rows]
     assert places == sorted(places)
     assert read.rdd.getNumPartitions() >= 4

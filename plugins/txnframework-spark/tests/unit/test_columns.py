@@ -63,8 +63,28 @@ def test_an_entry_becomes_the_columns_that_spark_expects() -> None:
     assert {row["__producer"] for row in rows} == {"p"}
     assert [row["__sequence"] for row in rows] == [4, 7, 8]
     assert [row["timestamp"].timestamp() for row in rows] == [1, 2, 3]
-    headers = [[(pair["key"], pair["value"]) for pair in row["headers"]] for row in rows]
-    assert headers == [[("h", b"x")], [], [("a", b""), ("b", b"2")]]
+    headers = [row["headers"] and [(pair["key"], pair["value"]) for pair in row["headers"]] for row in rows]
+    assert headers == [[("h", b"x")], None, [("a", b""), ("b", b"2")]]
+
+
+def test_headers_that_no_message_has_are_null() -> None:
+    """As Spark's Kafka source has it, whether or not other messages of the entry have headers."""
+    schema = to_arrow_schema(SOURCE, timezone="UTC")
+    data = encode_entry([EntryMessage(None, b"", (), number, 0) for number in range(9)], "p", None)
+    assert EntryArrays(data, Position(2, 3), SEGMENT).batch(schema).column("headers").null_count == 9
+
+
+def test_null_values_become_nulls_without_a_copy() -> None:
+    """They are told from empty values; the buffers of the entry are those of the column."""
+    values = [None, b"", b"1", None, *[b"x"] * 9, None]
+    data = encode_entry([EntryMessage(None, value, (), number, 0) for number, value in enumerate(values)], "p", None)
+    arrays = EntryArrays(data, Position(2, 3), SEGMENT)
+    batch = arrays.batch(to_arrow_schema(StructType().add("value", BinaryType()), timezone="UTC"))
+    column = batch.column("value")
+    assert (column.to_pylist(), column.null_count) == (values, 3)
+    assert arrays.batch(batch.schema, kept=[2, 3]).column("value").to_pylist() == [b"1", None]
+    begin = pa.py_buffer(data).address
+    assert all(begin <= buffer.address < begin + len(data) for buffer in column.buffers())
 
 
 def test_messages_that_are_done_are_left_out() -> None:
@@ -121,11 +141,41 @@ def test_a_schema_that_can_be_written_is_not() -> None:
     check_sink_columns(schema.add("topic", StringType()), False)
 
 
-def test_a_null_is_refused_where_a_message_has_none() -> None:
-    with pytest.raises(Unsupported, match="coalesce"):
-        sink_rows(pa.RecordBatch.from_pydict({"value": [b"x", None]}))
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_null_values_become_null_messages(kind: pa.DataType) -> None:
+    """In whole batches and slices, at every bit; what stands behind a null is not stored."""
+    values = [None, "", "1", None, *["x"] * 9, None]
+    column = pa.array(values, pa.string()).cast(kind)
+    hidden = pa.Array.from_buffers(kind, 14, [column.buffers()[0], *pa.array(["??"] * 14, kind).buffers()[1:]])
+    rows = sink_rows(pa.RecordBatch.from_arrays([column, hidden], ["value", "key"])).select(["value"])
+    covered = sink_rows(pa.RecordBatch.from_arrays([hidden], ["value"]))
+    for first in range(14):
+        for some in (rows.slice(first), covered.slice(first)):
+            columns = entry_columns(some, np.arange(14 - first), 0)
+            data = encode_columns(columns, "p", None)
+            found = [message.value for message in EntryView(data).messages()]
+            assert [value is None for value in found] == [value is None for value in values[first:]]
+            assert len(EntryView(data).values_data) == sum(len(value) for value in found if value is not None)
+    assert [None if value is None else value.decode() for value in _values(rows)] == values
+
+
+def _values(rows: pa.RecordBatch) -> list[bytes | None]:
+    view = EntryView(encode_columns(entry_columns(rows, np.arange(rows.num_rows), 0), "p", None))
+    return [message.value for message in view.messages()]
+
+
+def test_a_null_is_refused_where_a_header_has_none() -> None:
     for pair in ((None, b""), ("h", None)):
         headers = pa.array([[pair]], HEADERS)
         rows = sink_rows(pa.RecordBatch.from_arrays([pa.array([b"x"]), headers], ["value", "headers"]))
         with pytest.raises(Unsupported, match="headers has a null"):
             entry_columns(rows, np.array([0]), 0)
+
+
+@pytest.mark.parametrize("published_ms", [2**62, 2**63 - 1, -(2**63)])
+def test_time_that_spark_cannot_hold(published_ms: int) -> None:
+    """A sender's clock may have said anything; the row is read with the furthest time that there is."""
+    data = encode_entry([EntryMessage(None, b"v", (), 0, published_ms)], "p", None)
+    schema = pa.schema([("timestamp", pa.timestamp("us", "UTC"))])
+    (found,) = EntryArrays(data, Position(2, 3), SEGMENT).batch(schema).column("timestamp").cast(pa.int64()).to_pylist()
+    assert found == (2**63 - 1) // 1_000 * 1_000 * (1 if published_ms > 0 else -1)

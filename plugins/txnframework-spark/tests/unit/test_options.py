@@ -146,6 +146,21 @@ def test_a_pattern_matches_the_whole_of_any_name_that_a_topic_has() -> None:
     assert matches(".*", "persistent://t/n/a") == [False]
 
 
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(a|aa)+$", "(.*a){20}b", "([a-z]+)*="])
+def test_a_pattern_takes_linear_time(pattern: str) -> None:
+    """With Python's own expressions each of these would take years on such a name, and hold up the whole query."""
+    choice = SourceOptions.parse({"subscribePattern": pattern}).choice
+    assert not choice.matches(TopicName("topic", "public", "default", "a" * 200 + "!"))
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)", r"(a)\1", "[", "a{100000}", "(" * 5_000])
+def test_a_pattern_that_cannot_be_linear_is_refused(pattern: str) -> None:
+    """Lookaround and backreferences among them."""
+    with pytest.raises(InvalidOption, match="is not a regular expression as RE2 knows them") as refused:
+        SourceOptions.parse({"subscribePattern": pattern})
+    assert len(str(refused.value)) < 1_000
+
+
 def test_one_topic_and_segments_of_topics_may_be_named_instead() -> None:
     assert SourceOptions.parse({"topic": "a"}).topics == SourceOptions.parse({"topics": "a"}).topics
     assigned = SourceOptions.parse({"assign": '{"a": [0, 2], "b": [1]}'}).choice
@@ -225,3 +240,31 @@ def test_stores_come_from_a_file_from_urls_or_from_the_default() -> None:
     assert StoreOptions().source() is None
     assert StoreOptions(config="t.toml").source() == "t.toml"
     assert StoreOptions(metadata="memory:").source() == {"metadata": {"url": "memory:"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"startingTimestamp": "9" * 5_000}, "startingTimestamp"),
+        ({"startingTimestamp": str(2**63)}, "startingTimestamp"),
+        ({"maxOffsetsPerTrigger": "9" * 5_000}, "maxOffsetsPerTrigger"),
+        ({"startingOffsets": '{"orders": {"0": {"ledger": 9223372036854775808, "entry": 0}}}'}, "startingOffsets"),
+        ({"groupId": "g" * 1_500_000}, "groupId"),
+        ({"groupId": "g\ud800"}, "groupId"),
+        ({"groupId": "g\x1b[31m"}, "groupId"),
+    ],
+)
+def test_numbers_and_names_that_no_store_holds(given: dict[str, str], option: str) -> None:
+    """They are refused in a short sentence, in the driver, before a store is asked."""
+    with pytest.raises(InvalidOption) as refused:
+        SourceOptions.parse({"subscribe": "orders", **given})
+    assert refused.value.option == option
+    assert len(str(refused.value)) < 500
+    str(refused.value).encode()
+
+
+@pytest.mark.parametrize("name", ["a" * 256, " a", "a\n", "a\ud800"])
+def test_application_id_keeps_the_rules_of_names(name: str) -> None:
+    """It is stored as a name."""
+    with pytest.raises(InvalidOption, match="application id"):
+        SinkOptions.of_stream({"topic": "orders", "txnAppId": name})

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import FrameType
 
 import click
-from rich.console import Console
 
+from txnframework.cli import terminal
 from txnframework.errors import InvalidInput
 from txnframework.testing.servers.embedded import started
 from txnframework_spark.demo.errors import UnusableDirectory
@@ -22,8 +22,6 @@ from txnframework_spark.demo.outcome import Outcome
 from txnframework_spark.demo.run import Settings, run_demo
 from txnframework_spark.demo.stage import StoreUrls
 from txnframework_spark.java import check_java
-
-_PLAIN_WIDTH = 160  # into a file or pipe: wide enough that nobody's grep meets a folded line
 
 EPILOG = """\
 Exit status: 0 if nothing was lost, repeated, wrong or torn and every kill hit its point; 1 if not; 2 if something that
@@ -98,7 +96,7 @@ def demo(
         started(metadata, ledger) as (metadata_url, ledger_url),
     ):
         settings = Settings(read, place, StoreUrls.of(metadata_url, ledger_url, place), batch_size)
-        outcome = run_demo(settings, Console(stderr=True))
+        outcome = run_demo(settings, terminal.console(stderr=True))
         if not outcome.ok:
             keep()
         _print(outcome, output)
@@ -109,8 +107,7 @@ def _print(outcome: Outcome, output: str) -> None:
     if output == "json":
         click.echo(outcome.to_json())
         return
-    console = Console()
-    outcome.print_to(console if console.is_terminal else Console(width=_PLAIN_WIDTH))
+    outcome.print_to(terminal.console())
 
 
 @contextlib.contextmanager

@@ -47,12 +47,12 @@ def output_row(output: str, message: Message, segments: Mapping[int, str]) -> Ou
     """Return a message as evidence; one that is not what it should be says no line, which is a finding of its own."""
     txn = None if message.txn_id is None else str(message.txn_id)
     try:
-        document = json.loads(message.value)
+        document = json.loads(message.value or b"")
         place = document.pop("place")
         position = Position(int(place["ledger"]), int(place["entry"]), int(place["index"]))
         return OutputRow(output, txn, int(document["line"]), Place(segments[place["segment"]], position), document)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return OutputRow(output, txn, None, None, {"unreadable": repr(message.value[:200])})
+        return OutputRow(output, txn, None, None, {"unreadable": repr(message.value and message.value[:200])})
 
 
 def _new_name() -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
-from rich.console import Console
 
 from txnframework.broker import Order
+from txnframework.cli import terminal
 from txnframework.cli.output import output_option, print_json, print_records
 from txnframework.model.names import TopicName
 from txnframework_spark import process
@@ -93,7 +93,7 @@ def compact(
     name = TopicName.parse(topic)
     host = process.host(stores)
     segments = chosen(process.run(host.topics.layout(name)), segment)
-    progress = JobProgress(Console(stderr=True))
+    progress = JobProgress(terminal.console(stderr=True))
     with session(master, f"txnframework job compact {name.name}", stores) as spark, progress.shown():
         found = Compaction(stores, order, task_messages, dry_run).run(spark, segments, progress)
     documents = [one.document() for one in found]
@@ -134,7 +134,7 @@ def export(
     name = TopicName.parse(topic)
     work = Export(stores, name, ExportFolder.of(folder), task_messages, partition_by is not None, skip_trimmed)
     work.plan(process.host(stores))  # what is typed wrong is told before Spark is started
-    progress = JobProgress(Console(stderr=True))
+    progress = JobProgress(terminal.console(stderr=True))
     with session(master, f"txnframework job export {name.name}", stores) as spark, progress.shown():
         document = work.run(spark, progress).document()
     if output == "json":

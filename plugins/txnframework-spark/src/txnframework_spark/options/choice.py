@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from functools import lru_cache
+from typing import Annotated, Any, Final
 
 import msgspec
 
+from txnframework.errors import excerpt
 from txnframework.model.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, SEGMENT_ID_MAX, TOPIC, TopicName
 from txnframework_spark.errors import InvalidOption
 from txnframework_spark.options.given import GivenOptions, topic_of
@@ -38,7 +39,27 @@ class Choice:
         names = [str(topic), f"{topic.tenant}/{topic.namespace}/{topic.name}"]
         if (topic.tenant, topic.namespace) == (DEFAULT_TENANT, DEFAULT_NAMESPACE):
             names.append(topic.name)
-        return topic.domain == TOPIC and any(re.fullmatch(self.pattern, name) for name in names)
+        found = compiled(self.pattern)
+        return topic.domain == TOPIC and any(found.fullmatch(name) for name in names)
+
+
+@lru_cache(16)
+def compiled(pattern: str) -> Any:
+    """
+    Return a regular expression that takes time linear in a name's length, whatever it is; ValueError where it is none.
+
+    Names are data: with Python's own ``re`` one long name and ``(a+)+`` would hold a query up for ever.
+    """
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        (reason,) = error.args
+        told = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(f"{told[:100]}..." if len(told) > 100 else told) from error
 
 
 def choice_of(options: GivenOptions) -> Choice:
@@ -59,9 +80,11 @@ def choice_of(options: GivenOptions) -> Choice:
     if name == "assign":
         return _assigned(text)
     try:
-        re.compile(text)
-    except re.error as error:
-        raise InvalidOption(name, f"{text!r} is not a regular expression: {error}") from error
+        compiled(text)
+    except ValueError as error:
+        raise InvalidOption(
+            name, f"{excerpt(text)} is not a regular expression as RE2 knows them, without lookaround: {error}"
+        ) from error
     return Choice(pattern=text)
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from txnframework.errors import InvalidName
-from txnframework.model.names import TOPIC, TopicName
+from txnframework.errors import InvalidInput, InvalidName, excerpt
+from txnframework.model.names import TOPIC, TopicName, check_known_name, check_new_name
 from txnframework_spark.errors import InvalidOption, UnknownOption
 from txnframework_spark.options.stores import StoreOptions
 
 _SPARK_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 """What Spark itself puts among a sink's options."""
+
+INT64_MAX: Final = 2**63 - 1
+_DIGITS_MAX: Final = 30
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
@@ -42,13 +45,28 @@ class GivenOptions:
             raise InvalidOption(name, f"it is missing; it names {meaning}")
         return value
 
+    def new_name(self, name: str, what: str) -> str | None:
+        """Return the name of something that this may store for the first time, None where it was not given."""
+        return self._checked_name(name, what, check_new_name)
+
+    def known_name(self, name: str, what: str) -> str | None:
+        """Return the name of something that may have been stored by an earlier release, None where it was not given."""
+        return self._checked_name(name, what, check_known_name)
+
+    def _checked_name(self, name: str, what: str, check: Callable[[object, str], str]) -> str | None:
+        value = self.text(name)
+        try:
+            return None if value is None else check(value, what)
+        except InvalidInput as error:
+            raise InvalidOption(name, str(error)) from error
+
     def one_of(self, name: str, allowed: tuple[str, ...], default: str, otherwise: str = "") -> str:
         """Return one of ``allowed``, in lower case; ``otherwise`` says what else there is, in the refusal."""
         value = self.text(name)
         if value is None:
             return default
         if value.lower() not in allowed:
-            raise InvalidOption(name, f"{value!r} is not one of {', '.join(allowed)}{otherwise}")
+            raise InvalidOption(name, f"{excerpt(value)} is not one of {', '.join(allowed)}{otherwise}")
         return value.lower()
 
     def number(self, name: str, least: int = 1, unit: str = "") -> int | None:
@@ -56,9 +74,13 @@ class GivenOptions:
         value = self.text(name)
         if value is None:
             return None
-        if not value.strip().isdecimal() or int(value) < least:
-            raise InvalidOption(name, f"{value!r} is not a whole number of at least {least}{unit}")
-        return int(value)
+        digits = value.strip()
+        # Whatever has more digits is larger than any store holds; Python does not even read thousands of them.
+        if not digits.isdecimal() or len(digits) > _DIGITS_MAX or not least <= int(digits) <= INT64_MAX:
+            raise InvalidOption(
+                name, f"{excerpt(value)} is not a whole number of at least {least}{unit}, with at most 63 bits"
+            )
+        return int(digits)
 
     def duration_ms(self, name: str) -> int | None:
         """Return a duration such as ``500ms``, ``30s`` or ``15m`` in milliseconds, None where it was not given."""
@@ -67,7 +89,7 @@ class GivenOptions:
             return None
         found = re.fullmatch(r"([1-9][0-9]{0,9})\s*(ms|s|m|h)", value.strip())
         if found is None:
-            raise InvalidOption(name, f"{value!r} is not a duration such as 500ms, 30s, 15m or 1h")
+            raise InvalidOption(name, f"{excerpt(value)} is not a duration such as 500ms, 30s, 15m or 1h")
         return int(found[1]) * _UNITS_MS[found[2]]
 
     def flag(self, name: str, default: bool) -> bool:

@@ -22,7 +22,7 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
 from txnframework_spark.errors import InvalidOption
 from txnframework_spark.options.choice import Choice
-from txnframework_spark.options.given import GivenOptions, topic_of
+from txnframework_spark.options.given import INT64_MAX, GivenOptions, topic_of
 
 
 class Edge(Enum):
@@ -36,7 +36,7 @@ Place = Edge | Position
 """An edge, or a message's position: index included."""
 
 _FORM: Final = '{"orders": {"0": "earliest", "1": {"ledger": 0, "entry": 41}}}'
-_Natural = Annotated[int, msgspec.Meta(ge=0)]
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 
 
 class _Written(msgspec.Struct, forbid_unknown_fields=True):

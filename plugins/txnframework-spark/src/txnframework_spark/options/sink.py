@@ -88,7 +88,7 @@ class SinkOptions:
             stores=options.stores(),
             topic=None if topic is None else topic_of("topic", topic),
             transactional=transactional,
-            application_id=options.text("txnAppId"),
+            application_id=options.new_name("txnAppId", "application id"),
             version=options.number("txnVersion", least=0),
             reset=options.flag("txnAppReset", False),
             stateful=options.flag("txnAppStateful", False),

@@ -19,6 +19,8 @@ _STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
+    "alignSegments",
+    "allowUnacknowledged",
     "patternRefreshMs",
     "takeOverTimeoutMs",
 )
@@ -49,8 +51,10 @@ class SourceOptions:
 
     ``group_id`` None: nothing is acknowledged, the checkpoint alone decides. ``starting``: where a query without
     ``group_id``, or a subscription that is not there yet, begins. ``max_offsets_per_trigger``: messages of one
-    micro-batch over all segments, exceeded only to finish an entry. ``one_sided``: names of those given that only one
-    of stream and batch takes.
+    micro-batch over all segments, exceeded only to finish an entry. ``align_segments``: a batch that does not take
+    everything takes all segments forward to one moment, by the store's clock. ``allow_unacknowledged``: go on where no
+    sink acknowledges what is read with ``group_id``. ``one_sided``: names of those given that only one of stream and
+    batch takes.
     """
 
     stores: StoreOptions
@@ -61,6 +65,8 @@ class SourceOptions:
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = _MAX_TRIGGER_DELAY_MS
+    align_segments: bool = True
+    allow_unacknowledged: bool = False
     pattern_refresh_ms: int = _LIST_EVERY_MS
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
@@ -85,12 +91,14 @@ class SourceOptions:
         found = cls(
             stores=options.stores(),
             choice=choice,
-            group_id=options.text("groupId"),
+            group_id=options.known_name("groupId", "subscription name"),
             starting=places_of(options, "starting", choice),
             ending=places_of(options, "ending", choice),
             max_offsets_per_trigger=options.number("maxOffsetsPerTrigger"),
             min_offsets_per_trigger=options.number("minOffsetsPerTrigger"),
             max_trigger_delay_ms=delay_ms or _MAX_TRIGGER_DELAY_MS,
+            align_segments=options.flag("alignSegments", True),
+            allow_unacknowledged=options.flag("allowUnacknowledged", False),
             pattern_refresh_ms=_LIST_EVERY_MS if refresh_ms is None else refresh_ms,
             min_partitions=options.number("minPartitions"),
             max_records_per_partition=options.number("maxRecordsPerPartition"),
@@ -161,5 +169,7 @@ class SourceOptions:
             raise InvalidOption("minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger ({most}) lets in")
         if has_delay and least is None:
             raise InvalidOption("maxTriggerDelay", "it bounds how long minOffsetsPerTrigger waits; give that as well")
+        if self.allow_unacknowledged and self.group_id is None:
+            raise InvalidOption("allowUnacknowledged", "it is about groupId, which is not given; leave it out")
         if has_refresh and self.choice.pattern is None:
             raise InvalidOption("patternRefreshMs", "it is for subscribePattern, which is not given; leave it out")

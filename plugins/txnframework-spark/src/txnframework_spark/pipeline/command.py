@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from txnframework.cli.output import PLAIN_WIDTH, output_option, print_json
+from txnframework.cli import terminal
+from txnframework.cli.output import output_option, print_json
 from txnframework_spark.pipeline import shown
 from txnframework_spark.pipeline.analysis import analyse
 from txnframework_spark.pipeline.loading import load_pipeline
@@ -65,8 +66,7 @@ def run(ctx: click.Context, file: Path, reset: bool, log: Path | None) -> None:
     """
     told = load_pipeline(file)
     at_stores(check_topics(told))
-    console = Console()
-    console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
+    console = terminal.console()
     with StopRequests() as requests, Screen(console, told.pipeline.name) as screen:
         log = _log(log, console)
         if console.is_terminal:
@@ -89,11 +89,12 @@ def validate(file: Path, log: Path | None, output: str) -> None:
     Say what the pipeline in FILE would do, without doing it.
 
     Looks at the file, the stores, the topics that it names, and at its query as Spark analyses it; starts a small Spark
-    for that, whatever master the file names.
+    for that, whatever master the file names. Nothing that the file names is run: a command instead of a query is
+    refused, a function in Python is looked for and not called, and settings of Spark that may load code are left out.
     """
     told = load_pipeline(file)
     readings = at_stores(check_topics(told))
-    analysis = analyse(told, file, _log(log, Console()))
+    analysis = analyse(told, file, _log(log, terminal.console()))
     if output == "json":
         print_json(shown.analysis_document(told, analysis, readings))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -80,6 +80,10 @@ class SparkTable(Table, frozen=True, kw_only=True):
         """Return the table without the values of settings: some are secret."""
         return f"{type(self).__name__}(master={self.master!r}, conf={sorted(self.conf)!r})"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Return what ``repr`` shows: rich would print the fields themselves."""
+        return [("master", self.master), ("conf", sorted(self.conf))]
+
 
 class StoresTable(Table, frozen=True, kw_only=True):
     """Where the topics are; without it, what ``txnframework`` finds by itself: ``./txnframework.toml``."""
@@ -100,8 +104,13 @@ class StoresTable(Table, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Return the table without passwords."""
-        urls = [None if url is None else redact_url(url) for url in (self.metadata, self.ledger)]
-        return f"{type(self).__name__}(config={self.config!r}, metadata={urls[0]!r}, ledger={urls[1]!r})"
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Return what ``repr`` shows: rich would print the fields themselves."""
+        urls = {"metadata": self.metadata, "ledger": self.ledger}
+        shown = [(name, None if url is None else redact_url(url)) for name, url in urls.items()]
+        return [("config", self.config), *shown]
 
 
 class Watermark(Table, frozen=True, kw_only=True):

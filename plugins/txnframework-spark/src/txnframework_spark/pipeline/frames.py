@@ -33,13 +33,10 @@ _TEXT: Final = ("string", "binary")
 def output_of(spark: SparkSession, pipeline: Pipeline, file: Path) -> DataFrame:
     """Return all that the pipeline writes, each row with its topic; ConfigurationError where it cannot be.
 
-    Nothing is read, only analysed. The views stay in the session.
+    Nothing is read, only analysed, but for a transform in Python, which is called. The views stay in the session.
     """
     top = Place(file=str(file))
-    views = {
-        source.view: _view(spark, pipeline, source, (top / "sources").at(index))
-        for index, source in enumerate(pipeline.sources)
-    }
+    views = views_of(spark, pipeline, top)
     made = _transformed(spark, pipeline, views, top)
     parts = [
         _written(frame, [(pipeline.sinks[index], (top / "sinks").at(index)) for index in indexes])
@@ -49,6 +46,14 @@ def output_of(spark: SparkSession, pipeline: Pipeline, file: Path) -> DataFrame:
     if not whole.isStreaming:
         raise (top / "transform").error("makes no stream: none of the sources is in what it returns")
     return whole
+
+
+def views_of(spark: SparkSession, pipeline: Pipeline, top: Place) -> dict[str, DataFrame]:
+    """Return what the sources are, by view; the views stay in the session."""
+    return {
+        source.view: _view(spark, pipeline, source, (top / "sources").at(index))
+        for index, source in enumerate(pipeline.sources)
+    }
 
 
 def _view(spark: SparkSession, pipeline: Pipeline, source: Source, place: Place) -> DataFrame:
@@ -76,9 +81,28 @@ def _transformed(
         (only,) = views.values()
         return {None: only}
     if transform.sql is not None:
-        return {None: _analysed(partial(spark.sql, transform.sql), top / "transform" / "sql")}
+        return {None: _query(spark, transform.sql, top / "transform" / "sql")}
     assert transform.python is not None
     return call_python(spark, transform.python, views, top / "transform" / "python")
+
+
+def _query(spark: SparkSession, text: str, place: Place) -> DataFrame:
+    """
+    Return what a query makes.
+
+    Spark carries commands out when it is given them: INSERT, CREATE, SET, ADD JAR, a script. Within parentheses its
+    grammar takes nothing but one query, so what parses here has no effect before it is started.
+    """
+    from pyspark.errors import ParseException
+
+    inner = text.rstrip().rstrip(";")
+    try:
+        return _analysed(lambda: spark.sql(f"SELECT * FROM (\n{inner}\n)"), place)  # noqa: S608 - it is the file's query
+    except ConfigurationError as error:
+        if not isinstance(error.__cause__, ParseException):
+            raise
+        hint = "expected one query, which begins with SELECT, WITH, FROM, VALUES or TABLE, and no command"
+        raise place.error(f"{error.reason}; {hint}") from error.__cause__
 
 
 def _sinks_by_frame(

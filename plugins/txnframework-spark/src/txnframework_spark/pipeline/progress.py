@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
+
+from txnframework_spark.progress import StateProgress, lag, state
 
 ROWS_OUT: Final = "txnframework_rows_out"
 """The name under which the plan counts what goes to the sinks."""
@@ -25,7 +26,10 @@ _SHOWN_MAX: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class BatchShown:
-    """A batch that has ended; ``behind``: messages that could be read after it, None where nobody knows."""
+    """A batch that has ended.
+
+    ``behind``: messages that could be read after it, None where nobody knows. ``state``: what a plan with state holds.
+    """
 
     number: int
     at: str
@@ -33,6 +37,7 @@ class BatchShown:
     rows_out: int
     behind: int | None
     took_s: float
+    state: StateProgress | None = None
 
 
 def batch_of(progress: Mapping[str, Any]) -> BatchShown | None:
@@ -40,23 +45,48 @@ def batch_of(progress: Mapping[str, Any]) -> BatchShown | None:
     durations = progress["durationMs"]
     if "addBatch" not in durations:
         return None
-    lags = [_lag(source.get("latestOffset")) for source in progress["sources"]]
     counted = (progress.get("observedMetrics") or {}).get(ROWS_OUT)
     return BatchShown(
         number=progress["batchId"],
         at=progress["timestamp"],
         rows_in=progress["numInputRows"],
         rows_out=counted["rows"] if counted else 0,
-        behind=None if None in lags else sum(lag for lag in lags if lag is not None),
+        behind=lag(progress),
         took_s=durations["triggerExecution"] / 1000,
+        state=state(progress),
     )
 
 
-def _lag(offset: Any) -> int | None:
-    """Return the lag that a source reports with its latest offset; Spark hands that on as text or as a table."""
-    table = msgspec.json.decode(offset) if isinstance(offset, str) else offset
-    lag = table.get("lag") if isinstance(table, dict) else None
-    return lag["messages"] if isinstance(lag, dict) else None
+def told_state(rows: int, size: int) -> str:
+    """Return how large a state is, as a person is told."""
+    return f"{rows:,} rows, {size / 1_000_000:,.1f} MB"
+
+
+def late_rows(number: int, shown: StateProgress) -> str:
+    """Return the warning of the first batch that dropped rows."""
+    rows = "1 row" if shown.late_rows == 1 else f"{shown.late_rows:,} rows"
+    return (
+        f"Warning: batch {number} dropped {rows} as late, the first of this run: their time lies before the watermark,"
+        f" {shown.watermark}, and no result has them. A longer delay of the watermark keeps such rows."
+    )
+
+
+def _of_state(found: StateProgress | None) -> str:
+    if found is None:
+        return ""
+    watermark = "" if found.watermark is None else f", watermark {found.watermark}"
+    late = f", {found.late_rows:,} dropped as late" if found.late_rows else ""
+    return f"; state {told_state(found.rows, found.bytes)}{watermark}{late}"
+
+
+def _cells(shown: BatchShown, stateful: bool) -> tuple[str, ...]:
+    """Return what stands in a row of the table behind how long the batch took."""
+    if not stateful:
+        return (shown.at,)
+    if shown.state is None:
+        return ("", "", shown.at, "")
+    found = shown.state
+    return (f"{found.late_rows:,}", told_state(found.rows, found.bytes), shown.at, found.watermark or "")
 
 
 class Screen:
@@ -70,6 +100,7 @@ class Screen:
         self.batches = 0
         self.rows_in = 0
         self.rows_out = 0
+        self.rows_late = 0
         self._spinner = Spinner("line", style="cyan")
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=_REFRESHES_A_SECOND)
 
@@ -100,22 +131,28 @@ class Screen:
         self.rows_in += ended.rows_in
         self.rows_out += ended.rows_out
         self._shown.append(ended)
+        if ended.state is not None and ended.state.late_rows:
+            if not self.rows_late:
+                self.say(late_rows(ended.number, ended.state))
+            self.rows_late += ended.state.late_rows
         if not self._console.is_terminal:
             behind = "" if ended.behind is None else f", {ended.behind:,} behind"
             self.say(
                 f"batch {ended.number}: {ended.rows_in:,} rows in, {ended.rows_out:,} rows out{behind},"
-                f" {ended.took_s:.1f} s"
+                f" {ended.took_s:.1f} s{_of_state(ended.state)}"
             )
 
     def _render(self) -> RenderableType:
         table = Table(box=SIMPLE_HEAD)
-        for title in ("batch", "rows in", "rows out", "behind", "took"):
+        stateful = any(one.state is not None for one in self._shown)
+        for title in ("batch", "rows in", "rows out", "behind", "took", *(("late", "state") if stateful else ())):
             table.add_column(title, justify="right")
-        table.add_column("began")
+        for title in ("began", *(("watermark",) if stateful else ())):
+            table.add_column(title)
         for one in self._shown:
             behind = "" if one.behind is None else f"{one.behind:,}"
-            counts = (f"{one.rows_in:,}", f"{one.rows_out:,}", behind)
-            table.add_row(str(one.number), *counts, f"{one.took_s:.1f} s", one.at)
+            counts = (f"{one.rows_in:,}", f"{one.rows_out:,}", behind, f"{one.took_s:.1f} s")
+            table.add_row(str(one.number), *counts, *_cells(one, stateful))
         line = Table.grid(padding=(0, 1))
         total = f"{self.batches:,} batches, {self.rows_in:,} rows in, {self.rows_out:,} rows out"
         line.add_row(self._spinner, Text(self._name, style="bold"), Text(f"{self._doing}; {total}"))

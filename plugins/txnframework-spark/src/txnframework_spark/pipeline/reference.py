@@ -27,6 +27,13 @@ What `txnframework pipeline run`, `validate` and `status` read; [the tutorial](.
 begins with one. Relative paths begin at the working folder. `options` are those of [source and sink](spark-options.md),
 by their names there; what the file has a word of its own for is not given as one. A key that is not known is an error,
 which names the nearest one.
+
+`validate` runs nothing that the file names. `transform.sql` is one query: Spark parses and analyses it, and a
+command, such as INSERT, CREATE, SET, ADD JAR or a script, is refused by `validate` and `run` alike. The function of
+`transform.python` is looked for in the source of its module, which is not imported; what it returns, and whether it
+keeps state, only `run` tells. Of `spark.conf`, `validate` uses those settings only that change how a query is
+understood. It connects to the stores that the file names and starts a Spark of its own. To run a pipeline is to run
+code of whoever wrote its file.
 """
 
 _TABLES: Final[tuple[tuple[str, type[Table]], ...]] = (

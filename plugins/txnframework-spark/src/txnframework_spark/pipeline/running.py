@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework_spark import process
 from txnframework_spark.failures import sentence_of
+from txnframework_spark.options.stores import StoreOptions
 from txnframework_spark.pipeline.description import Pipeline
 from txnframework_spark.pipeline.errors import PipelineFailed
 from txnframework_spark.pipeline.frames import output_of
-from txnframework_spark.pipeline.options import sink_options
+from txnframework_spark.pipeline.kept import after, keep_note, load_note
+from txnframework_spark.pipeline.options import sink_options, store_options
 from txnframework_spark.pipeline.progress import ROWS_OUT, Screen, batch_of
 from txnframework_spark.pipeline.stateful import plan_of, stateful_operators
 from txnframework_spark.pipeline.stopping import Moment, StopRequests, is_time_to_stop
+from txnframework_spark.progress import StateProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +80,7 @@ def _watch(query: StreamingQuery, pipeline: Pipeline, screen: Screen, requests: 
     asked_at: float | None = None
     shown_when_asked = -1
     while query.isActive:
-        shown = _show(query, screen, shown)
+        shown = _show(query, pipeline, screen, shown)
         status = query.status
         if requests.count and asked_at is None:
             asked_at, shown_when_asked = time.monotonic(), shown
@@ -86,14 +92,14 @@ def _watch(query: StreamingQuery, pipeline: Pipeline, screen: Screen, requests: 
             break
         screen.doing(str(status["message"]).lower())
         requests.wait(_LOOK_EVERY_S)
-    _show(query, screen, shown)
+    _show(query, pipeline, screen, shown)
     error = query.exception()
     if error is not None and not requests.count:
         raise PipelineFailed(pipeline.pipeline.name, sentence_of(error))
     return bool(requests.count)
 
 
-def _show(query: StreamingQuery, screen: Screen, shown: int) -> int:
+def _show(query: StreamingQuery, pipeline: Pipeline, screen: Screen, shown: int) -> int:
     """Show the batches that have ended since ``shown``; return the last one."""
     last: Any = query.lastProgress
     if last is None or last["batchId"] <= shown:
@@ -103,7 +109,21 @@ def _show(query: StreamingQuery, screen: Screen, shown: int) -> int:
         if ended is not None and ended.number > shown:
             screen.batch(ended)
             shown = ended.number
+            if ended.state is not None:
+                _note(pipeline, ended.number, ended.state)
     return shown
+
+
+def _note(pipeline: Pipeline, batch: int, found: StateProgress) -> None:
+    """Note for ``pipeline status`` what the plan holds behind a batch."""
+    store = process.host(StoreOptions(**store_options(pipeline))).metadata
+    name = pipeline.pipeline.name
+
+    async def keep() -> None:
+        with contextlib.suppress(Unavailable, OutcomeUnknown):
+            await keep_note(store, name, after(await load_note(store, name), batch, found))
+
+    process.run(keep())
 
 
 def _is_of_spark(error: Exception) -> bool:

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 ANALYSING: Mapping[str, str] = {"spark.ui.enabled": "false", "spark.master": "local[1]"}
 """Settings of a session in which nothing is run."""
 
+_HARMLESS = ("spark.driver.memory", "spark.sql.caseSensitive", "spark.sql.shuffle.partitions", "spark.ui.enabled")
+_HARMLESS_BELOW = ("spark.sql.ansi.", "spark.sql.session.", "spark.sql.legacy.", "spark.sql.timestampType")
+
+
+def is_harmless(setting: str) -> bool:
+    """Whether a setting changes how a query is understood and loads no code; others name jars, packages, classes."""
+    return setting in _HARMLESS or setting.startswith(_HARMLESS_BELOW)
+
 
 @contextlib.contextmanager
 def open_session(

@@ -10,10 +10,12 @@ import click
 from txnframework.cli.output import duration_of, print_facts, print_records
 from txnframework_spark.pipeline.analysis import Analysis, guarantee, notes
 from txnframework_spark.pipeline.description import Pipeline
-from txnframework_spark.pipeline.progress import Screen
+from txnframework_spark.pipeline.kept import StateNote
+from txnframework_spark.pipeline.progress import Screen, told_state
 from txnframework_spark.pipeline.stores import Reading, Standing
 
 _ROWS_NAME_IT = "(column topic)"
+_UNKNOWN = "what the function returns"
 
 
 def ending(screen: Screen, stopped: bool, given_up: bool) -> str:
@@ -29,31 +31,31 @@ def ending(screen: Screen, stopped: bool, given_up: bool) -> str:
 
 def analysis_document(pipeline: Pipeline, analysis: Analysis, readings: Sequence[Reading]) -> dict[str, Any]:
     """Return what a pipeline would do, for programs."""
-    stateful = bool(analysis.stateful)
+    stateful = None if analysis.stateful is None else bool(analysis.stateful)
     return {
         "pipeline": pipeline.pipeline.name,
         "trigger": _trigger(pipeline),
         "master": pipeline.spark.master,
         "checkpoint": pipeline.pipeline.checkpoint,
-        "stateful": list(analysis.stateful),
+        "stateful": None if analysis.stateful is None else list(analysis.stateful),
         "guarantee": guarantee(pipeline, stateful),
         "notes": list(notes(pipeline, stateful)),
         "sources": [_source_document(source.view, analysis, readings) for source in pipeline.sources],
         "sinks": [{"topic": sink.topic, "where": sink.where} for sink in pipeline.sinks],
-        "columns": list(analysis.columns),
+        "columns": None if analysis.columns is None else list(analysis.columns),
     }
 
 
 def print_analysis(pipeline: Pipeline, analysis: Analysis, readings: Sequence[Reading]) -> None:
     """Print what a pipeline would do."""
-    stateful = bool(analysis.stateful)
+    stateful = None if analysis.stateful is None else bool(analysis.stateful)
     print_facts(
         {
             "pipeline": pipeline.pipeline.name,
             "trigger": _trigger(pipeline),
             "master": pipeline.spark.master,
             "checkpoint": pipeline.pipeline.checkpoint,
-            "state": f"kept by {', '.join(analysis.stateful)}" if stateful else "none",
+            "state": f"kept by {', '.join(analysis.stateful)}" if analysis.stateful else _no_state(stateful),
             "guarantee": guarantee(pipeline, stateful),
         }
     )
@@ -75,12 +77,18 @@ def print_analysis(pipeline: Pipeline, analysis: Analysis, readings: Sequence[Re
             {
                 "writes": sink.topic or _ROWS_NAME_IT,
                 "rows": sink.where or "all",
-                "columns": ", ".join(name for name in analysis.columns if name != "topic"),
+                "columns": _UNKNOWN
+                if analysis.columns is None
+                else ", ".join(name for name in analysis.columns if name != "topic"),
             }
             for sink in pipeline.sinks
         ]
     )
     click.echo(f"{pipeline.pipeline.name} can be run; nothing was read or written.")
+
+
+def _no_state(stateful: bool | None) -> str:
+    return "not known" if stateful is None else "none"
 
 
 def standing_document(pipeline: Pipeline, standing: Standing) -> dict[str, Any]:
@@ -100,6 +108,7 @@ def standing_document(pipeline: Pipeline, standing: Standing) -> dict[str, Any]:
             "age_ms": max(0, standing.now_ms - found.created_ms),
             "left_ms": found.deadline_ms - standing.now_ms,
         },
+        "state": None if standing.state is None else _state_document(standing.state),
         "sources": [_reading_document(one) for one in standing.readings],
     }
 
@@ -114,11 +123,38 @@ def print_standing(pipeline: Pipeline, standing: Standing) -> None:
             "last committed": "nothing yet" if document["committed"] is None else f"batch {document['committed']}",
             "query": document["query"],
             "under way": "nothing" if opened is None else _under_way(opened),
+            **_state_facts(standing.state),
         }
     )
+    if standing.state is not None and standing.state.late_rows:
+        click.echo(
+            "Warning: rows came later than the watermark allows and are in no result; a longer delay keeps such."
+        )
     rows = [row for one in document["sources"] for row in _rows(one)]
     if rows:
         print_records(rows)
+
+
+def _state_document(note: StateNote) -> dict[str, Any]:
+    return {
+        "batch": note.batch,
+        "watermark": note.watermark,
+        "rows": note.rows,
+        "bytes": note.bytes,
+        "late_rows": note.late_rows,
+        "late_batch": note.late_batch,
+    }
+
+
+def _state_facts(note: StateNote | None) -> dict[str, str]:
+    if note is None:
+        return {}
+    late = f"{note.late_rows:,}, the last in batch {note.late_batch}" if note.late_rows else "none"
+    return {
+        "state": f"{told_state(note.rows, note.bytes)} after batch {note.batch}",
+        "watermark": note.watermark or "none",
+        "dropped as late": late,
+    }
 
 
 def _under_way(opened: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from txnframework_spark.microbatch.applications import coordinator_of
 from txnframework_spark.options.given import topic_of
 from txnframework_spark.options.stores import StoreOptions
 from txnframework_spark.pipeline.description import Pipeline
+from txnframework_spark.pipeline.kept import StateNote, load_note
 from txnframework_spark.pipeline.loading import parsed_source
 from txnframework_spark.pipeline.options import store_options
 
@@ -43,12 +44,17 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a pipeline is. ``open``: the transaction of the batch under way, or of one that was left."""
+    """How far a pipeline is.
+
+    ``open``: the transaction of the batch under way, or of one that was left. ``state``: what its plan holds, if it
+    keeps state and ``pipeline run`` has run it.
+    """
 
     application: Application | None
     open: Transaction | None
     now_ms: int
     readings: tuple[Reading, ...]
+    state: StateNote | None = None
 
 
 def at_stores(work: Coroutine[Any, Any, R]) -> R:
@@ -74,7 +80,9 @@ async def standing_of(pipeline: Pipeline) -> Standing:
         coordinator = await coordinator_of(client.host)
         application = await coordinator.application(pipeline.pipeline.name)
         found = await _open_transaction(client, application)
-        return Standing(application, found, client.host.environment.now_ms(), await _readings(client, pipeline))
+        now_ms, readings = client.host.environment.now_ms(), await _readings(client, pipeline)
+        state = await load_note(client.host.metadata, pipeline.pipeline.name)
+        return Standing(application, found, now_ms, readings, state)
 
 
 async def abort_open(pipeline: Pipeline, run: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from txnframework.backoff import Backoff
 from txnframework.broker import Host
 from txnframework.errors import LedgerSealed, OutcomeUnknown
 from txnframework.model.ledger import Append
@@ -108,7 +109,11 @@ class Appends:
         """Append the entries; LedgerSealed: none of them stands there."""
         buffer = (await self._host.segment(name)).buffer
         unknown: OutcomeUnknown | None = None
-        for _ in range(self._host.config.client.retries_max + 1):
+        bounds = self._host.config.client
+        backoff = Backoff(self._host.environment, bounds.retry_delay_ms, bounds.retry_delay_ms_max)
+        for failures in range(bounds.retries_max + 1):
+            if failures:
+                await backoff.pause(failures)
             try:
                 await buffer.append(entries)
                 return

@@ -50,12 +50,7 @@ def _check_type(name: str, kind: DataType) -> None:
 
 
 def sink_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows of a schema that was checked with the types that an entry has; Unsupported for a null value."""
-    if rows.column("value").null_count:
-        raise Unsupported(
-            "column value has a null, and a message's value may be empty but not null; filter such rows out, or write"
-            " coalesce(value, '') as value"
-        )
+    """Return rows of a schema that was checked with the types that an entry has."""
     schema = pa.schema([pa.field(name, _TYPES[name]) for name in rows.schema.names])
     arrays = [rows.column(field.name).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -67,21 +62,29 @@ def entry_columns(rows: pa.RecordBatch, sequences: npt.NDArray[np.int64], publis
     ``sequences``: the sequence id of each row, growing.
     """
     keys: BinaryColumn | None = None
-    validity: Buffer | None = None
+    valid_keys: Buffer | None = None
     if "key" in rows.schema.names and (column := rows.column("key")).null_count < rows.num_rows:
-        keys = _binary(column)
-        if column.null_count:
-            valid = column.is_valid().to_numpy(zero_copy_only=False)
-            validity = np.packbits(valid, bitorder="little").data
+        keys, valid_keys = _nullable(column)
+    values, valid_values = _nullable(rows.column("value"))
     return EntryColumns(
         count=rows.num_rows,
-        values=_binary(rows.column("value")),
+        values=values,
         sequence_ids=sequences.data,
         published_ms=np.full(rows.num_rows, published_ms, np.int64).data,
         keys=keys,
-        keys_validity=validity,
+        keys_validity=valid_keys,
         headers=_header_columns(rows),
+        values_validity=valid_values,
     )
+
+
+def _nullable(column: pa.Array) -> tuple[BinaryColumn, Buffer | None]:
+    """Return a binary array and its validity bits, None where it has no null."""
+    if not column.null_count:
+        return _binary(column), None
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    # What stands behind a null is nobody's data: it is not stored.
+    return _binary(pc.fill_null(column, b"")), np.packbits(valid, bitorder="little").data
 
 
 def _binary(column: pa.Array) -> BinaryColumn:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from txnframework.broker import Host
-from txnframework.model.ledger import Counted
-from txnframework.model.positions import EntryRange, Position
+from txnframework.model.positions import Position
 from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.source.alignment import Alignment, Taken
+from txnframework_spark.source.backlog import Backlog, Waiting
 from txnframework_spark.source.planning import shares
 
 Ends = Mapping[str, Position]
@@ -16,14 +17,16 @@ Ends = Mapping[str, Position]
 
 @dataclass(slots=True)
 class Admission:
-    """Counts what waits between two places of each segment, without reading it."""
+    """Decides how far each segment is read, from counts and times of entries that are not read."""
 
     host: Host
     options: SourceOptions
+    _backlog: Backlog = field(init=False)
     _begun_ms: int = field(init=False)
     _too_few: tuple[Ends, Ends] | None = None
 
     def __post_init__(self) -> None:
+        self._backlog = Backlog(self.host)
         self.begin()
 
     def begin(self) -> None:
@@ -41,29 +44,62 @@ class Admission:
         waiting = 0
         for name, at in starts.items():
             if at < ends[name] and waiting < messages_min:
-                waiting += (await self._count(name, at, ends[name], messages_min)).messages
+                waiting += (await self._backlog.count(name, at, ends[name], messages_min)).messages
         self._too_few = None if waiting >= messages_min else (starts, ends)
         return waiting >= messages_min
 
-    async def admitted(self, starts: Ends, ends: Ends, messages_max: int) -> dict[str, Position]:
-        """Return ends that admit about ``messages_max`` messages, by whole entries."""
-        waiting: dict[str, int] = {}
-        reach: dict[str, Position] = {}
-        for name, at in starts.items():
-            if at < ends[name]:
-                counted = await self._count(name, at, ends[name], messages_max)
-                waiting[name], reach[name] = counted.messages, counted.upto
-        given = shares({name: count for name, count in waiting.items() if count}, messages_max)
+    async def admitted(
+        self, starts: Ends, ends: Ends, messages_max: int | None, parents: Collection[str]
+    ) -> dict[str, Position]:
+        """
+        Return how far each segment is read: about ``messages_max`` messages over all of them, by whole entries.
+
+        :param parents: segments whose children wait until these are read. What children hold was stored after what
+            their parents hold, and is read in a later batch; so no segment is read beyond what is read of these.
+        """
+        parents = parents if self.options.align_segments else ()
+        if messages_max is None and not any(starts[name] < ends[name] for name in parents):
+            return dict(ends)
+        waiting = {
+            name: await self._backlog.waiting(name, at, ends[name]) for name, at in starts.items() if at < ends[name]
+        }
         # Where nothing waits up to the end, as behind the last entry of a ledger that was closed, the end is reached:
         # left before it, a segment that is sealed there would never be finished, nor its children begun.
-        admitted = {name: at if waiting.get(name) else ends[name] for name, at in starts.items()}
-        for name, share in given.items():
-            upto = reach[name]
-            if share < waiting[name]:
-                upto = (await self._count(name, starts[name], ends[name], share)).upto
-            admitted[name] = upto
-        return admitted
+        empty = {name: (one.upto, 0) for name, one in waiting.items() if not one.messages}
+        taken: Taken = {}
+        # A parent that has nothing left but its end is finished first; its children are read with all others then.
+        if not any(name in empty for name in parents):
+            left = {name: one for name, one in waiting.items() if one.messages}
+            taken = await self._taken(left, messages_max, parents)
+        taken |= empty
+        self._backlog.admit(taken)
+        return {name: taken[name][0] if name in taken else at for name, at in starts.items()}
 
-    async def _count(self, name: str, after: Position, upto: Position, messages_max: int) -> Counted:
-        ledger = (await self.host.segment(name)).ledger
-        return await ledger.count(EntryRange(after, upto), messages_max)
+    async def _taken(self, waiting: Mapping[str, Waiting], messages_max: int | None, parents: Collection[str]) -> Taken:
+        bounds = [one.stored_ms for name, one in waiting.items() if name in parents and one.stored_ms is not None]
+        if bounds:
+            taken = await Alignment(self._backlog, waiting).upto(min(bounds))
+            waiting = {
+                name: Waiting(one.after, taken[name][0], taken[name][1])
+                for name, one in waiting.items()
+                if taken[name][1]
+            }
+        total = sum(one.messages for one in waiting.values())
+        if messages_max is None or total <= messages_max:
+            return {name: (one.upto, one.messages) for name, one in waiting.items()}
+        if self.options.align_segments:
+            return await Alignment(self._backlog, waiting).divided(messages_max)
+        return await self._shared(waiting, messages_max)
+
+    async def _shared(self, waiting: Mapping[str, Waiting], messages_max: int) -> Taken:
+        """Return of each segment in proportion to what waits there, however far apart in time that takes them."""
+        taken: Taken = {}
+        for name, share in shares({name: one.messages for name, one in waiting.items()}, messages_max).items():
+            one = waiting[name]
+            taken[name] = one.upto, one.messages
+            if share < one.messages:
+                counted = await self._backlog.count(name, one.after, one.upto, share)
+                # Otherwise nothing is there any more: it was trimmed since it was counted, and is gone over.
+                if counted.messages:
+                    taken[name] = counted.upto, counted.messages
+        return taken

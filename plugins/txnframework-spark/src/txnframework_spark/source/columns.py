@@ -16,6 +16,7 @@ from txnframework_spark.errors import Unsupported
 
 if TYPE_CHECKING:
     from txnframework.model.positions import Position
+from txnframework_spark.source.times import times_ms
 
 SCHEMA: Final = (
     "key binary, value binary, topic string, segment bigint,"
@@ -55,7 +56,8 @@ class EntryArrays:
     def _column(self, name: str) -> pa.Array:
         view = self.view
         if name == "value":
-            return _binary(view.count, view.values_offsets, view.values_data)
+            nulls = view.values_validity if view.has_nulls else None
+            return _binary(view.count, view.values_offsets, view.values_data, nulls)
         if name == "key":
             if not view.has_keys:
                 return pa.nulls(view.count, pa.binary())
@@ -63,7 +65,7 @@ class EntryArrays:
         if name == "__sequence":
             return _int64(view.count, view.sequence_ids)
         if name == "timestamp":
-            return _int64(view.count, view.published_ms).cast(pa.timestamp("ms", "UTC"))
+            return pa.array(times_ms(view.published_ms)).cast(pa.timestamp("ms", "UTC"))
         if name == "offset":
             return self._offsets()
         if name == "headers":
@@ -88,15 +90,17 @@ class EntryArrays:
         return pa.StructArray.from_arrays(parts, fields=_OFFSET_FIELDS)
 
     def _headers(self) -> pa.Array:
+        """Return the headers of each message; null for a message without any, as Spark's Kafka source has it."""
         view = self.view
+        kind = pa.list_(pa.struct(HEADER_FIELDS))
         if not view.has_headers:
-            empty = pa.StructArray.from_arrays([pa.array([], f.type) for f in HEADER_FIELDS], fields=HEADER_FIELDS)
-            return pa.ListArray.from_arrays(pa.array([0] * (view.count + 1), pa.int32()), empty)
+            return pa.nulls(view.count, kind)
         names = _binary(view.header_count, view.header_names_offsets, view.header_names_data).cast(pa.string())
         values = _binary(view.header_count, view.header_values_offsets, view.header_values_data)
         pairs = pa.StructArray.from_arrays([names, values], fields=HEADER_FIELDS)
-        offsets = pa.Array.from_buffers(pa.int32(), view.count + 1, [None, pa.py_buffer(view.headers_offsets)])
-        return pa.ListArray.from_arrays(offsets, pairs)
+        some = np.diff(np.frombuffer(view.headers_offsets, np.int32)) > 0
+        mask = pa.py_buffer(np.packbits(some, bitorder="little"))
+        return pa.Array.from_buffers(kind, view.count, [mask, pa.py_buffer(view.headers_offsets)], children=[pairs])
 
 
 def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:

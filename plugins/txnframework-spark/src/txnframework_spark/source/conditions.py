@@ -34,6 +34,7 @@ from pyspark.sql.datasource import (
 )
 
 from txnframework.model.positions import Position
+from txnframework_spark.source.times import times_ms
 
 Column = tuple[str, ...]
 
@@ -44,7 +45,7 @@ LEDGER: Final = ("offset", "ledger")
 ENTRY: Final = ("offset", "entry")
 INDEX: Final = ("offset", "index")
 _NUMBERS: Final = (SEGMENT, LEDGER, ENTRY, INDEX)
-_NEVER_NULL: Final = (("value",), ("offset",), TOPIC, TIMESTAMP, *_NUMBERS)
+_NEVER_NULL: Final = (("offset",), TOPIC, TIMESTAMP, *_NUMBERS)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _COMPARISONS: Final[dict[type[Filter], Callable[[Any, Any], Any]]] = {
@@ -163,9 +164,6 @@ def kept_of(
             if one.holds(position.ledger_id if one.column == LEDGER else position.entry_id):
                 continue
             return np.zeros(count, dtype=np.bool_)
-        if one.column == INDEX:
-            found = one.among(np.arange(count))
-        else:
-            found = one.among(np.frombuffer(published_ms, dtype=np.int64) * 1_000)
+        found = one.among(np.arange(count) if one.column == INDEX else times_ms(published_ms) * 1_000)
         kept = found if kept is None else kept & found
     return None if kept is None or kept.all() else kept

@@ -20,6 +20,7 @@ from txnframework_spark.microbatch.ranges import Range
 from txnframework_spark.microbatch.registration import Reading
 from txnframework_spark.options.places import Edge, Places
 from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.source.acknowledged import Acknowledgments
 from txnframework_spark.source.admission import Admission
 from txnframework_spark.source.cutting import Cutting
 from txnframework_spark.source.following import Followers
@@ -27,7 +28,13 @@ from txnframework_spark.source.lag import lag_of
 from txnframework_spark.source.offsets import Frontier, Offset, SegmentOffset
 from txnframework_spark.source.partition import SegmentPartition
 from txnframework_spark.source.places import first_left, place_at, place_in
-from txnframework_spark.source.planning import left_to_read, ranges_between, readable, within_cursors
+from txnframework_spark.source.planning import (
+    left_to_read,
+    parents_of_unbegun,
+    ranges_between,
+    readable,
+    within_cursors,
+)
 from txnframework_spark.source.takeover import Holding, Taker, cursor_of, release_all, take_over
 from txnframework_spark.source.topics import ReadTopics, no_segment
 
@@ -45,6 +52,7 @@ class InputPlanner:
     followers: Followers
     topics: ReadTopics
     admission: Admission
+    acknowledgments: Acknowledgments
     holdings: dict[TopicName, Holding] = field(default_factory=dict)
     leases: tuple[ILease, ...] = ()
     targets: dict[str, Position] | None = None
@@ -59,7 +67,9 @@ class InputPlanner:
         assert options.starting is not None
         followers = Followers(host, options.isolation is Isolation.READ_UNCOMMITTED)
         topics = ReadTopics(host, options, followers)
-        return cls(host, options, holder, options.starting, followers, topics, Admission(host, options))
+        acknowledgments = Acknowledgments(host, options.allow_unacknowledged)
+        admission = Admission(host, options)
+        return cls(host, options, holder, options.starting, followers, topics, admission, acknowledgments)
 
     @classmethod
     async def open(cls, host: Host, options: SourceOptions, holder: str, begins: bool = False) -> InputPlanner:
@@ -97,10 +107,13 @@ class InputPlanner:
         ``messages_min`` and not for long.
 
         :raises InvalidOption: ``start`` is in a topic that is not to be read any more.
+        :raises NotAcknowledged: what was read until ``start`` with ``groupId`` was written and never acknowledged.
         """
         self._require_chosen(start)
         frontier: Frontier = {}
-        for topic, layout in (await self.topics.layouts(start.frontier)).items():
+        layouts = await self.topics.layouts(start.frontier)
+        await self.acknowledgments.check(start, [one for one in self.holdings.values() if one.topic in layouts])
+        for topic, layout in layouts.items():
             frontier[str(topic)] = await self._joined(start, layout)
         starts = {name: offset.at for segments in frontier.values() for name, offset in segments.items()}
         marks = {name: cursor.mark_delete for name, cursor in self.cursors.items()}
@@ -111,8 +124,10 @@ class InputPlanner:
         waits = messages_min is not None and self.targets is None
         if waits and not await self.admission.enough(starts, ends, messages_min or 0):
             return start
-        if messages_max is not None:
-            ends = await self.admission.admitted(starts, ends, messages_max)
+        parents = [
+            name for topic, layout in layouts.items() for name in parents_of_unbegun(layout, frontier[str(topic)])
+        ]
+        ends = await self.admission.admitted(starts, ends, messages_max, parents)
         self.admission.begin()
         self.planned = {
             topic: {name: SegmentOffset(ends[name], offset.incarnation) for name, offset in segments.items()}
@@ -138,6 +153,8 @@ class InputPlanner:
             frontier[str(topic)] = ends
             left[str(topic)] = {name: ends[name] for name in left_to_read(layout, planned.get(str(topic), {}))}
         reported = Offset(frontier).to_json()
+        if self.acknowledgments.missing:
+            reported["unacknowledged"] = dict(self.acknowledgments.missing)
         if self.planned is not None:
             reported["lag"] = await lag_of(self.host, planned, left)
         return reported

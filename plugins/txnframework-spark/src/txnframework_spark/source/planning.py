@@ -75,6 +75,16 @@ def readable(layout: Layout, held: Collection[str], finished: Collection[str]) -
     return frozenset(found)
 
 
+def parents_of_unbegun(layout: Layout, held: Collection[str]) -> list[str]:
+    """Return the held segments of a topic of which a child is not begun: it holds what was stored behind theirs."""
+    names = {segment.id: str(layout.name_of(segment.id)) for segment in layout.in_order()}
+    return [
+        name
+        for number, name in names.items()
+        if name in held and any(not _has_begun(layout, child, held) for child in layout.segments[number].children)
+    ]
+
+
 def left_to_read(layout: Layout, held: Collection[str]) -> list[str]:
     """Return the segments of a topic that a query that is in ``held`` has not finished, parents before children."""
     names = {segment.id: str(layout.name_of(segment.id)) for segment in layout.in_order()}

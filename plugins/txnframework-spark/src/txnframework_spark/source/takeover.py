@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from txnframework.backoff import Backoff
 from txnframework.broker import Host, dispatching_lease
 from txnframework.errors import (
     InvalidTransactionState,
@@ -134,7 +135,7 @@ async def _lease_all(taker: Taker, segments: Sequence[str], subscription: str, l
                     break
                 if taker.host.environment.now_ms() >= deadline_ms:
                     raise SubscriptionOwnedElsewhere(segment, subscription, error.holder) from error
-                await taker.host.environment.sleep_until(taker.host.environment.now_ms() + _WAIT_MS)
+                await Backoff(taker.host.environment, _WAIT_MS, _WAIT_MS).pause(1)
 
 
 async def _end_open_transactions(host: Host, topic: str, subscription: str, segments: Sequence[str]) -> None:

@@ -29,10 +29,13 @@ _FREEZES_MAX: Final = 100
 class PipelineProcess:
     """One start of a job, which waits at ``points`` (as ``microbatch.pause`` writes them); killed when the block ends.
 
-    Several may be started in one ``directory``, under different names.
+    Several may be started in one ``directory``, under different names. ``wait_s``: how long anything may take.
     """
 
-    def __init__(self, job: Job, directory: Path, name: str, points: Sequence[str] = ()) -> None:
+    def __init__(
+        self, job: Job, directory: Path, name: str, points: Sequence[str] = (), wait_s: float = WAIT_S
+    ) -> None:
+        self._wait_s = wait_s
         home = directory / "spark-home"
         if not home.exists():
             make_spark_home(home)
@@ -66,7 +69,7 @@ class PipelineProcess:
 
     def failure(self) -> str | None:
         """Return why it failed when it has ended, None if it did not; the whole of what Spark said is in ``log``."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + self._wait_s
         while (status := self._driver.status()) is None:
             assert time.monotonic() < deadline, f"it goes on\n{self.log[-4_000:]}"
             time.sleep(_LOOK_EVERY_S)
@@ -82,7 +85,7 @@ class PipelineProcess:
         return self._driver.log.read_text(encoding="utf-8", errors="replace")
 
     def _wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + self._wait_s
         while not condition():
             assert self._driver.status() is None, f"it ended before there was {what}\n{self.log[-4_000:]}"
             assert time.monotonic() < deadline, f"there was never {what}\n{self.log[-4_000:]}"

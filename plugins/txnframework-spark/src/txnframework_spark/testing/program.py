@@ -19,6 +19,8 @@ from txnframework_spark.failures import reason_in
 from txnframework_spark.microbatch.pause import VARIABLE
 from txnframework_spark.session import LOCAL_CHECKPOINT, is_local, require_this_interpreter
 from txnframework_spark.testing.outputs import LEFT, RIGHT
+from txnframework_spark.testing.windows import WATERMARK_S
+from txnframework_spark.testing.windows import WINDOW_S as EVENT_WINDOW_S
 from txnframework_spark.workers import WORKER_SETTINGS, worker_nursery
 
 if TYPE_CHECKING:
@@ -70,7 +72,27 @@ def totals(frame: DataFrame) -> DataFrame:
     return both(windows.select(first.cast("binary").alias("key"), told.cast("binary").alias("value")))
 
 
-PLANS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {"both": both, "totals": totals}
+def windows(frame: DataFrame) -> DataFrame:
+    """Count and add up events by key and window, as ``testing.windows`` does in plain Python."""
+    from pyspark.sql import functions as f
+
+    part = f.split(f.col("value").cast("string"), " ")
+    found = (
+        frame.select(
+            f.timestamp_seconds(part[0].cast("bigint")).alias("at"),
+            part[1].alias("name"),
+            part[2].cast("bigint").alias("amount"),
+        )
+        .withWatermark("at", f"{WATERMARK_S} seconds")
+        .groupBy(f.window("at", f"{EVENT_WINDOW_S} seconds").alias("of"), "name")
+        .agg(f.count("*").alias("count"), f.sum("amount").alias("total"))
+    )
+    first = f.unix_seconds("of.start").cast("string")
+    told = f.concat_ws(" ", first, "name", f.col("count").cast("string"), f.col("total").cast("string"))
+    return both(found.select(f.col("name").cast("binary").alias("key"), told.cast("binary").alias("value")))
+
+
+PLANS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {"both": both, "totals": totals, "windows": windows}
 
 
 def start(spark: SparkSession, job: Job, transform: Callable[[DataFrame], DataFrame] | None = None) -> StreamingQuery:

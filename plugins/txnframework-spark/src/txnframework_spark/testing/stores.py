@@ -111,11 +111,11 @@ class Stores:
         assert all(segment.state is SegmentState.ACTIVE for segment in layout.active())
         return [segment.id for segment in layout.active()]
 
-    def publish(self, values: list[str], topic: str = "in") -> None:
+    def publish(self, values: list[str], topic: str = "in", published_ms: int = 0) -> None:
         """Append messages in entries of five, outside of transactions."""
-        process.run(self._publish(values, TopicName.parse(topic)))
+        process.run(self._publish(values, TopicName.parse(topic), published_ms))
 
-    async def _publish(self, values: list[str], topic: TopicName) -> None:
+    async def _publish(self, values: list[str], topic: TopicName, published_ms: int) -> None:
         layout = await self.host.topics.finish_changes(topic)
         by_segment: dict[int, list[str]] = {}
         for value in values:
@@ -124,7 +124,7 @@ class Stores:
             buffer = (await self.host.segment(str(layout.name_of(segment_id)))).buffer
             for first in range(0, len(mine), ENTRY_MESSAGES):
                 messages = [
-                    EntryMessage(value.encode(), value.encode(), (), number, 0)
+                    EntryMessage(value.encode(), value.encode(), (), number, published_ms)
                     for number, value in enumerate(mine[first : first + ENTRY_MESSAGES])
                 ]
                 await buffer.append((Append(encode_entry(messages, "test", None), len(messages)),))
@@ -152,7 +152,7 @@ class Stores:
                 for entry in page.entries:
                     view = EntryView(entry.data)
                     txn = None if view.branch is None else str(view.branch.txn_id)
-                    found += [Row(topic.name, message.value.decode(), txn) for message in view.messages()]
+                    found += [Row(topic.name, (message.value or b"").decode(), txn) for message in view.messages()]
                 if page.upto == after:
                     break
                 after = page.upto

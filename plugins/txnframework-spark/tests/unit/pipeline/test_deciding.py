@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -14,9 +15,11 @@ from rich.console import Console
 from txnframework_spark.pipeline import shown
 from txnframework_spark.pipeline.analysis import guarantee, notes
 from txnframework_spark.pipeline.description import Pipeline, PipelineTable, Sink, Source, SparkTable
+from txnframework_spark.pipeline.kept import after
 from txnframework_spark.pipeline.progress import BatchShown, Screen, batch_of
 from txnframework_spark.pipeline.stateful import Operator, stateful_operators
 from txnframework_spark.pipeline.stopping import Moment, StopRequests, is_time_to_stop
+from txnframework_spark.progress import StateProgress
 from txnframework_spark.session import is_local
 
 TOLD = Pipeline(
@@ -113,6 +116,40 @@ def test_a_batch_is_read_from_the_progress() -> None:
     unknown = batch_of(progress(sources=[{"latestOffset": None}], observedMetrics={}))
     assert unknown is not None
     assert (unknown.behind, unknown.rows_out) == (None, 0)
+
+
+STATE = StateProgress("2026-01-01T00:00:00.000Z", 0, 1_234, 2_500_000)
+LATE = replace(STATE, late_rows=12)
+
+
+def test_the_first_row_that_is_dropped_is_warned_of() -> None:
+    """Once; how many there were stands in each batch's line, with watermark and state."""
+    written = io.StringIO()
+    with Screen(Console(file=written, width=300), "p") as screen:
+        for number, state in enumerate((STATE, LATE, LATE)):
+            screen.batch(BatchShown(number, "now", 5, 2, 0, 1.25, state))
+    told = (
+        "batch {}: 5 rows in, 2 rows out, 0 behind, 1.2 s; state 1,234 rows, 2.5 MB, watermark 2026-01-01T00:00:00.000Z"
+    )
+    assert written.getvalue().splitlines() == [
+        told.format(0),
+        "Warning: batch 1 dropped 12 rows as late, the first of this run: their time lies before the watermark,"
+        " 2026-01-01T00:00:00.000Z, and no result has them. A longer delay of the watermark keeps such rows.",
+        f"{told.format(1)}, 12 dropped as late",
+        f"{told.format(2)}, 12 dropped as late",
+    ]
+    assert screen.rows_late == 24
+    written = io.StringIO()
+    with Screen(Console(file=written, width=160, force_terminal=True), "p") as screen:
+        screen.batch(BatchShown(0, "now", 5, 2, 0, 1.25, LATE))
+    assert all(word in written.getvalue() for word in ("late", "watermark", "12", "1,234 rows, 2.5 MB"))
+
+
+def test_what_the_state_of_a_pipeline_was_is_noted_across_runs() -> None:
+    first = after(None, 3, STATE)
+    assert (first.batch, first.rows, first.late_rows, first.late_batch) == (3, 1_234, 0, None)
+    second = after(after(first, 4, LATE), 5, STATE)
+    assert (second.batch, second.late_rows, second.late_batch) == (5, 12, 4)
 
 
 def test_no_terminal_gets_a_line_for_each_batch() -> None:

@@ -107,7 +107,7 @@ class Driver:
                 for entry in page:
                     view = EntryView(entry.data, entry.position, partition.segment)
                     if view.branch is None or view.branch not in partition.aborted:
-                        values = (message.value.decode() for message in view.messages())
+                        values = ((message.value or b"").decode() for message in view.messages())
                         rows += [(value, f"{value}{ARROW}{incarnation}") for value in values]
         finally:
             await pages.close()

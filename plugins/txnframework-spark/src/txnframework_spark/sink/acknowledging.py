@@ -1,0 +1,91 @@
+"""Acknowledging a micro-batch that another sink has written: the last line of a function of ``foreachBatch``.
+
+Its decision is that of our own sink, over a transaction in which no row is written. So a batch that comes again is
+found to be acknowledged, and a run that was overtaken by a newer one acknowledges nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from txnframework.broker import Host
+from txnframework_spark import process
+from txnframework_spark.errors import Unsupported
+from txnframework_spark.microbatch.applications import batch_id as named
+from txnframework_spark.microbatch.applications import begin
+from txnframework_spark.microbatch.registration import readings_of
+from txnframework_spark.microbatch.tasks import BatchFacts
+from txnframework_spark.options.given import GivenOptions
+from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.options.stores import STORE_OPTIONS
+from txnframework_spark.outage import outlast
+from txnframework_spark.sink.committing import commit_staged
+from txnframework_spark.sink.staged import Staged
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ONLY_THERE: Final = (
+    "this is called in a function of foreachBatch only, with the DataFrame and the number that Spark gives it"
+)
+
+
+def acknowledge(batch: DataFrame, batch_id: int, **stores: str) -> bool:
+    """
+    Acknowledge what a micro-batch has read of every subscription (``groupId``), in one transaction.
+
+    Call it when everything that the batch writes is durable. Whoever is killed before it returns meets the same batch
+    again, under the same query and number: what is written is to bear that. The DataFrame has to be computed by then,
+    for its tasks tell what they read; one that was not computed acknowledges nothing.
+
+    :param stores: ``config``, or ``metadata`` and ``ledger``, as the source has them.
+    :returns: False if nothing was read of a subscription.
+    :raises Fenced: a newer run has taken the subscription over; nothing was acknowledged.
+    :raises Diverged: the subscription was moved by a seek meanwhile; nothing was acknowledged.
+    :raises Unsupported: it was not called by a function of ``foreachBatch``.
+    """
+    facts = _facts(batch, batch_id)
+    options = SinkOptions(GivenOptions(stores, STORE_OPTIONS, "acknowledge").stores())
+    host = process.host(options.stores)
+    return process.run(acknowledge_batch(host, options, facts))
+
+
+def txn_options(batch: DataFrame, batch_id: int) -> dict[str, str]:
+    """
+    Return ``txnAppId`` and ``txnVersion`` of a micro-batch, for a sink that writes each version of an application once.
+
+    The application is the query. A query that begins anew counts its batches from 0 again: under an application's name
+    that outlives it, a sink would take its first batches for those that it has, and drop them.
+
+    :raises Unsupported: it was not called by a function of ``foreachBatch``.
+    """
+    return {"txnAppId": _facts(batch, batch_id).query, "txnVersion": str(batch_id)}
+
+
+async def acknowledge_batch(host: Host, options: SinkOptions, facts: BatchFacts) -> bool:
+    """Acknowledge what the tasks of a batch have registered; False: nothing was."""
+    if not await outlast(host, lambda: readings_of(host.metadata, facts)):
+        return False
+    # The application is the query: it is as old as the checkpoint, by which the batch's range is told apart.
+    batch = named(facts.query, facts)
+    txn_id = await outlast(host, lambda: begin(host, batch, options.transaction_timeout_ms))
+    await commit_staged(host, options, [Staged(str(txn_id), 0, 0, facts, facts.query)], facts.batch)
+    return True
+
+
+def _facts(batch: DataFrame, batch_id: int) -> BatchFacts:
+    from pyspark.errors import PySparkException
+
+    try:
+        context = batch.sparkSession.sparkContext
+    except PySparkException as error:
+        raise Unsupported(
+            f"{_ONLY_THERE}; over Spark Connect, where such a function runs elsewhere, it cannot be"
+        ) from error
+    query = context.getLocalProperty("sql.streaming.queryId")
+    number = context.getLocalProperty("streaming.sql.batchId")
+    # A query's jobs carry its run as their group, so that stopping the query cancels them.
+    run = context.getLocalProperty("spark.jobGroup.id")
+    if query is None or run is None or number is None or int(number) != batch_id:
+        raise Unsupported(_ONLY_THERE)
+    return BatchFacts(query, run, batch_id)

@@ -1,0 +1,147 @@
+"""Queries with ``groupId`` whose output is no topic: acknowledged in ``foreachBatch``, or refused.
+
+The sink is an SQLite file that writes each version of an application once, as Delta Lake does with the same options.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_txnframework import acknowledge, txn_options
+from txnframework_spark.errors import Unsupported
+from txnframework_spark.failures import reason_in
+from txnframework_spark.testing.pipelines import WAIT_S
+from txnframework_spark.testing.stores import Stores, once, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Write = Callable[["DataFrame", int], None]
+
+
+class Rows:
+    """A table beside the stores, and the versions it has of each application."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        with self._opened() as found:
+            found.execute("CREATE TABLE rows (value TEXT)")
+            found.execute("CREATE TABLE versions (application TEXT PRIMARY KEY, version INTEGER)")
+
+    def _opened(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._file)
+
+    def write(self, rows: list[str], txnAppId: str, txnVersion: str) -> None:  # noqa: N803 - the options' names
+        with closing(self._opened()) as opened, opened:
+            last = opened.execute("SELECT version FROM versions WHERE application = ?", (txnAppId,)).fetchone()
+            if last is not None and last[0] >= int(txnVersion):
+                return
+            opened.executemany("INSERT INTO rows VALUES (?)", [(row,) for row in rows])
+            opened.execute("INSERT OR REPLACE INTO versions VALUES (?, ?)", (txnAppId, int(txnVersion)))
+
+    def read(self) -> Counter[str]:
+        with closing(self._opened()) as opened:
+            return Counter(row for (row,) in opened.execute("SELECT value FROM rows"))
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Rows:
+    return Rows(tmp_path / "rows.db")
+
+
+@pytest.fixture
+def run(spark: SparkSession, stores: Stores) -> Callable[..., str | None]:
+    """Return what runs a query until everything is read; it returns why it failed."""
+    from pyspark.errors import StreamingQueryException
+
+    def run_one(write: Write | None, **source: str) -> str | None:
+        given = {"metadata": stores.url, "subscribe": "in", "startingOffsets": "earliest", "groupId": "g"}
+        frame = spark.readStream.format("txnframework").options(**given, maxOffsetsPerTrigger="10", **source).load()
+        writer = frame.selectExpr("cast(value as string) as value").writeStream
+        writer = writer.foreachBatch(write) if write is not None else writer.format("noop")
+        query = writer.option("checkpointLocation", str(stores.checkpoint)).trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(WAIT_S)
+        except StreamingQueryException as error:
+            return reason_in(str(error))
+        finally:
+            query.stop()
+        return None
+
+    return run_one
+
+
+def test_each_message_is_written_once_and_acknowledged(stores: Stores, rows: Rows, run: Any) -> None:
+    """Killed between the write and the acknowledgment, or before Spark knows of it; and the checkpoint is lost."""
+    fails = {"written": 1, "acknowledged": 2}
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        found = [row.value for row in batch.collect()]
+        rows.write(found, **txn_options(batch, batch_id))
+        if fails.get("written") == batch_id:
+            del fails["written"]
+            raise OSError("killed before it was acknowledged")
+        assert acknowledge(batch, batch_id, metadata=stores.url) == bool(found)
+        if fails.get("acknowledged") == batch_id:
+            del fails["acknowledged"]
+            raise OSError("killed before Spark knew of it")
+
+    stores.publish(values(0, 40))
+    for place in ("before it was acknowledged", "before Spark knew of it"):
+        told = run(write)
+        assert told is not None
+        assert place in told
+    assert run(write) is None
+    assert not fails
+    assert rows.read() == once(values(0, 40))
+    # What is acknowledged is not read again by a query that begins anew.
+    shutil.rmtree(stores.checkpoint)
+    stores.publish(values(40, 60))
+    assert run(write) is None
+    assert rows.read() == once(values(0, 60))
+
+
+def test_a_sink_that_acknowledges_nothing_is_refused(stores: Stores, run: Any) -> None:
+    stores.publish(values(0, 40))
+    told = run(None)
+    assert told is not None
+    assert "nothing acknowledges what is read of subscription g of topic://public/default/in" in told
+    assert "pyspark_txnframework.acknowledge(batch, batch_id)" in told
+    shutil.rmtree(stores.checkpoint)
+    assert run(None, allowUnacknowledged="true") is None
+
+
+def test_the_program_of_the_page_writes_each_row_once(spark: SparkSession, stores: Stores) -> None:
+    """That of spark-other-sinks.md, but for where its folders are and that it ends; also with a new checkpoint."""
+    page = (Path(__file__).parents[4] / "docs" / "how-to" / "spark-other-sinks.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    # Spark looks where its JVM was started, which was before this test.
+    program = program.replace('{"config": "txnframework.toml"}', repr({"metadata": stores.url}))
+    assert stores.url in program
+    assert ".start()" in program
+    program = program.replace(".start()", ".trigger(availableNow=True).start()").replace("/lake", str(stores.directory))
+    stores.create("orders")
+    # A new subscription begins at the latest message: so that there is something to do, it is made before.
+    stores.subscribe("orders", "lake")
+    for last in (10, 20):
+        stores.publish(values(last - 10, last), "orders")
+        exec(compile(program, "spark-other-sinks.md", "exec"), {"__name__": "__main__"})
+        shutil.rmtree(stores.directory / "checkpoint")
+        found = spark.read.parquet(str(stores.directory / "orders")).select("value").collect()
+        assert Counter(row.value for row in found) == once(values(0, last))
+
+
+def test_it_is_called_in_foreach_batch_only(spark: SparkSession, stores: Stores) -> None:
+    frame = spark.range(1)
+    for call in (lambda: acknowledge(frame, 0, metadata=stores.url), lambda: txn_options(frame, 0)):
+        with pytest.raises(Unsupported, match="in a function of foreachBatch only"):
+            call()

@@ -1,0 +1,84 @@
+"""A Python transform is found without running it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from txnframework.config import Place
+from txnframework.errors import ConfigurationError
+from txnframework_spark.pipeline.locating import locate_python
+
+SOURCE = """
+import somewhere_that_is_not_there
+from elsewhere import brought as renamed
+
+raise SystemExit("this module was run")
+
+if True:
+    def branched(spark, frames): ...
+else:
+    other = None
+try:
+    from fast import tried
+except ImportError:
+    def fallback(spark, frames): ...
+
+
+class Callable:
+    def method(self): ...
+
+
+async def waits(): ...
+assigned = attribute.of = lambda spark, frames: None
+"""
+FOUND = ("renamed", "branched", "other", "tried", "fallback", "Callable", "waits", "assigned")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    package = tmp_path / "above_of_a_test" / "below"
+    package.mkdir(parents=True)
+    (tmp_path / "above_of_a_test" / "__init__.py").write_text("raise SystemExit('this package was run')")
+    (package / "__init__.py").write_text("raise SystemExit('this package was run')")
+    for where in (package / "module.py", tmp_path / "module_of_a_test.py"):
+        where.write_text(SOURCE)
+    (tmp_path / "everything.py").write_text("from elsewhere import *")
+    (tmp_path / "broken.py").write_text("def f(:\n")
+    (tmp_path / "nul.py").write_bytes(b"a\0b")
+    return Place("transform.python", str(tmp_path / "pipeline.toml"))
+
+
+@pytest.mark.parametrize("function", FOUND)
+@pytest.mark.parametrize("module", ["module_of_a_test", "above_of_a_test.below.module"])
+def test_found(place: Place, module: str, function: str) -> None:
+    """Whatever gives the name; nothing of it is imported, nor are the packages above."""
+    locate_python(f"{module}:{function}", place)
+    locate_python("everything:anything", place)
+    assert module.partition(".")[0] not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("module_of_a_test:method", "has no function method"),
+        ("module_of_a_test:nothing", "has no function nothing"),
+        ("not_there_of_a_test:f", "there is no module not_there_of_a_test, neither in"),
+        ("above_of_a_test.not_there:f", "there is no module above_of_a_test.not_there"),
+        ("module_of_a_test.inner:f", "there is no module module_of_a_test.inner"),
+        ("broken:f", r"is not Python \(broken.py, line 1\)"),
+        ("nul:f", "is not Python"),
+    ],
+)
+def test_refused(place: Place, name: str, said: str) -> None:
+    """In one sentence that names the place in the file."""
+    with pytest.raises(ConfigurationError, match=said):
+        locate_python(name, place)
+
+
+def test_what_is_installed_is_found(place: Place) -> None:
+    """As the module of a distribution, or of the standard library."""
+    locate_python("txnframework.cli:main", place)
+    locate_python("json:dumps", place)
