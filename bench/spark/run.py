@@ -18,6 +18,7 @@ import pyspark
 from copying import copying_over_files, transactions_over_none
 from deciding import fixed_cost, header_writes
 from memory import memory_by_rows
+from planning import planning_a_backlog
 from reading import all_columns_over_parquet, reading_over_parquet
 from report import document, table
 from rich.console import Console
@@ -33,6 +34,7 @@ FIGURES = {
     "transactions": transactions_over_none,
     "decide": header_writes,
     "micro-batch": fixed_cost,
+    "planning": planning_a_backlog,
 }
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
-from rich.console import Console
 
+from txnframework.cli import terminal
 from txnframework.cli.output import output_option, print_json
 from txnframework.plugin import load_plugins
 from txnframework.testing.servers.embedded import started
@@ -108,7 +108,7 @@ def compare(
         started(backend_url, ledger_url) as (metadata, ledger),
         opened_backend(metadata, ledger, registry) as backend,
     ):
-        shown = Shown(Console(stderr=True), len(taken))
+        shown = Shown(terminal.console(stderr=True), len(taken))
         run = Run(chosen, taken, workload, backend, registry, shown)
         try:
             found = asyncio.run(_measured(run, chosen, tables=output == "table"))

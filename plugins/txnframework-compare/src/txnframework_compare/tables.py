@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from txnframework.cli import terminal
 from txnframework_compare.families import Family
 from txnframework_compare.measures import View
 from txnframework_compare.results import Measured, Taken
@@ -23,8 +24,7 @@ INLINE_COLUMNS: Final = 3
 
 def print_measured(measured: Measured, families: Sequence[Family]) -> None:
     """Print every table of a measure."""
-    console = Console()
-    console = console if console.is_terminal else Console(width=PLAIN_WIDTH)
+    console = terminal.console(plain_width=PLAIN_WIDTH)
     for view in measured.measure.views:
         for part in parts_of(measured, view, families):
             console.print(part)
