@@ -120,7 +120,7 @@ class Host:
             self.segment, self.subscription, self.topics.deleting.is_deleted, self._opening.plugins_of
         )
         self._coordinators = Coordinators(foundation, self.participants, lambda: self.sweeps.wake())
-        self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon, self.steps)
+        self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
         self.sweeps = Sweeps(self._coordinators.values, environment, config.transactions, self.sessions.abort_orphans)
         self.dispatches = Dispatches(metadata, self._dispatch_parts, config.subscriptions, environment, self.steps)
         self.upkeep = Upkeep(metadata, environment, config, self._tend)

@@ -111,9 +111,12 @@ def test_the_end_of_a_segment_whose_last_transaction_is_open_is_asked_for_once(p
         assert asked == []
         await writer.commit(0, staged)
         again = await world.run(source=source, sink={"topic": "in", "txnAppId": "other"})
-        assert sorted(await again.read(1, offset, await again.planner.latest(offset, None))) == [
-            f"{value}!" for value in values
-        ]
+        found = []
+        while len(found) < len(values):
+            # A segment may be read further some steps of the loop later than another one.
+            before, offset = await again.plan(offset.to_json())
+            found += await again.read(1, before, offset)
+        assert sorted(found) == [f"{value}!" for value in values]
 
     play(scenario)
 

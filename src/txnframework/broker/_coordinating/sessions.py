@@ -8,7 +8,6 @@ from typing import Any
 
 from txnframework.broker._agreement.leases import held_leases
 from txnframework.broker._tasks.ongoing import Ongoing, until_closed
-from txnframework.broker._tasks.steps import Steps
 from txnframework.environment import Environment
 from txnframework.errors import (
     EndTransactionTimeout,
@@ -42,9 +41,7 @@ class Sessions:
         environment: Environment,
         wake: Callable[[], None],
         aborted: Callable[[TxnID], None],
-        steps: Steps,
     ) -> None:
-        self._steps = steps
         self._store = store
         self._environment = environment
         self._wake = wake

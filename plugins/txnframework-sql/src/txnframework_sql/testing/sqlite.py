@@ -10,14 +10,12 @@ from typing import ClassVar
 
 from txnframework.errors import TxnFrameworkError
 from txnframework.interfaces import ILedgerStore, IMetadataStore
-from txnframework.model import Key
 from txnframework.testing import (
     Belonging,
     Crashing,
     Disconnecting,
     Expiring,
     Harness,
-    Misleading,
     VirtualEnvironment,
     run_ready,
 )
@@ -90,13 +88,6 @@ class _File:
         """Cut or restore a client."""
         self._clients[executor].cut(is_cut)
 
-    def touch(self) -> None:
-        """Commit as another program does that has the file: all that a process can be told of here."""
-        connection = sqlite3.connect(self.url.removeprefix("sqlite:///"))
-        with connection:
-            connection.execute("UPDATE counters SET value = value")
-        connection.close()
-
     async def settle(self) -> None:
         """Let every thread do what it was asked, and every waiting watch look at the database once."""
         for step_ms in (0, POLL_MS):
@@ -126,7 +117,6 @@ class SqlMetadataHarness(
     Crashing[IMetadataStore],
     Disconnecting[IMetadataStore],
     Expiring[IMetadataStore],
-    Misleading[IMetadataStore],
 ):
     """Opens metadata stores on one file, each with a connection of its own, as several processes would."""
 
@@ -172,17 +162,12 @@ class SqlMetadataHarness(
         assert isinstance(opened, SqlMetadataStore)
         self._file.cut(opened.database, False)
 
-    async def mislead(self, opened: IMetadataStore, target: Key | str) -> None:  # noqa: ARG002 - all are woken
-        """Commit something else."""
-        self._file.touch()
-
 
 class SqlLedgerHarness(
     Harness[ILedgerStore],
     Belonging[ILedgerStore],
     Crashing[ILedgerStore],
     Disconnecting[ILedgerStore],
-    Misleading[ILedgerStore],
 ):
     """Opens ledger stores on one file, each with a connection of its own, as several processes would."""
 
@@ -229,7 +214,3 @@ class SqlLedgerHarness(
         """Connect again."""
         assert isinstance(opened, SqlLedgerStore)
         self._file.cut(opened.database, False)
-
-    async def mislead(self, opened: ILedgerStore, target: Key | str) -> None:  # noqa: ARG002 - all are woken
-        """Commit something else."""
-        self._file.touch()
