@@ -9,7 +9,6 @@ it is read with, so that the files of plugins have errors of the same words.
 from __future__ import annotations
 
 from txnframework.config._check import check_config
-from txnframework.config._decode import Place, decode
 from txnframework.config._load import load_config, parse_toml
 from txnframework.config._render import render_config
 from txnframework.config._sections import (
@@ -21,9 +20,10 @@ from txnframework.config._sections import (
     MetadataSection,
     RetentionSection,
     SubscriptionsSection,
-    TransactionsSection,
 )
-from txnframework.config._urls import is_own_machine, redact_url, store_name
+from txnframework.plugin import TransactionsSection
+from txnframework.tables import Place, decode
+from txnframework.urls import is_own_machine, redact_url, store_name
 
 __all__ = [
     "DEFAULT_STORE_URL",

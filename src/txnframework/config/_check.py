@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from txnframework.config._decode import Place
 from txnframework.config._sections import Config, DomainOverride, DomainSection, DomainsSection
-from txnframework.config._urls import redact_url, store_name
 from txnframework.errors import InvalidInput, UnknownPlugin
+from txnframework.tables import Place
+from txnframework.urls import redact_url, store_name
 
 if TYPE_CHECKING:
     from txnframework.plugin import PluginRegistry, Provider

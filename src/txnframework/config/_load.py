@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from txnframework.config._decode import Place, decode
 from txnframework.config._sections import Config
 from txnframework.errors import ConfigurationError, InvalidInput
+from txnframework.tables import Place, decode
 
 
 def load_config(source: Path | str | Mapping[str, object] | None = None) -> Config:

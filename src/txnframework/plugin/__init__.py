@@ -52,6 +52,7 @@ from txnframework.plugin._registry import PluginDescription, PluginRegistry, Reg
 from txnframework.plugin._roles import Role
 from txnframework.plugin._specs import GROUP, hookimpl
 from txnframework.plugin._strangers import written_elsewhere
+from txnframework.plugin._transactions import TransactionsSection
 from txnframework.plugin._txn_ids import SharedTransactionIds, TransactionIds
 from txnframework.plugin._verify import verify_provider
 
@@ -74,6 +75,7 @@ __all__ = [
     "StoreContext",
     "SubscriptionContext",
     "TransactionIds",
+    "TransactionsSection",
     "hookimpl",
     "load_commands",
     "load_plugins",

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from txnframework.config._sections import TransactionsSection
-from txnframework.config._urls import redact_url
 from txnframework.errors import PluginError
 from txnframework.model.layout import FIRST_LIFE
+from txnframework.plugin._transactions import TransactionsSection
+from txnframework.urls import redact_url
 
 if TYPE_CHECKING:
     from txnframework.environment import Environment

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from txnframework.config._decode import Place, decode
 from txnframework.errors import PluginContractError
 from txnframework.plugin._origin import Origin
 from txnframework.plugin._provider import Command, Provider
 from txnframework.plugin._roles import INTERFACES, Role
 from txnframework.plugin._unknown import unknown_plugin
 from txnframework.plugin._verify import declared_interfaces, verify_provider
+from txnframework.tables import Place, decode
 
 if TYPE_CHECKING:
     from txnframework.interfaces import (

@@ -6,8 +6,8 @@ import tomllib
 from collections.abc import Iterable
 from importlib.resources import files
 
-from txnframework.config._decode import nearest
 from txnframework.errors import UnknownPlugin
+from txnframework.tables import nearest
 
 
 def unknown_plugin(role: str, name: str, installed: Iterable[str]) -> UnknownPlugin:

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
-from txnframework.config._urls import shown
 from txnframework.errors import ConfigurationError, excerpt
+from txnframework.urls import shown
 
 S = TypeVar("S", bound=msgspec.Struct)
 
