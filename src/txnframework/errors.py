@@ -14,13 +14,11 @@ The families, by what a caller does next:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from txnframework.model.ids import TxnID
-    from txnframework.model.metadata import Key
-    from txnframework.model.positions import Position
-    from txnframework.model.transactions import State
+from txnframework.values.ids import TxnID
+from txnframework.values.keys import Key
+from txnframework.values.positions import Position
+from txnframework.values.states import State
 
 
 class TxnFrameworkError(Exception):

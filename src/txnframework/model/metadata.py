@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from txnframework.values.keys import Key as Key
+
 
 class Expect(Enum):
     """What a write expects when it does not name a version."""
@@ -15,14 +17,6 @@ class Expect(Enum):
 
 Expected = int | Expect
 """A version is opaque: it grows while a record lives and may start over after the record was deleted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """Path of a record and the partition it stands in; no partition: the path itself."""
-
-    path: str
-    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)

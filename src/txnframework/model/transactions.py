@@ -8,18 +8,9 @@ from enum import Enum
 from txnframework.errors import InvalidTransactionState
 from txnframework.model.ids import TxnID
 from txnframework.model.positions import Limit, Position
+from txnframework.values.states import State as State
 
 LISTING_LIMIT = Limit(100)
-
-
-class State(Enum):
-    """States of both families; COMMITTING and ABORTING occur in the log family only."""
-
-    OPEN = "OPEN"
-    COMMITTING = "COMMITTING"
-    ABORTING = "ABORTING"
-    COMMITTED = "COMMITTED"
-    ABORTED = "ABORTED"
 
 
 class Action(Enum):
