@@ -14,7 +14,7 @@ from crash_story import Story
 from crash_world import COLLECTED_AFTER_MS, SETTLED_AFTER_MS, Machine, World
 
 from txnframework.errors import TxnFrameworkError
-from txnframework.testing.simulation import Call, Fault
+from txnframework_simulation.simulator import Call, Fault
 
 SEGMENTS_MAX = 100
 PAUSES_EVERY = 2

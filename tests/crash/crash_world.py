@@ -14,9 +14,9 @@ from txnframework.config._sections import DomainsSection
 from txnframework.model import KeyRange, Record
 from txnframework.plugin import PluginRegistry, load_plugins
 from txnframework.testing import VirtualEnvironment
-from txnframework.testing.simulation import Machine, SimulatedLoop, SimulatedStores
-from txnframework.testing.simulation import World as SimulatedWorld
 from txnframework_memory.space import MemorySpace
+from txnframework_simulation.simulator import Machine, SimulatedLoop, SimulatedStores
+from txnframework_simulation.simulator import World as SimulatedWorld
 
 __all__ = ["COLLECTED_AFTER_MS", "SETTLED_AFTER_MS", "Machine", "World"]
 

@@ -11,7 +11,6 @@ from textwrap import dedent
 import pytest
 
 import txnframework.interfaces
-from txnframework.testing.history import operations
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "quickstart.py"
@@ -94,18 +93,6 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
-
-
-def test_what_torture_counts_is_explained() -> None:
-    """Each operation that its table may name stands on its page."""
-    page = (ROOT / "docs" / "how-to" / "torture.md").read_text()
-    kinds = [
-        one for one in vars(operations).values() if isinstance(one, type) and one.__module__ == operations.__name__
-    ]
-    missing = [
-        kind.__name__ for kind in kinds if not kind.__name__.startswith("_") and f"`{kind.__name__}`" not in page
-    ]
-    assert not missing
 
 
 def test_every_role_stands_in_the_reference() -> None:

@@ -168,18 +168,6 @@ def test_check_shows_what_a_namespace_chooses(cli: Any, tmp_path: Path) -> None:
     assert "in mine/all: coordinator metadata, buffer metadata, pending acks metadata\n" in shown
 
 
-def test_torture_refuses_what_it_cannot_use(cli: Any, tmp_path: Path) -> None:
-    """A directory without a history, a store that one process sees: one sentence, before anything is started."""
-    for arguments, said in (
-        (("--check", str(tmp_path)), "holds no history.jsonl"),
-        (("--metadata", "memory:"), "--metadata memory:: torture runs several processes"),
-        (("--ledger", "memory:"), "--ledger memory:: torture runs several processes"),
-    ):
-        refused = cli("torture", *arguments)
-        assert (refused.status, refused.err.count("\n")) == (2, 1)
-        assert said in refused.err
-
-
 def test_a_subscription_is_moved_by_hand(cli: Any) -> None:
     """To either end, to a message, to a time: what comes next is peeked at, counted and then received."""
     cli("topic", "create", "orders")

@@ -33,7 +33,6 @@ from txnframework.model.entry_view import CRC, HAS_NULLS, HEADER, MAGIC, VERSION
 from txnframework.model.indexes import abort_indexes, subscription_indexes
 from txnframework.model.names import parse_name
 from txnframework.model.transactions import State, Transaction
-from txnframework.testing import history
 from txnframework_example import _lines as example
 from txnframework_legacy.buffer import snapshot_format
 from txnframework_legacy.buffer.markers import marker_of
@@ -49,6 +48,7 @@ from txnframework_sidecar.model.index import TransactionIndex
 from txnframework_sidecar.model.parts import Part, Run, Span
 from txnframework_sidecar.model.stream import Marked, Stream
 from txnframework_sidecar.options import SidecarOptions
+from txnframework_simulation import history
 from txnframework_sql.postgresql._payloads import changes_of, payloads
 from txnframework_sql.steps.changes import LedgerChange, RecordChange
 from txnframework_sql.steps.records import decode_indexes, encode_indexes

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NAMED_BY_OTHERS = {
     # An event loop, whose methods have the names that asyncio gives them.
-    ROOT / "src/txnframework/testing/simulation/loop.py",
+    ROOT / "plugins/txnframework-simulation/src/txnframework_simulation/simulator/loop.py",
     # What kazoo calls, with its own names for the arguments.
     ROOT / "plugins/txnframework-zookeeper/src/txnframework_zookeeper/connection/_thread.py",
 }

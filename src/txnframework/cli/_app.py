@@ -41,10 +41,8 @@ OWN = (
     _own("_metrics", "metrics", "Tell how the stores stand, for Prometheus."),
     _own("_commands", "plugins", "List the installed plugins."),
     _own("_restore", "restore", "Make a pair again of two stores of which one was restored from a backup."),
-    _own("_simulate", "simulate", "Run the real code in a simulation with faults, and check what clients saw."),
     _own("_subscription", "subscription", "Make and look at the subscriptions of a topic, and move them."),
     _own("_topic", "topic", "Make, change and look at topics; send to them and read them."),
-    _own("_torture", "torture", "Kill, pause and cut off real processes, and check what their clients saw."),
     _own("_transaction", "transaction", "Look at transactions, and end those that nobody else will."),
     _own("_commands", "upkeep", "Do once what clients do in the background."),
 )

@@ -16,7 +16,9 @@ BROUGHT_BY = {
     "demo": "txnframework-spark",
     "job": "txnframework-spark",
     "pipeline": "txnframework-spark",
+    "simulate": "txnframework-simulation",
     "sql": "txnframework-sql",
+    "torture": "txnframework-simulation",
     "transaction log-batching": "txnframework-legacy",
     "transaction pending-ack-batching": "txnframework-legacy",
 }

@@ -22,8 +22,8 @@ from txnframework.errors import (
 from txnframework.model.paths import leases_range
 from txnframework.plugin import PluginRegistry, load_plugins
 from txnframework.testing import VirtualEnvironment
-from txnframework.testing.simulation import Machine, SimulatedLoop, SimulatedStores, World
 from txnframework_memory.space import MemorySpace
+from txnframework_simulation.simulator import Machine, SimulatedLoop, SimulatedStores, World
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 from txnframework.broker import Host
 from txnframework.model.entries import EntryView
 from txnframework.model.transactions import State
-from txnframework.testing import history as said
-from txnframework.testing.workloads import RecordedClient
+from txnframework_simulation import history as said
+from txnframework_simulation.workloads import RecordedClient
 from txnframework_spark.microbatch.applications import batch_id, begin
 from txnframework_spark.microbatch.registration import register
 from txnframework_spark.microbatch.tasks import BatchFacts

@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy.random  # noqa: F401 - it seeds itself from the world outside when it is loaded: before anything is simulated
 
-from txnframework.testing.checking import Violation
-from txnframework.testing.history import Drained, DrainTopic, History, Seen
-from txnframework.testing.workloads import Options, Part, RecordedClient, Workload
-from txnframework.testing.workloads.oracle import drained, sends_of
-from txnframework.testing.workloads.workload import NAMESPACE
+from txnframework_simulation.checkers import Violation
+from txnframework_simulation.history import Drained, DrainTopic, History, Seen
+from txnframework_simulation.workloads import Options, Part, RecordedClient, Workload
+from txnframework_simulation.workloads.oracle import drained, sends_of
+from txnframework_simulation.workloads.workload import NAMESPACE
 from txnframework_spark.errors import Diverged
 from txnframework_spark.microbatch.applications import current_run
 from txnframework_spark.options.sink import SinkOptions

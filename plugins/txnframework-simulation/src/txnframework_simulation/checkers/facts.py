@@ -1,0 +1,176 @@
+"""All that the checkers ask of a history, gathered once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+from txnframework.model.positions import ASIDE
+from txnframework_simulation.checkers.lives import deleted_topics, of_last_lives
+from txnframework_simulation.checkers.sightings import Sightings, trimmed_before
+from txnframework_simulation.checkers.subscriptions import Subscription, subscriptions
+from txnframework_simulation.checkers.transactions import COMMITTED, NEVER, Fate, fates
+from txnframework_simulation.history import Call, History, Place, Seen, Send, Sent
+
+CLOCK_SKEW_MS = "clock_skew_ms"
+"""What a history's ``about`` calls the most by which clocks differ; a history without it is of any clocks."""
+SKEW_UNKNOWN_NS = 1 << 60
+
+
+@dataclass(slots=True)
+class Facts:
+    """
+    What a history says.
+
+    ``sends``: by topic and value, in the order in which they began. ``writes``: by transaction. ``trimmed``: the first
+    place that is left of each segment that was trimmed. ``aside``: where the sends began that were told no place of the
+    segment, because a transaction's messages get theirs with its commit; they have the one at which they were seen.
+    ``letters``: by topic of dead letters, the subscriptions whose they are. Of topics in ``deleted`` everything here is
+    about the last life, as far as that is certain; ``asked`` are all calls of the history, former lives included.
+    ``times_ns``: when each event happened. ``clock_skew_ns``: by how much clocks of two processes differ at most.
+    """
+
+    calls: list[Call]
+    fates: dict[str, Fate]
+    sends: dict[tuple[str, str], list[Call]]
+    writes: dict[str, list[Call]]
+    sightings: Sightings
+    subscriptions: dict[tuple[str, str], Subscription]
+    trimmed: dict[str, Place]
+    topics: frozenset[str] = field(default_factory=frozenset)
+    aside: frozenset[int] = frozenset()
+    asked: list[Call] = field(default_factory=list)
+    letters: dict[str, list[Subscription]] = field(default_factory=dict)
+    deleted: frozenset[str] = frozenset()
+    times_ns: list[int] = field(default_factory=list)
+    clock_skew_ns: int = SKEW_UNKNOWN_NS
+
+    @classmethod
+    def of(cls, history: History) -> Facts:
+        """Gather them."""
+        asked = history.calls()
+        calls, aside = with_places(of_last_lives(asked))
+        found = fates(calls)
+        sends: defaultdict[tuple[str, str], list[Call]] = defaultdict(list)
+        writes: defaultdict[str, list[Call]] = defaultdict(list)
+        for call in calls:
+            if isinstance(call.operation, Send):
+                send = call.operation
+                sends[send.topic, send.value].append(call)
+                if send.txn is not None:
+                    writes[send.txn].append(call)
+                    found.setdefault(send.txn, Fate(send.txn))
+        known = subscriptions(calls, found)
+        letters: defaultdict[str, list[Subscription]] = defaultdict(list)
+        for subscription in known.values():
+            for topic in subscription.letters:
+                letters[topic].append(subscription)
+        return cls(
+            calls,
+            found,
+            dict(sends),
+            dict(writes),
+            Sightings.of(calls),
+            known,
+            trimmed_before(calls),
+            frozenset(topic for topic, _ in sends),
+            aside,
+            asked,
+            dict(letters),
+            deleted_topics(asked),
+            [*(event.at_ns for event in history.events), NEVER],
+            _clock_skew_ns(history),
+        )
+
+    def is_letter(self, seen: Seen) -> bool:
+        """Whether a message may have been moved to where it came from: nobody sent it there."""
+        return seen.place.topic in self.letters and (seen.place.topic, seen.value) not in self.sends
+
+    def moved_from(self, subscription: Subscription) -> set[str]:
+        """Return the values of the messages of a subscription that somebody saw among its dead letters."""
+        if not subscription.letters:
+            return set()
+        return {
+            one.seen.value
+            for one in (*self.sightings.committed, *self.sightings.others)
+            if one.seen.place.topic in subscription.letters and self.is_letter(one.seen)
+        }
+
+    def committed_at(self, call: Call) -> int:
+        """Return the event by which it was sure that a send counts; NEVER: that is not known."""
+        send = call.operation
+        if not isinstance(send, Send) or not call.ok:
+            return NEVER
+        if send.txn is None:
+            return call.ended
+        fate = self.fates[send.txn]
+        if fate.state != COMMITTED or not fate.counts(send.branch):
+            return NEVER
+        return max(call.ended, min(one.ended for one in fate.committed))
+
+    def readable_at(self, call: Call) -> int:
+        """Return the event by which it was sure that nothing of the transaction of a send, if any, is left to do."""
+        send = call.operation
+        if not isinstance(send, Send) or send.txn is None or self.committed_at(call) == NEVER:
+            return self.committed_at(call)
+        return max(call.ended, self.fates[send.txn].over_at)
+
+    def may_be_held_back_from(self, topic: str, at: int) -> int:
+        """
+        Return the event from which on what was confirmed in a topic may not be readable yet, for who asks at ``at``.
+
+        A transaction that is open holds back what stands behind the topic's end as it was when the first of its sends
+        there began, or later: nothing that was confirmed before.
+        """
+        may_be_open = (
+            call.began
+            for txn, sends in self.writes.items()
+            if self.fates[txn].over_at > at
+            for call in sends
+            if send_of(call).topic == topic
+        )
+        return min(may_be_open, default=NEVER)
+
+    def is_trimmed(self, place: Place) -> bool:
+        """Whether nothing that stood there can be read any more."""
+        first = self.trimmed.get(place.segment)
+        return first is not None and (place < first or is_aside(place))
+
+
+def _clock_skew_ns(history: History) -> int:
+    skew_ms = history.about.get(CLOCK_SKEW_MS)
+    return SKEW_UNKNOWN_NS if skew_ms is None else int(skew_ms) * 1_000_000
+
+
+def is_aside(place: Place) -> bool:
+    """Whether this is no place of the segment, but one that a message has before its transaction is committed."""
+    return place.ledger_id >= ASIDE
+
+
+def with_places(calls: list[Call]) -> tuple[list[Call], frozenset[int]]:
+    """Let sends that were told a place aside have been told the one at which they were seen; return which they are."""
+    aside = frozenset(call.began for call in calls if (place := place_of(call)) is not None and is_aside(place))
+    if not aside:
+        return calls, aside
+    seen: dict[tuple[str, str, str | None], Place] = {}
+    for one in Sightings.of(calls).committed:
+        seen.setdefault((one.seen.place.topic, one.seen.value, one.seen.txn), one.seen.place)
+    placed: list[Call] = []
+    for call in calls:
+        if call.began in aside:
+            send = send_of(call)
+            found = seen.get((send.topic, send.value, send.txn))
+            call = call if found is None else replace(call, reply=Sent(found))
+        placed.append(call)
+    return placed, aside
+
+
+def place_of(call: Call) -> Place | None:
+    """Return where a send was told to stand."""
+    return call.reply.place if isinstance(call.reply, Sent) else None
+
+
+def send_of(call: Call) -> Send:
+    """Return what was sent."""
+    assert isinstance(call.operation, Send)
+    return call.operation

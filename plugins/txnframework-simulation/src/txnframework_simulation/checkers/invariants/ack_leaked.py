@@ -1,0 +1,21 @@
+"""Ack leaked: a message does not come again although every acknowledgment of it was aborted or refused."""
+
+from __future__ import annotations
+
+from txnframework_simulation.checkers.facts import Facts
+from txnframework_simulation.checkers.invariants.missing import missing
+from txnframework_simulation.checkers.violations import Violation, violation
+
+NAME = "ack leaked"
+
+
+def check(facts: Facts) -> list[Violation]:
+    """Check a history."""
+    found = []
+    for one in missing(facts):
+        if one.tried:
+            said = f"{one.seen.value!r} at {one.seen.place} does not come to subscription {one.subscription.name}"
+            ends = [call for ack in one.tried if ack.fate is not None for call in ack.fate.aborted[:1]]
+            shown = (*(ack.call for ack in one.tried), *ends, one.topic_drain, one.drain)
+            found.append(violation(NAME, f"{said}, and no acknowledgment of it counts", shown))
+    return found

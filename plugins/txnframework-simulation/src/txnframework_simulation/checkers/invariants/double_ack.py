@@ -1,0 +1,126 @@
+"""Double ack: two transactions were committed that both acknowledged one message, or one that was done already."""
+
+from __future__ import annotations
+
+from txnframework_simulation.checkers.acknowledgments import Ack
+from txnframework_simulation.checkers.facts import Facts
+from txnframework_simulation.checkers.sightings import Sighting
+from txnframework_simulation.checkers.subscriptions import Subscription
+from txnframework_simulation.checkers.transactions import NEVER
+from txnframework_simulation.checkers.violations import Violation, violation
+from txnframework_simulation.history import Call, Place, Receive
+
+NAME = "double ack"
+
+
+def check(facts: Facts) -> list[Violation]:
+    """Check a history."""
+    found = []
+    for subscription in facts.subscriptions.values():
+        found += _by_two(subscription)
+        found += _in_a_range(subscription)
+        found += _done_before(subscription)
+    return found
+
+
+def _by_two(subscription: Subscription) -> list[Violation]:
+    """Nobody commits what another transaction has acknowledged by its name: alone, or as the end of a range."""
+    found = []
+    named: dict[Place, list[Ack]] = {place: list(acks) for place, acks in subscription.acks.singles.items()}
+    for ack in subscription.acks.all:
+        if ack.cumulative and not ack.derived:
+            named.setdefault(ack.place, []).append(ack)
+    for place, acks in named.items():
+        first: dict[int, Ack] = {}
+        for ack in acks:
+            if ack.fate is None or ack.effective_at == NEVER:
+                continue
+            before = first.setdefault(ack.incarnation, ack)
+            if before.fate is not ack.fate and before.fate is not None:
+                said = f"{place} was acknowledged on subscription {subscription.name} by two committed transactions"
+                calls = (before.call, ack.call, *before.fate.committed[:1], *ack.fate.committed[:1])
+                found.append(violation(NAME, f"{said}, {before.fate.txn} and {ack.fate.txn}", calls))
+                break
+    return found
+
+
+def _in_a_range(subscription: Subscription) -> list[Violation]:
+    """
+    A transaction does not acknowledge, in a range, what its consumer was given and another one has finished since.
+
+    What the consumer itself has finished, in whatever transaction, may lie in the range: it knows of that.
+    """
+    ranges = [ack for ack in subscription.acks.all if ack.cumulative and ack.fate and ack.effective_at < NEVER]
+    if not ranges:
+        return []
+    given = _given(subscription)
+    found = []
+    for ack in ranges:
+        for sighting in given.get((ack.consumer, ack.place.segment, ack.incarnation), ()):
+            place = sighting.seen.place
+            if place > ack.place or sighting.at > ack.call.began:
+                continue
+            other = _finished_elsewhere(subscription, given, place, ack, sighting.at)
+            if other is not None:
+                assert ack.fate is not None
+                said = f"{place} was given to consumer {ack.consumer} of subscription {subscription.name}, then"
+                said += f" finished by consumer {other.consumer}, and transaction {ack.fate.txn} acknowledged it in a"
+                calls = (sighting.call, other.call, *_ends(other), ack.call, *_ends(ack))
+                found.append(violation(NAME, f"{said} range, up to {ack.place}, and was committed", calls))
+                break
+    return found
+
+
+def _given(subscription: Subscription) -> dict[tuple[str, str, int], list[Sighting]]:
+    """Return what each consumer got of each segment under each incarnation."""
+    found: dict[tuple[str, str, int], list[Sighting]] = {}
+    for sighting in subscription.deliveries:
+        receive, seen = sighting.call.operation, sighting.seen
+        assert isinstance(receive, Receive)
+        found.setdefault((receive.consumer, seen.place.segment, seen.incarnation), []).append(sighting)
+    return found
+
+
+def _finished_elsewhere(
+    subscription: Subscription,
+    given: dict[tuple[str, str, int], list[Sighting]],
+    place: Place,
+    ack: Ack,
+    since: int,
+) -> Ack | None:
+    """Return who else has finished a message, which it was given too, in what it began after an event."""
+    for other in subscription.acks.all:
+        if other.consumer == ack.consumer or other.incarnation != ack.incarnation or other.call.began < since:
+            continue
+        if other.place.segment != place.segment or other.fate is ack.fate or other.effective_at == NEVER:
+            continue
+        if other.fate is None and (other.effective_at > ack.call.began or subscription.acks.is_overruled(other, place)):
+            continue
+        if other.place == place:
+            return other
+        if other.cumulative and other.place > place:
+            came = given.get((other.consumer, place.segment, other.incarnation), ())
+            if any(one.seen.place == place and one.at < other.call.began for one in came):
+                return other
+    return None
+
+
+def _ends(ack: Ack) -> tuple[Call, ...]:
+    return () if ack.fate is None else tuple(ack.fate.committed[:1])
+
+
+def _done_before(subscription: Subscription) -> list[Violation]:
+    """A transaction cannot acknowledge what was surely done before it tried."""
+    found = []
+    for ack in subscription.acks.all:
+        if ack.fate is None or ack.derived or ack.effective_at == NEVER:
+            continue
+        before = subscription.acks.effective(ack.place, ack.incarnation)
+        if before is None or before.fate is ack.fate or before.effective_at > ack.call.began:
+            continue
+        if before.fate is not None and before.place == ack.place:
+            continue  # two transactions, which the first rule tells of
+        said = f"{ack.place} was done on subscription {subscription.name} before transaction {ack.fate.txn}"
+        calls = (before.call, ack.call, *ack.fate.committed[:1])
+        found.append(violation(NAME, f"{said} acknowledged it and was committed", calls))
+    return found

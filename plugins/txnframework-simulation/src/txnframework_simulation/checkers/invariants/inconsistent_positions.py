@@ -1,0 +1,74 @@
+"""Inconsistent positions: one place shows two messages, or a message stands elsewhere than its sender was told."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import chain
+
+from txnframework_simulation.checkers.facts import Facts, place_of, send_of
+from txnframework_simulation.checkers.violations import Violation, violation
+from txnframework_simulation.history import Call, Place
+
+NAME = "inconsistent positions"
+
+
+def check(facts: Facts) -> list[Violation]:
+    """Check a history."""
+    return [*_places(facts), *_messages(facts)]
+
+
+def _places(facts: Facts) -> list[Violation]:
+    """At one place stands one message, whoever looks."""
+    found = []
+    known: dict[Place, tuple[str, Call]] = {}
+    told: set[Place] = set()
+    sightings = facts.sightings
+    answers = ((place_of(call), send_of(call).value, call) for one in facts.sends.values() for call in one)
+    seen = ((one.seen.place, one.seen.value, one.call) for one in chain(sightings.committed, sightings.others))
+    for place, value, call in chain(answers, seen):
+        if place is None:
+            continue
+        before, first = known.setdefault(place, (value, call))
+        if before != value and place not in told:
+            told.add(place)
+            found.append(violation(NAME, f"{place} is both {before!r} and {value!r}", (first, call)))
+    return found
+
+
+def _messages(facts: Facts) -> list[Violation]:
+    """A message stands where its sender was told, and belongs to the transaction that it was sent in."""
+    found = []
+    told: set[tuple[str, str]] = set()
+    for sighting in chain(facts.sightings.committed, facts.sightings.others):
+        seen, topic = sighting.seen, sighting.seen.place.topic
+        sends = facts.sends.get((topic, seen.value))
+        if sends is None or (topic, seen.value) in told:
+            continue
+        same = [call for call in sends if send_of(call).txn == seen.txn]
+        places = {place for call in same if (place := place_of(call)) is not None}
+        if not same:
+            said = f"{seen.value!r} came as {_whose(seen.txn)}, which nobody sent it in"
+        elif len(same) == len([call for call in same if call.ok]) and seen.place not in places:
+            said = f"{seen.value!r} came from {seen.place}, and its sender was told {_listed(places)}"
+        else:
+            continue
+        told.add((topic, seen.value))
+        found.append(violation(NAME, said, (*sends, sighting.call)))
+    by_send: defaultdict[tuple[str, str, str | None, int], dict[Place, Call]] = defaultdict(dict)
+    for (topic, value), sends in facts.sends.items():
+        for call in sends:
+            if (place := place_of(call)) is not None:
+                by_send[topic, value, send_of(call).txn, send_of(call).branch].setdefault(place, call)
+    for (_, value, txn, _), where in by_send.items():
+        if len(where) > 1:
+            said = f"{value!r} was sent again in {_whose(txn)} and told to stand at {_listed(set(where))}"
+            found.append(violation(NAME, said, where.values()))
+    return found
+
+
+def _whose(txn: str | None) -> str:
+    return "one outside transactions" if txn is None else f"one of transaction {txn}"
+
+
+def _listed(places: set[Place]) -> str:
+    return " and ".join(str(place) for place in sorted(places))

@@ -1,0 +1,65 @@
+"""Lost write: a message that was committed is not there in the end, and no subscription has let go of it."""
+
+from __future__ import annotations
+
+from txnframework_simulation.checkers.facts import Facts, place_of, send_of
+from txnframework_simulation.checkers.transactions import NEVER
+from txnframework_simulation.checkers.violations import Violation, violation
+from txnframework_simulation.history import Call, Drained, DrainTopic, Place
+
+NAME = "lost write"
+
+
+def check(facts: Facts) -> list[Violation]:
+    """Check a history."""
+    found = []
+    drains = [call for call in facts.calls if isinstance(call.operation, DrainTopic) and call.ok]
+    present = {
+        call.began: {seen.value for seen in call.reply.messages} for call in drains if isinstance(call.reply, Drained)
+    }
+    by_topic: dict[str, list[Call]] = {}
+    for call in drains:
+        assert isinstance(call.operation, DrainTopic)
+        by_topic.setdefault(call.operation.topic, []).append(call)
+    for (topic, value), sends in facts.sends.items():
+        for drain in by_topic.get(topic, ()):
+            if value in present.get(drain.began, ()):
+                continue
+            sure = next((call for call in sends if facts.committed_at(call) < drain.began), None)
+            if sure is None:
+                continue
+            broken = _judge(facts, sure, drain)
+            if broken is not None:
+                found.append(broken)
+                break
+    return found
+
+
+def _judge(facts: Facts, sent: Call, drain: Call) -> Violation | None:
+    send, place = send_of(sent), place_of(sent)
+    assert place is not None
+    fate = None if send.txn is None else facts.fates[send.txn]
+    shown = (sent, *(() if fate is None else fate.committed[:1]), drain)
+    if not facts.is_trimmed(place):
+        what = "was sent" if send.txn is None else f"was committed with transaction {send.txn}"
+        return violation(NAME, f"{send.value!r} {what} to {place}, and is not there any more", shown)
+    holder = _still_needs(facts, send.topic, place, sent)
+    if holder is None:
+        return None
+    said = f"{send.value!r} at {place} was trimmed, and nobody had acknowledged it on subscription {holder}"
+    return violation(NAME, said, shown)
+
+
+def _still_needs(facts: Facts, topic: str, place: Place, sent: Call) -> str | None:
+    """Return a subscription that the message is still to come to, for certain."""
+    for subscription in facts.subscriptions.values():
+        if subscription.topic != topic or subscription.given_up:
+            continue
+        start = subscription.start(place)
+        if send_of(sent).value in facts.moved_from(subscription):
+            continue
+        if start is None or start.after > sent.began or subscription.acks.possible(place, start.began) is not None:
+            continue
+        if facts.committed_at(sent) < NEVER:
+            return subscription.name
+    return None

@@ -1,0 +1,66 @@
+"""Missed read: a reader passed over a message that counts, or ended before one that nothing held back."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from txnframework_simulation.checkers.facts import Facts, is_aside, place_of, send_of
+from txnframework_simulation.checkers.sightings import Reading
+from txnframework_simulation.checkers.transactions import NEVER
+from txnframework_simulation.checkers.violations import Violation, violation
+from txnframework_simulation.history import Call, Place
+
+NAME = "missed read"
+
+
+def check(facts: Facts) -> list[Violation]:
+    """Check a history."""
+    counting = _counting(facts)
+    return [
+        broken
+        for reading in facts.sightings.readings
+        if reading.from_earliest
+        for broken in _missed(facts, reading, counting.get(reading.topic, {}))
+    ]
+
+
+def _counting(facts: Facts) -> dict[str, dict[Place, Call]]:
+    """Return, by topic, the places at which messages stand that count for certain, with the sends that told them."""
+    found: defaultdict[str, dict[Place, Call]] = defaultdict(dict)
+    for (topic, _), sends in facts.sends.items():
+        for call in sends:
+            place = place_of(call)
+            if place is None or is_aside(place) or facts.is_trimmed(place) or facts.committed_at(call) == NEVER:
+                continue
+            before = found[topic].get(place)
+            if before is None or facts.readable_at(call) < facts.readable_at(before):
+                found[topic][place] = call
+    return dict(found)
+
+
+def _missed(facts: Facts, reading: Reading, counting: dict[Place, Call]) -> list[Violation]:
+    """Look for what it should have brought; the first of each segment tells enough."""
+    got = {one.seen.place for one in reading.sightings}
+    furthest = reading.furthest
+    held_back_from = facts.may_be_held_back_from(reading.topic, reading.began) if reading.whole else -1
+    told: set[str] = set()
+    found = []
+    for place, call in counting.items():
+        if place in got or place.segment in told:
+            continue
+        said = f"{send_of(call).value!r} at {place}"
+        came = furthest.get(place.segment)
+        shown = (call, *_committing(facts, call), *(one.call for one in reading.sightings[-1:]))
+        if came is not None and place < came:
+            told.add(place.segment)
+            found.append(violation(NAME, f"{reading.name} came to {came} and passed over {said}, which counts", shown))
+        elif facts.readable_at(call) < reading.began and call.ended < held_back_from:
+            told.add(place.segment)
+            why = "which counted before it was opened, and nothing held back"
+            found.append(violation(NAME, f"{reading.name} ended before {said}, {why}", shown))
+    return found
+
+
+def _committing(facts: Facts, call: Call) -> list[Call]:
+    txn = send_of(call).txn
+    return [] if txn is None else facts.fates[txn].committed[:1]

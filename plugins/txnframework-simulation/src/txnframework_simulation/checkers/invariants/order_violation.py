@@ -1,0 +1,142 @@
+"""Order violation: messages stand, or come for the first time, in another order than they have to."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+
+from txnframework_simulation.checkers.facts import Facts, place_of, send_of
+from txnframework_simulation.checkers.segments import along, descends
+from txnframework_simulation.checkers.sightings import Sighting
+from txnframework_simulation.checkers.subscriptions import KEYED_TYPES, ORDERED_TYPES, Subscription
+from txnframework_simulation.checkers.violations import Violation, violation
+from txnframework_simulation.history import Call, Place
+
+NAME = "order violation"
+
+
+def check(facts: Facts) -> list[Violation]:
+    """Check a history."""
+    found = [*_sent(facts)]
+    for reading in facts.sightings.readings:
+        found += _in_order(reading.name, reading.sightings)
+    for subscription in facts.subscriptions.values():
+        found += _delivered(subscription)
+    return found
+
+
+# -- where messages stand -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A message that was confirmed: when it was first sent, when it was confirmed first, and where it stands."""
+
+    began: int
+    ended: int
+    place: Place
+    call: Call
+
+
+def _sent(facts: Facts) -> list[Violation]:
+    """Of two messages of one key, or of one segment, the one that was confirmed before the other was sent is first."""
+    chains: dict[Hashable, list[_Stored]] = {}
+    for (topic, _), sends in facts.sends.items():
+        confirmed = [(call, place) for call in sends if (place := place_of(call)) is not None]
+        # A message that gets its place with the commit may be overtaken by what was sent later.
+        if not confirmed or any(call.began in facts.aside for call, _ in confirmed):
+            continue
+        call, place = min(confirmed, key=lambda one: one[0].ended)
+        # Sent again in another transaction it may stand somewhere else; then it is not known which copy is meant.
+        if any(other != place for _, other in confirmed) or len(confirmed) != len(sends):
+            continue
+        stored = _Stored(sends[0].began, call.ended, place, call)
+        chains.setdefault(("segment", place.segment), []).append(stored)
+        if send_of(call).key is not None:
+            chains.setdefault(("key", topic, send_of(call).key), []).append(stored)
+    found = []
+    for some in chains.values():
+        for before, after in _overtaken(some):
+            said = f"{send_of(after.call).value!r} was sent after {send_of(before.call).value!r} had been confirmed"
+            where = f"and stands before it, at {after.place} and {before.place}"
+            found.append(violation(NAME, f"{said}, {where}", (before.call, after.call)))
+    return found
+
+
+def _overtaken(stored: list[_Stored]) -> Iterator[tuple[_Stored, _Stored]]:
+    """Return pairs of which the second was sent after the first was confirmed, and stands before it."""
+    by_end = sorted(stored, key=lambda one: one.ended)
+    furthest: _Stored | None = None
+    at = 0
+    for one in sorted(stored, key=lambda one: one.began):
+        while at < len(by_end) and by_end[at].ended < one.began:
+            if furthest is None or along(by_end[at].place) > along(furthest.place):
+                furthest = by_end[at]
+            at += 1
+        if furthest is not None and along(one.place) < along(furthest.place):
+            yield furthest, one
+
+
+# -- how they come --------------------------------------------------------------------------------------
+
+
+def _in_order(who: str, sightings: Iterable[Sighting]) -> list[Violation]:
+    """A reader gets each segment in order, and all segments that one came of before it."""
+    last: dict[str, Sighting] = {}
+    for sighting in sightings:
+        place = sighting.seen.place
+        before = last.get(place.segment)
+        if before is not None and place < before.seen.place:
+            return [_out_of_order(who, before, sighting)]
+        if before is None:
+            child = next((one for name, one in last.items() if descends(name, place.segment)), None)
+            if child is not None:
+                return [_out_of_order(who, child, sighting)]
+        last[place.segment] = sighting
+    return []
+
+
+def _delivered(subscription: Subscription) -> list[Violation]:
+    """
+    Messages come for the first time in order: of a segment, or with ``key_shared`` of a key.
+
+    What came before may come again at any time. After somebody sought, only messages of one life of one cursor are
+    compared.
+    """
+    type = subscription.type
+    if type not in ORDERED_TYPES | KEYED_TYPES:
+        return []
+    came: set[tuple[Place, int]] = set()
+    last: dict[Hashable, Sighting] = {}
+    found = []
+    for sighting in subscription.deliveries:
+        seen = sighting.seen
+        if (seen.place, seen.incarnation) in came:
+            continue
+        came.add((seen.place, seen.incarnation))
+        for chain in _chains(subscription, type, sighting):
+            before = last.get(chain)
+            if before is not None and along(seen.place) < along(before.seen.place):
+                found.append(_out_of_order(f"subscription {subscription.name}", before, sighting))
+                break
+            last[chain] = sighting
+    return found
+
+
+def _chains(subscription: Subscription, type: str, sighting: Sighting) -> list[Hashable]:
+    """Return in which orders a delivery has its place."""
+    seen = sighting.seen
+    chains: list[Hashable] = []
+    if type in ORDERED_TYPES:
+        chains.append(("segment", seen.place.segment, seen.incarnation))
+    elif seen.key is not None:
+        chains.append(("key of a segment", seen.place.segment, seen.incarnation, seen.key))
+    if seen.key is not None and not subscription.moved:
+        chains.append(("key", seen.key))
+    return chains
+
+
+def _out_of_order(who: str, before: Sighting, after: Sighting) -> Violation:
+    one, two = before.seen, after.seen
+    said = f"{who} got {two.value!r} at {two.place} for the first time after {one.value!r} at {one.place}"
+    return violation(NAME, said, (before.call, after.call))

@@ -1,0 +1,89 @@
+"""Stuck reader: a drain does not end, or does not bring what nobody acknowledged, or a transaction stays open."""
+
+from __future__ import annotations
+
+from txnframework_simulation.checkers.facts import Facts, is_aside, place_of, send_of
+from txnframework_simulation.checkers.invariants.missing import missing
+from txnframework_simulation.checkers.segments import descends
+from txnframework_simulation.checkers.violations import Violation, violation
+from txnframework_simulation.history import (
+    Call,
+    Consume,
+    DrainConsumer,
+    Drained,
+    DrainOutcome,
+    DrainSubscription,
+    DrainTopic,
+    Outcome,
+    Place,
+    Receive,
+)
+
+NAME = "stuck reader"
+_ENDED = ("COMMITTED", "ABORTED")
+
+
+def check(facts: Facts) -> list[Violation]:
+    """Check a history."""
+    found = []
+    for call in facts.calls:
+        match call.operation, call.reply:
+            case DrainTopic(topic=topic), _ if not call.ok:
+                why = call.error or "nothing more happened"
+                found.append(violation(NAME, f"reading {topic} did not come to an end: {why}", (call,)))
+            case DrainSubscription(topic=topic, subscription=name), _ if not call.ok:
+                why = call.error or "nothing more happened"
+                said = f"receiving from subscription {name} of {topic} did not come to an end: {why}"
+                found.append(violation(NAME, said, (call,)))
+            case DrainOutcome(txn=txn), Outcome(state=state) if state not in _ENDED:
+                begun = facts.fates[txn].begun
+                found.append(violation(NAME, f"transaction {txn} is {state} in the end", (begun, call)))
+    for call in facts.calls:
+        if isinstance(call.operation, DrainConsumer) and isinstance(call.reply, Drained):
+            found += _stranded(facts, call, call.operation, call.reply)
+    for one in missing(facts):
+        if not one.tried:
+            said = f"{one.seen.value!r} at {one.seen.place} does not come to subscription {one.subscription.name}"
+            sends = facts.sends.get((one.seen.place.topic, one.seen.value), [])
+            shown = (*sends, one.topic_drain, one.drain)
+            found.append(violation(NAME, f"{said}, and nobody acknowledged it", shown))
+    return found
+
+
+def _comes_of(place: Place, target: str) -> bool:
+    """Whether a message stands in a topic or segment, or in what came of the segment by splits and merges."""
+    return target in (place.topic, place.segment) or descends(place.segment, target)
+
+
+def _stranded(facts: Facts, call: Call, drain: DrainConsumer, reply: Drained) -> list[Violation]:
+    """
+    Return what should have come to a consumer that waited for it alone, of its topics or segments and what became of
+    these, and did not; that it was told instead that nothing comes any more would be an answer.
+    """
+    found = []
+    for subscription in facts.subscriptions.values():
+        joined = subscription.consumers.get(drain.consumer)
+        if subscription.name != drain.subscription or joined is None or not isinstance(joined.operation, Consume):
+            continue
+        came = {seen.place for seen in reply.messages} | {
+            one.seen.place
+            for one in subscription.deliveries
+            if isinstance(one.call.operation, Receive) and one.call.operation.consumer == drain.consumer
+        }
+        held_back_from = facts.may_be_held_back_from(subscription.topic, call.began)
+        for send in (one for (topic, _), some in facts.sends.items() if topic == subscription.topic for one in some):
+            place = place_of(send)
+            if place is None or is_aside(place) or place in came or facts.is_trimmed(place):
+                continue
+            targets = joined.operation.topics if joined.operation.segment is None else (joined.operation.segment,)
+            if not any(_comes_of(place, one) for one in targets):
+                continue
+            start = subscription.start(place)
+            if start is None or not start.everything or send.ended >= held_back_from:
+                continue
+            if facts.readable_at(send) < call.began and subscription.acks.possible(place, start.began) is None:
+                said = f"{send_of(send).value!r} at {place} did not come to consumer {drain.consumer} of subscription"
+                said += f" {subscription.name}, which waited for what comes of {', '.join(targets)}"
+                found.append(violation(NAME, f"{said}, and was told of nothing else", (joined, send, call)))
+                break
+    return found

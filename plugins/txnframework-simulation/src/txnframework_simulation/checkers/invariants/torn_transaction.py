@@ -1,0 +1,130 @@
+"""Torn transaction: a part of what one transaction did took effect, and another part did not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from txnframework_simulation.checkers.facts import Facts, place_of, send_of
+from txnframework_simulation.checkers.sightings import Reading, Sighting
+from txnframework_simulation.checkers.subscriptions import Subscription
+from txnframework_simulation.checkers.violations import Violation, violation
+from txnframework_simulation.history import Call, Drained, DrainTopic, Place, Seen
+
+NAME = "torn transaction"
+
+
+class _Parts:
+    """Of each transaction the parts that took effect and those that did not, in words, with calls that show it."""
+
+    def __init__(self) -> None:
+        self.done: defaultdict[str, list[tuple[str, Call, Call]]] = defaultdict(list)
+        self.undone: defaultdict[str, list[tuple[str, Call, Call]]] = defaultdict(list)
+
+    def torn(self) -> list[str]:
+        return [txn for txn in self.done if txn in self.undone]
+
+
+def check(facts: Facts) -> list[Violation]:
+    """Check a history."""
+    parts = _Parts()
+    _writes(facts, parts)
+    for subscription in facts.subscriptions.values():
+        _acks(facts, subscription, parts)
+    found = []
+    for txn in parts.torn():
+        fate = facts.fates[txn]
+        (one, *shown), (other, *against) = parts.done[txn][0], parts.undone[txn][0]
+        said = f"of transaction {txn} {one}, and {other}"
+        found.append(violation(NAME, said, (fate.begun, *fate.commits, *shown, *against)))
+    got = _first_of_each(facts.sightings.committed)
+    for reading in facts.sightings.readings:
+        if reading.from_earliest:
+            found += _passed_over(facts, reading, got)
+    return found
+
+
+def _writes(facts: Facts, parts: _Parts) -> None:
+    """A confirmed write of a branch that counts is there in the end, or it is not."""
+    present: dict[str, tuple[Call, frozenset[tuple[str, str | None]]]] = {}
+    for call in facts.calls:
+        if isinstance(call.operation, DrainTopic) and isinstance(call.reply, Drained):
+            present[call.operation.topic] = call, frozenset((seen.value, seen.txn) for seen in call.reply.messages)
+    for txn, sends in facts.writes.items():
+        for call in sends:
+            send, place = send_of(call), place_of(call)
+            if place is None or send.topic not in present or not facts.fates[txn].counts(send.branch):
+                continue
+            drain, messages = present[send.topic]
+            if (send.value, txn) in messages:
+                parts.done[txn].append((f"{send.value!r} at {place} is there", call, drain))
+            elif not facts.is_trimmed(place) and _only_sent_in_it(facts, call) and call.ended < drain.began:
+                parts.undone[txn].append((f"{send.value!r} at {place} is not there", call, drain))
+
+
+def _only_sent_in_it(facts: Facts, call: Call) -> bool:
+    """Whether a message was sent in one transaction only: otherwise a copy in another one may stand for it."""
+    send = send_of(call)
+    return all(send_of(one).txn == send.txn for one in facts.sends[send.topic, send.value])
+
+
+def _acks(facts: Facts, subscription: Subscription, parts: _Parts) -> None:
+    """What a branch that counts has acknowledged is done in the end, or it comes again."""
+    for drain in subscription.drains:
+        if not isinstance(drain.reply, Drained):
+            continue
+        left = {seen.place: seen for seen in drain.reply.messages}
+        for ack in subscription.acks.all:
+            fate = ack.fate
+            if fate is None or ack.cumulative or not ack.call.ok or not fate.counts(ack.branch):
+                continue
+            said = f"the acknowledgment of {ack.place} on subscription {subscription.name}"
+            if _is_left(left, ack.place, ack.incarnation):
+                parts.undone[fate.txn].append((f"{said} had no effect", ack.call, drain))
+            elif subscription.letters:
+                continue  # somebody may have moved it to the dead letters instead
+            elif ack.place not in left and not facts.is_trimmed(ack.place):
+                start = subscription.start(ack.place)
+                if start is None or not start.everything or ack.call.ended < start.began:
+                    continue
+                if subscription.acks.only_by(fate, ack.place, start.began):
+                    parts.done[fate.txn].append((f"{said} took effect", ack.call, drain))
+
+
+def _is_left(left: dict[Place, Seen], place: Place, incarnation: int) -> bool:
+    seen = left.get(place)
+    return seen is not None and seen.incarnation == incarnation
+
+
+def _first_of_each(sightings: Iterable[Sighting]) -> dict[str, Sighting]:
+    """Return, of each transaction that anybody got something of, who got the first of it."""
+    got: dict[str, Sighting] = {}
+    for sighting in sightings:
+        if sighting.seen.txn is not None:
+            got.setdefault(sighting.seen.txn, sighting)
+    return got
+
+
+def _passed_over(facts: Facts, reading: Reading, got: dict[str, Sighting]) -> list[Violation]:
+    """
+    No reader passes over a part of a transaction of which anybody got another part, of whichever topic, then or later:
+    up to where a reader came everything is decided, and there it is as it will always be.
+    """
+    places = {one.seen.place for one in reading.sightings}
+    furthest = reading.furthest
+    found = []
+    for txn, sighting in got.items():
+        for call in facts.writes.get(txn, ()):
+            place = place_of(call)
+            if place is None or place in places:
+                continue
+            if place.segment not in furthest or place > furthest[place.segment]:
+                continue
+            counts = facts.fates[txn].counts(send_of(call).branch)
+            if counts and not facts.is_trimmed(place) and _only_sent_in_it(facts, call):
+                who = f"client {sighting.call.client} got {sighting.seen.value!r} of transaction {txn}"
+                said = f"{who}, and {reading.name} passed over {send_of(call).value!r} at {place}"
+                came = next(one for one in reading.sightings if one.seen.place == furthest[place.segment])
+                found.append(violation(NAME, said, (call, sighting.call, came.call)))
+                break
+    return found

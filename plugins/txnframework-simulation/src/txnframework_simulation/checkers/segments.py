@@ -1,0 +1,33 @@
+"""How segments follow each other, as their names say."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from txnframework.model.names import SegmentName, parse_name
+from txnframework_simulation.history import Place
+
+
+@lru_cache(maxsize=4096)
+def number_of(segment: str) -> int:
+    """Return a segment's number in its topic: of two with a hash value in common the later one has the higher."""
+    name = parse_name(segment)
+    return name.segment_id if isinstance(name, SegmentName) else 0
+
+
+@lru_cache(maxsize=65536)
+def descends(segment: str, other: str) -> bool:
+    """
+    Whether ``segment`` came of ``other`` by splits and merges.
+
+    At any time each hash value belongs to one segment, so two that share one lived after each other.
+    """
+    one, two = parse_name(segment), parse_name(other)
+    if not (isinstance(one, SegmentName) and isinstance(two, SegmentName)) or one.topic != two.topic:
+        return False
+    return one.start <= two.end and two.start <= one.end and one.segment_id > two.segment_id
+
+
+def along(place: Place) -> tuple[int, int, int, int]:
+    """Return what orders the places of one key: its segments follow each other."""
+    return (number_of(place.segment), place.ledger_id, place.entry_id, place.batch_index)

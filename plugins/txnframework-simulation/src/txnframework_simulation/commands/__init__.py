@@ -1,0 +1,1 @@
+"""What is typed: ``txnframework simulate`` and ``txnframework torture``."""

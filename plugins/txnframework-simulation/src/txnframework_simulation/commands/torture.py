@@ -1,0 +1,172 @@
+"""``txnframework torture``: what a person types, and what the exit status says."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from txnframework.cli import terminal
+from txnframework.cli.stores import Loaded
+from txnframework.config import Config, redact_url, store_name
+from txnframework.errors import InvalidInput
+from txnframework.interfaces import ISharedStore
+from txnframework.plugin import PluginRegistry, Role
+
+if TYPE_CHECKING:
+    from txnframework_simulation.torture.member import Urls
+
+EPILOG = "Exit status: 0 nothing was wrong; 1 a rule was violated or a process broke; 2 what was typed is wrong."
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "--metadata",
+    metavar="URL",
+    help="Store for transactions, layouts and cursors; embedded-postgresql or embedded-zookeeper starts a server for"
+    " the time of the run.  [default: a SQLite file in the directory]",
+)
+@click.option(
+    "--ledger", metavar="URL", help="Store for messages.  [default: the same as --metadata, if it keeps messages]"
+)
+@click.option("--seconds", type=click.FloatRange(min=1), default=60, show_default=True, help="For how long.")
+@click.option(
+    "--processes", type=click.IntRange(min=1), default=3, show_default=True, help="How many there are at a time."
+)
+@click.option("--seed", type=click.IntRange(min=0), help="What decides on the misfortunes.  [default: a new one]")
+@click.option(
+    "--spare-servers",
+    is_flag=True,
+    help="Leave a server that is started for the run alone; otherwise it is killed and started again now and then.",
+)
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the history, the logs and the SQLite file go; must be empty, and is kept."
+    "  [default: a temporary one, kept only if something went wrong]",
+)
+@click.option(
+    "--check",
+    "again",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR",
+    help="Only check the history that an earlier run has left in this directory.",
+)
+@click.pass_obj
+@click.pass_context
+def torture(
+    ctx: click.Context,
+    loaded: Loaded,
+    metadata: str | None,
+    ledger: str | None,
+    seconds: float,
+    processes: int,
+    seed: int | None,
+    spare_servers: bool,
+    directory: Path | None,
+    again: Path | None,
+) -> None:
+    """
+    Kill, pause and cut off real processes, and check what their clients saw.
+
+    Starts several processes over shared stores. Each runs several clients that send, consume, acknowledge, seek, commit
+    and abort, while segments split and merge and are trimmed; topics of the log-driven family take part where
+    txnframework-legacy is installed. Meanwhile processes are killed and started again, stand still for seconds, and,
+    where there is a server, their connections are cut, held up, delayed and half closed; one that was started for the
+    run is killed and started again itself. Everything that a client asked for and was told is recorded, and in the end
+    all topics and subscriptions are drained. The history is then checked: nothing lost, nothing twice, nothing torn,
+    and so on.
+    """
+    # Where nobody asks for it, nobody pays for it.
+    from txnframework.testing.servers.embedded import started_servers
+    from txnframework_simulation.torture.run import HISTORY, Settings, judge, run
+
+    console = terminal.console(stderr=True)
+    if again is not None:
+        if not (again / HISTORY).exists():
+            raise InvalidInput(f"{again} holds no {HISTORY}: name the directory of a run that came to its end")
+        outcome = judge(again)
+        outcome.print_to(terminal.console())
+        ctx.exit(0 if outcome.ok else 1)
+    chosen = secrets.randbelow(1 << 31) if seed is None else seed
+    with (
+        _working_directory(directory) as (place, keep),
+        started_servers(metadata, ledger) as ((metadata_url, ledger_url), servers),
+    ):
+        urls = _urls(loaded.registry, metadata_url, ledger_url, place)
+        goes = "" if directory is not None else ", which goes in the end unless something is wrong"
+        console.print(f"seed {chosen}, everything about it in {place}{goes}", highlight=False)
+        persistent = _has_log_family(loaded.registry)
+        spared = {} if spare_servers else servers
+        outcome = run(Settings(urls, place, seconds, processes, chosen, persistent, spared), console)
+        if not outcome.ok:
+            keep.append(place)
+        outcome.print_to(terminal.console())
+    ctx.exit(0 if outcome.ok else 1)
+
+
+def _urls(registry: PluginRegistry, metadata: str | None, ledger: str | None, directory: Path) -> Urls:
+    """Return what was asked for; the ledger is where the metadata is, if the store there keeps messages."""
+    from txnframework_simulation.torture.member import Urls
+
+    own = f"sqlite:///{directory / 'txn.db'}"
+    chosen = metadata or own
+    for option, url in (("--metadata", chosen), ("--ledger", ledger)):
+        if url is not None and not _shared(registry, url):
+            raise InvalidInput(
+                f"{option} {redact_url(url)}: torture runs several processes, and this store is seen by one only;"
+                " name one that they can share, such as sqlite:///txn.db"
+            )
+    return Urls(chosen, ledger or (own if _keeps_no_messages(registry, chosen) else chosen))
+
+
+def _has_log_family(registry: PluginRegistry) -> bool:
+    """Say whether what persistent topics use by default is installed."""
+    defaults = Config().domains.persistent
+    named = ((Role.COORDINATOR, defaults.coordinator), (Role.BUFFER, defaults.buffer))
+    return all(name in registry.names(role) for role, name in named)
+
+
+def _keeps_no_messages(registry: PluginRegistry, url: str) -> bool:
+    scheme = store_name(url)
+    return scheme in registry.names(Role.METADATA_STORE) and scheme not in registry.names(Role.LEDGER_STORE)
+
+
+def _shared(registry: PluginRegistry, url: str) -> bool:
+    """Say whether other processes see what is written there: a store of messages goes by the metadata of its name."""
+    scheme = store_name(url)
+    if scheme not in registry.names(Role.METADATA_STORE):
+        return True  # who opens it says that it is not installed, or is as good as its word
+    return bool(ISharedStore.implementedBy(registry.metadata_store(scheme).implementation))
+
+
+@contextmanager
+def _working_directory(chosen: Path | None) -> Iterator[tuple[Path, list[Path]]]:
+    """Give an empty directory; a temporary one goes afterwards unless it is put on the list of those to keep."""
+    keep: list[Path] = []
+    if chosen is not None:
+        chosen.mkdir(parents=True, exist_ok=True)
+        if any(chosen.iterdir()):
+            raise InvalidInput(f"{chosen} is not empty: name another directory, or empty it")
+        yield chosen.resolve(), keep
+        return
+    place = Path(tempfile.mkdtemp(prefix="txnframework-torture-")).resolve()
+    try:
+        yield place, keep
+    except InvalidInput:
+        raise
+    except Exception:
+        keep.append(place)
+        raise
+    finally:
+        if keep:
+            click.echo(f"Everything is kept in {place}", err=True)
+        else:
+            shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,117 @@
+"""
+Histories: what every client asked for and what it was told, and nothing else; see ``txnframework_simulation.checkers``.
+
+``values`` are messages and their places, ``operations`` what clients ask for, ``replies`` what they are told;
+``events`` puts them in order, ``recorder`` makes them, ``lines`` keeps them in files.
+
+    history = History()
+    recorder = Recorder(time.monotonic_ns, history.events.append)
+    await recorder.call(
+        "client-1", Send(topic, "a"), lambda: producer.send(b"a"), lambda sent: Sent(Place.of(sent))
+    )
+"""
+
+from __future__ import annotations
+
+from txnframework_simulation.history.events import Call, Event, History, Kind
+from txnframework_simulation.history.lines import FORMAT, VERSION, Appending, read, write
+from txnframework_simulation.history.operations import (
+    Abort,
+    Acknowledge,
+    AskAck,
+    AskOutcome,
+    Begin,
+    Commit,
+    Compact,
+    Consume,
+    CreateTopic,
+    DeleteTopic,
+    DrainCompacted,
+    DrainConsumer,
+    DrainOutcome,
+    DrainSubscription,
+    DrainTopic,
+    Join,
+    Leave,
+    Merge,
+    Operation,
+    Read,
+    Receive,
+    Seek,
+    Send,
+    Split,
+    Subscribe,
+    Trim,
+    Unsubscribe,
+)
+from txnframework_simulation.history.recorder import Asked, Recorder, judged
+from txnframework_simulation.history.replies import (
+    AckFound,
+    Begun,
+    Changed,
+    Done,
+    Drained,
+    Joined,
+    Outcome,
+    Received,
+    Reply,
+    Sent,
+)
+from txnframework_simulation.history.values import NULL, NULL_HEADER, Acked, Place, Seen
+
+__all__ = [
+    "FORMAT",
+    "NULL",
+    "NULL_HEADER",
+    "VERSION",
+    "Abort",
+    "AckFound",
+    "Acked",
+    "Acknowledge",
+    "Appending",
+    "AskAck",
+    "AskOutcome",
+    "Asked",
+    "Begin",
+    "Begun",
+    "Call",
+    "Changed",
+    "Commit",
+    "Compact",
+    "Consume",
+    "CreateTopic",
+    "DeleteTopic",
+    "Done",
+    "DrainCompacted",
+    "DrainConsumer",
+    "DrainOutcome",
+    "DrainSubscription",
+    "DrainTopic",
+    "Drained",
+    "Event",
+    "History",
+    "Join",
+    "Joined",
+    "Kind",
+    "Leave",
+    "Merge",
+    "Operation",
+    "Outcome",
+    "Place",
+    "Read",
+    "Receive",
+    "Received",
+    "Recorder",
+    "Reply",
+    "Seek",
+    "Seen",
+    "Send",
+    "Sent",
+    "Split",
+    "Subscribe",
+    "Trim",
+    "Unsubscribe",
+    "judged",
+    "read",
+    "write",
+]

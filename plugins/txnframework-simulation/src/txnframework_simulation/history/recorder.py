@@ -1,0 +1,108 @@
+"""Recording what clients ask for and what they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import TypeVar
+
+from txnframework.errors import (
+    Conflict,
+    InvalidInput,
+    InvalidTransactionState,
+    NotFound,
+    TransactionHasFailedOperations,
+    Unavailable,
+)
+from txnframework.errors import EndTransactionTimeout as DecidedButLate
+from txnframework_simulation.history.events import Event, Kind
+from txnframework_simulation.history.operations import Operation
+from txnframework_simulation.history.replies import Done, Outcome, Reply
+
+T = TypeVar("T")
+
+_NOTHING_CHANGED = (InvalidInput, Conflict, NotFound, Unavailable)
+"""Errors after which what was asked for has certainly not happened."""
+
+
+class Asked:
+    """A call under way; exactly one of its methods is called, once, when it is over."""
+
+    def __init__(self, tell: Callable[[Kind, Reply | None, str], None]) -> None:
+        self._tell = tell
+
+    def ok(self, reply: Reply | None = None) -> None:
+        """It happened."""
+        self._tell(Kind.OK, reply or Done(), "")
+
+    def fail(self, error: str, outcome: Outcome | None = None) -> None:
+        """It did not happen, and never will."""
+        self._tell(Kind.FAIL, outcome, error)
+
+    def unknown(self, error: str) -> None:
+        """Nobody knows whether it happened, or will."""
+        self._tell(Kind.UNKNOWN, None, error)
+
+    def raised(self, error: BaseException) -> None:
+        """It ended by this exception, which tells whether it happened."""
+        kind, outcome = judged(error)
+        self._tell(kind, outcome, f"{type(error).__name__}: {error}")
+
+
+class Recorder:
+    """
+    Makes the events of any number of clients.
+
+    ``now_ns`` is a clock that all recorders of one run share; ``keep`` takes each event at the moment it happens: the
+    ``append`` of a history's events, or the writing of a line that outlives this process. A call that is never
+    answered, because its process died, may have happened.
+
+    The names of clients are unique within a run: a process that is started anew takes others.
+    """
+
+    def __init__(self, now_ns: Callable[[], int], keep: Callable[[Event], object]) -> None:
+        self._now_ns = now_ns
+        self._keep = keep
+        self._numbers = count(1)
+
+    def invoke(self, client: str, operation: Operation) -> Asked:
+        """Record that a client asks for this, before it does."""
+        number = next(self._numbers)
+        self._keep(Event(self._now_ns(), client, number, Kind.INVOKE, operation))
+
+        def tell(kind: Kind, reply: Reply | None, error: str) -> None:
+            self._keep(Event(self._now_ns(), client, number, kind, None, reply, error))
+
+        return Asked(tell)
+
+    async def call(
+        self,
+        client: str,
+        operation: Operation,
+        work: Callable[[], Awaitable[T]],
+        reply: Callable[[T], Reply] = lambda _: Done(),
+    ) -> T:
+        """Do the ``work`` of one operation and record what became of it; raises what the work raises."""
+        asked = self.invoke(client, operation)
+        try:
+            result = await work()
+        except BaseException as error:
+            asked.raised(error)
+            raise
+        asked.ok(reply(result))
+        return result
+
+
+def judged(error: BaseException) -> tuple[Kind, Outcome | None]:
+    """Return what an exception says of the call that it ended, and of the outcome of a transaction."""
+    match error:
+        case TransactionHasFailedOperations():
+            return Kind.FAIL, Outcome("ABORTED")
+        case InvalidTransactionState():
+            return Kind.FAIL, Outcome(error.actual.value)
+        case DecidedButLate() | asyncio.CancelledError():
+            return Kind.UNKNOWN, None
+        case _ if isinstance(error, _NOTHING_CHANGED):
+            return Kind.FAIL, None
+    return Kind.UNKNOWN, None

@@ -1,0 +1,14 @@
+"""
+Mutation: the rules of the protocol, each broken in the real code, to see that the simulation notices.
+
+``mutants.toml`` says what is replaced by what; ``mutated`` runs the simulation over that, in a process of its own, and
+``hunts`` has many of them done.
+"""
+
+from __future__ import annotations
+
+from txnframework_simulation.mutants.hunting import Caught, Escaped, Hunted, Lame, hunt, hunts
+from txnframework_simulation.mutants.mutant import Mutant, mutants, some_mutants
+from txnframework_simulation.mutants.mutated import TABLE
+
+__all__ = ["TABLE", "Caught", "Escaped", "Hunted", "Lame", "Mutant", "hunt", "hunts", "mutants", "some_mutants"]

@@ -1,0 +1,32 @@
+"""What this distribution brings to the command line: ``txnframework simulate`` and ``txnframework torture``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from txnframework.plugin import Command, hookimpl
+
+if TYPE_CHECKING:
+    import click
+
+
+@hookimpl
+def txnframework_commands() -> Iterable[Command]:
+    """Return the commands; what they need (click, rich) is imported when they are used."""
+    return (
+        Command("simulate", "Run the real code in a simulation with faults, and check what clients saw.", _simulate),
+        Command("torture", "Kill, pause and cut off real processes, and check what their clients saw.", _torture),
+    )
+
+
+def _simulate() -> click.Command:
+    from txnframework_simulation.commands.simulate import simulate
+
+    return simulate
+
+
+def _torture() -> click.Command:
+    from txnframework_simulation.commands.torture import torture
+
+    return torture

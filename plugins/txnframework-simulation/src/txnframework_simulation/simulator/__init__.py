@@ -1,0 +1,41 @@
+"""
+Deterministic simulation: an event loop in virtual time, and processes in it that can be killed.
+
+How it is used: 1. make a loop from a ``VirtualEnvironment`` and a seed; 2. make a ``Process`` for each process that is
+simulated and spawn its tasks in it; 3. drive the loop, one step at a time or until something is so; 4. kill a process
+wherever it stands: nothing of it runs any more, no ``finally`` and no cancellation either; 5. close the loop.
+
+Two runs with the same seed do the same steps in the same order.
+"""
+
+from __future__ import annotations
+
+from txnframework_simulation.simulator.faults import (
+    Call,
+    Calls,
+    Fault,
+    FaultyAtomicStore,
+    FaultyLedgerStore,
+    FaultyMetadataStore,
+)
+from txnframework_simulation.simulator.loop import SimulatedLoop, Stuck
+from txnframework_simulation.simulator.machines import Machine, SimulatedStores, Space, World
+from txnframework_simulation.simulator.outside import OutsideWorld
+from txnframework_simulation.simulator.process import Process
+
+__all__ = [
+    "Call",
+    "Calls",
+    "Fault",
+    "FaultyAtomicStore",
+    "FaultyLedgerStore",
+    "FaultyMetadataStore",
+    "Machine",
+    "OutsideWorld",
+    "Process",
+    "SimulatedLoop",
+    "SimulatedStores",
+    "Space",
+    "Stuck",
+    "World",
+]

@@ -1,0 +1,76 @@
+"""Many seeds, in several processes, until the first violation."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import multiprocessing
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+
+from txnframework_simulation.simulator.machines import registry
+from txnframework_simulation.simulator.running import run
+from txnframework_simulation.simulator.scenario import Scenario, load_scenario
+
+SEEDS_AT_A_TIME = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What is told of a run that somebody else made; ``repeatable`` is False if doing it again was another run."""
+
+    scenario: str
+    seed: int
+    operations: int
+    misfortunes: int
+    failed: bool
+    repeatable: bool = True
+
+
+def scenario_of(seed: int, scenarios: tuple[str, ...]) -> str:
+    """Return which of several scenarios a seed runs."""
+    return scenarios[seed % len(scenarios)]
+
+
+def runs(
+    seeds: Iterable[int], scenarios: tuple[str, ...], workers: int, twice: bool = False
+) -> Generator[Ran, None, None]:
+    """
+    Yield what became of each seed, in order; whoever has seen enough closes the generator.
+
+    ``twice``: run each a second time in the same process, where everything lies elsewhere in memory, and compare.
+
+    Each worker is a process of its own, started anew: what this one has in its memory does not get there.
+    """
+    work = ((scenario_of(seed, scenarios), seed, twice) for seed in seeds)
+    if workers == 1:
+        _begin()
+        yield from map(_ran, work)
+        return
+    with multiprocessing.get_context("spawn").Pool(workers, _begin) as pool:
+        yield from pool.imap(_ran, work, SEEDS_AT_A_TIME)
+
+
+def _begin() -> None:
+    # What goes wrong is meant to, so nobody wants to read of each time that it did.
+    logging.disable(logging.CRITICAL)
+    registry()
+    # Not looked through again by each collection: runs make much garbage, and what is loaded stays.
+    gc.collect()
+    gc.freeze()
+
+
+def _ran(work: tuple[str, int, bool]) -> Ran:
+    name, seed, twice = work
+    outcome = run(_loaded(name), seed)
+    repeatable = not twice or run(_loaded(name), seed).digest == outcome.digest
+    return Ran(name, seed, outcome.operations, len(outcome.misfortunes), bool(outcome.violations), repeatable)
+
+
+def _loaded(name: str) -> Scenario:
+    if name not in _scenarios:
+        _scenarios[name] = load_scenario(name)
+    return _scenarios[name]
+
+
+_scenarios: dict[str, Scenario] = {}

@@ -1,0 +1,224 @@
+"""Simulated machines: processes with a host and a client of their own, over stores that they share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import cache
+from itertools import count
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from txnframework.broker import open_host
+from txnframework.client import Client
+from txnframework.config import Config, LedgerSection, MetadataSection
+from txnframework.environment import Environment
+from txnframework.errors import PluginError
+from txnframework.interfaces import IAtomicBatchStore, ILease, ILedgerStore, IMetadataStore
+from txnframework.plugin import PluginRegistry, Provider, StoreContext, hookimpl, load_plugins
+from txnframework.testing.clock import VirtualEnvironment
+from txnframework_simulation.simulator.faults import (
+    Calls,
+    FaultyAtomicStore,
+    FaultyLedgerStore,
+    FaultyMetadataStore,
+)
+from txnframework_simulation.simulator.loop import SimulatedLoop
+from txnframework_simulation.simulator.process import Process
+
+T = TypeVar("T")
+
+Pause = Callable[[], Awaitable[None]]
+
+
+class Space(Protocol):
+    """What survives every machine: stores that live in the memory of the simulation, opened once by each machine."""
+
+    async def open_metadata(self, pause: Pause) -> IAtomicBatchStore:
+        """Open the metadata store with a session of its own; ``pause`` is awaited where a real one would wait."""
+
+    async def open_ledgers(self, identity: str | None, pause: Pause) -> ILedgerStore:
+        """Open the ledger store that belongs to a metadata store."""
+
+
+class Machine:
+    """A process with a client of its own; ``kill`` takes its memory, ``close`` ends it as a program would."""
+
+    def __init__(self, world: World, name: str, environment: Environment, calls: Calls) -> None:
+        self.process = Process(name)
+        self.environment = environment
+        self.calls = calls
+        self.client: Client
+        self._world = world
+        self._metadata: list[IMetadataStore] = []
+        self._ledgers: list[ILedgerStore] = []
+        self._leases: list[ILease] = []
+        self._over = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.process.name
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task in this process."""
+        return self._world.loop.spawn(self.process, work)
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in this process to its end."""
+        task = self.spawn(work)
+        self._world.loop.run_until(task.done)
+        return task.result()
+
+    async def live(self, config: Config, opened: Callable[[], object]) -> None:
+        """Open the client, say so, and close it when it is over; runs in this process."""
+        host = await open_host(config, self._world.registry, self.environment)
+        self.client = Client(host)
+        opened()
+        await self._over.wait()
+        await host.close()
+
+    def kill(self) -> None:
+        """Lose the memory of this process; its sessions live on until ``end_sessions``."""
+        self.process.kill()
+
+    def end_sessions(self) -> None:
+        """The stores notice that the process is gone."""
+        ended = self._world.loop.spawn(self._world.loop.outside, self.gone())
+        if not self._world.loop.is_running():
+            self._world.loop.run_until(ended.done)
+
+    def lose_leases(self) -> None:
+        """The stores take the process for gone, though it goes on: its leases go, its connections stay."""
+        ended = self._world.loop.spawn(self._world.loop.outside, self.lose_leases_now())
+        self._world.loop.run_until(ended.done)
+
+    def close(self) -> None:
+        """Close the client as a program does when it leaves ``txnframework.open``."""
+        self.ask_to_close()
+        self._world.loop.run_until(self._living.done)
+        self._living.result()
+
+    def ask_to_close(self) -> asyncio.Task[None]:
+        """Let it close; return what ends with it."""
+        self._over.set()
+        return self._living
+
+    def start(self, config: Config, opened: Callable[[], object] = lambda: None) -> asyncio.Task[None]:
+        """Begin to open the client; return what ends with it."""
+        self._living = self.spawn(self.live(config, opened))
+        return self._living
+
+    def open(self, config: Config) -> None:
+        """Open the client."""
+        opened = asyncio.Event()
+        living = self.start(config, opened.set)
+        self._world.loop.run_until(lambda: opened.is_set() or living.done())
+        if living.done():
+            living.result()
+
+    async def open_metadata(self) -> IMetadataStore:
+        """Open this machine's way to the metadata store; its host does."""
+        store = await self._world.space.open_metadata(self._world.pause)
+        self._metadata.append(store)
+        if self._world.atomic:
+            return FaultyAtomicStore(store, self.calls, self._leases.append)
+        return FaultyMetadataStore(store, self.calls, self._leases.append)
+
+    async def open_ledgers(self, identity: str | None) -> ILedgerStore:
+        """Open this machine's way to the ledgers; its host does."""
+        ledgers = await self._world.space.open_ledgers(identity, self._world.pause)
+        self._ledgers.append(ledgers)
+        return FaultyLedgerStore(ledgers, self.calls)
+
+    async def gone(self) -> None:
+        """Let the stores notice that the process is gone."""
+        for store in self._metadata:
+            await store.close()
+        for ledgers in self._ledgers:
+            await ledgers.close()
+
+    async def lose_leases_now(self) -> None:
+        """Take its leases away, though it goes on."""
+        leases, self._leases[:] = tuple(self._leases), []
+        for lease in leases:
+            await lease.release()
+
+
+class World:
+    """
+    One simulated world: a space that survives, and the machines that open it, on one loop in virtual time.
+
+    With ``atomic`` False no machine's metadata store has atomic batches. ``pause``: what the stores of ``space`` await
+    where real ones would wait.
+    """
+
+    def __init__(
+        self, loop: SimulatedLoop, space: Space, registry: PluginRegistry, pause: Pause, *, atomic: bool = True
+    ) -> None:
+        self.environment: VirtualEnvironment = loop.environment
+        self.loop = loop
+        self.space = space
+        self.registry = registry
+        self.pause = pause
+        self.atomic = atomic
+        self.machines: dict[str, Machine] = {}
+        self._name = f"world-{next(_numbers)}"
+        _worlds[self._name] = self
+
+    def machine(self, name: str, environment: Environment | None = None, calls: Calls | None = None) -> Machine:
+        """Make a machine that is still to be opened; ``environment``: its own clock."""
+        machine = Machine(self, name, environment or self.environment, calls or Calls())
+        self.machines[name] = machine
+        return machine
+
+    def config(self, machine: str, base: Config) -> Config:
+        """Return a configuration with the stores of this world, as one machine sees them."""
+        url = f"{SCHEME}://{self._name}/{machine}"
+        return msgspec.structs.replace(base, metadata=MetadataSection(url=url), ledger=LedgerSection(url=url))
+
+    def end(self) -> None:
+        """Let everything go."""
+        _worlds.pop(self._name, None)
+        self.loop.close()
+
+
+SCHEME = "simulated"
+
+
+class SimulatedStores:
+    """The plugin that opens ``simulated://<world>/<machine>``."""
+
+    @hookimpl
+    def txnframework_metadata_stores(self) -> list[Provider[StoreContext, IMetadataStore]]:
+        """Provide ``simulated``."""
+        return [Provider(SCHEME, self._open_metadata, FaultyAtomicStore)]
+
+    @hookimpl
+    def txnframework_ledger_stores(self) -> list[Provider[StoreContext, ILedgerStore]]:
+        """Provide ``simulated``."""
+        return [Provider(SCHEME, self._open_ledgers, FaultyLedgerStore)]
+
+    async def _open_metadata(self, context: StoreContext) -> IMetadataStore:
+        return await _machine(context.url).open_metadata()
+
+    async def _open_ledgers(self, context: StoreContext) -> ILedgerStore:
+        return await _machine(context.url).open_ledgers(context.identity)
+
+
+def _machine(url: str) -> Machine:
+    parts = urlsplit(url)
+    return _worlds[parts.netloc].machines[parts.path.strip("/")]
+
+
+@cache
+def registry() -> PluginRegistry:
+    """Return the installed plugins, with the stores of the simulation; those that cannot be loaded are left out."""
+    ignored: list[PluginError] = []
+    return load_plugins([SimulatedStores()], on_error=ignored.append)
+
+
+_numbers = count()
+_worlds: dict[str, World] = {}

@@ -1,0 +1,118 @@
+"""What a process is told to do, and where its stores are."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from txnframework_simulation.workloads import Workload
+from txnframework_simulation.workloads.actions import MixtureOptions
+from txnframework_simulation.workloads.actions.surroundings import SubscriptionOptions
+from txnframework_simulation.workloads.mixture import Mixture
+
+PERSISTENT = "persistent://public/default"
+ACTORS = 3
+"""How many actors share a process."""
+_TRANSACTIONS = {
+    "timeout_ms": 10_000,
+    # Shorter than a run: what has ended is forgotten while others still write.
+    "retention_ms": 30_000,
+    "max_clock_skew_ms": 500,
+    "sweep_interval_ms": 2_000,
+    "coordinators": 4,
+}
+_RETENTION = {
+    # As early as can be: whatever everybody has passed is trimmed while others still read.
+    "time_ms": 0,
+    "bytes": 0,
+    "ledger_age_ms": 3_000,
+    "interval_ms": 3_000,
+}
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    One life of one process; ``name`` is unique within a run, ``place`` its number among those that run at a time.
+
+    ``persistent``: topics of the log-driven family take part.
+    """
+
+    name: str
+    place: int
+    seed: int
+    history: str
+    metadata: str
+    ledger: str
+    persistent: bool = False
+
+
+def config(metadata: str, ledger: str) -> dict[str, Any]:
+    """Return the configuration of everybody in a run."""
+    stores = {"metadata": {"url": metadata}, "ledger": {"url": ledger}}
+    return stores | {"transactions": dict(_TRANSACTIONS), "retention": dict(_RETENTION)}
+
+
+def make_workload(persistent: bool) -> Workload[Any]:
+    """
+    Return what they do: a mixture of everything that a client can do, over topics that change meanwhile.
+
+    ``persistent``: also over topics of the log-driven family. One subscription is moved, and given up and made again:
+    of that one less can be told for certain than of the others.
+    """
+    topics = {"orders": 2, "invoices": 1, "ledgers": 1}
+    subscriptions = [
+        SubscriptionOptions(topic="orders", name="billing", type="exclusive", moved=False),
+        SubscriptionOptions(topic="orders", name="shipping", type="shared", moved=False),
+        SubscriptionOptions(topic="invoices", name="audit", type="failover", moved=False),
+        SubscriptionOptions(topic="invoices", name="search", type="key_shared", moved=False),
+        SubscriptionOptions(topic="ledgers", name="moved", type="shared"),
+    ]
+    if persistent:
+        topics |= {f"{PERSISTENT}/entries": 1, f"{PERSISTENT}/events": 1}
+        subscriptions += [
+            SubscriptionOptions(topic=f"{PERSISTENT}/entries", name="booking", type="shared", moved=False),
+            SubscriptionOptions(topic=f"{PERSISTENT}/events", name="watching", type="failover", moved=False),
+        ]
+    return Mixture(
+        MixtureOptions(
+            topics=topics,
+            subscriptions=tuple(subscriptions),
+            actions={
+                "send": 2,
+                "send_in_transaction": 2,
+                "send_again": 1,
+                "transfer": 2,
+                "branches": 1,
+                "consume": 3,
+                "consume_in_transaction": 5,
+                "ask_outcome": 0.5,
+                "ask_ack": 0.5,
+                "read": 0.05,
+                "audit": 0.03,
+                "split": 0.03,
+                "merge": 0.03,
+                "seek": 0.05,
+                "subscribe_again": 0.02,
+                "trim": 0.05,
+            },
+            keys=8,
+        )
+    )
+
+
+def address_of(url: str) -> tuple[str, int] | None:
+    """Return where the server of a store listens; None: it has none, or several, so nothing can stand before it."""
+    parts = urlsplit(url)
+    if not parts.hostname or "," in parts.netloc or parts.port is None:
+        return None
+    return parts.hostname, parts.port
+
+
+def through(url: str, address: tuple[str, int]) -> str:
+    """Return a store's URL with another address."""
+    parts = urlsplit(url)
+    user, at, _ = parts.netloc.rpartition("@")
+    host, port = address
+    return urlunsplit(parts._replace(netloc=f"{user}{at}{host}:{port}"))

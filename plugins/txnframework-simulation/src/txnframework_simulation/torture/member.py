@@ -1,0 +1,157 @@
+"""A place for one process at a time: it is started again and again, behind proxies that can cut it off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from txnframework.testing.servers.proxy import Proxy
+from txnframework_simulation.torture.assignment import Assignment, address_of, through
+
+_LOG_BYTES_SHOWN = 3_000
+_HEAD_BYTES_MAX = 200
+"""More than this stands in a history when there is an event in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Urls:
+    """Where the stores are."""
+
+    metadata: str
+    ledger: str
+
+
+class Member:
+    """
+    The process with one number, and those that take its place when it was killed.
+
+    ``fell``: processes that ended although nobody had killed them, with the end of what they printed.
+    """
+
+    def __init__(self, number: int, seed: int, directory: Path, urls: Urls, *, persistent: bool) -> None:
+        self.number = number
+        self.proxies: dict[tuple[str, int], Proxy] = {}
+        self.lives = 0
+        self.fell: list[str] = []
+        self._seed = seed
+        self._directory = directory
+        self._urls = urls
+        self._persistent = persistent
+        self._process: asyncio.subprocess.Process | None = None
+        self._stack = AsyncExitStack()
+        self._watching: asyncio.Task[None] | None = None
+        self._ending = False
+        self._killed = False
+
+    @property
+    def name(self) -> str:
+        """The name of the process that is there now."""
+        return f"p{self.number}-{self.lives}"
+
+    @property
+    def works(self) -> bool:
+        """Whether it has come so far as to do something."""
+        file = self._directory / "parts" / f"{self.name}.jsonl"
+        return file.exists() and file.stat().st_size > _HEAD_BYTES_MAX
+
+    async def __aenter__(self) -> Self:
+        for url in (self._urls.metadata, self._urls.ledger):
+            address = address_of(url)
+            if address is not None and address not in self.proxies:
+                self.proxies[address] = await self._stack.enter_async_context(Proxy(address))
+        await self._start()
+        self._watching = asyncio.create_task(self._start_again())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._ending = True
+        if self._watching is not None:
+            self._watching.cancel()
+        self.signal(signal.SIGKILL)
+        if self._process is not None:
+            await self._process.wait()
+        await self._stack.aclose()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal, if it is there."""
+        if number is signal.SIGKILL:
+            self._killed = True
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def end(self, patience_seconds: float) -> bool:
+        """Let it finish what it does and close; return whether it did in time. Where it stands is in its log."""
+        self._ending = True
+        process = self._process
+        if process is None or process.returncode is not None:
+            return True
+        assert process.stdin is not None
+        process.stdin.close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), patience_seconds)
+            if process.returncode:
+                self.fell.append(self._last_words())
+            return True
+        self.signal(signal.SIGUSR1)
+        await asyncio.sleep(1)
+        self.signal(signal.SIGKILL)
+        await process.wait()
+        return False
+
+    async def _start_again(self) -> None:
+        while not self._ending:
+            assert self._process is not None
+            await self._process.wait()
+            if self._ending:
+                return
+            if not self._killed:
+                self.fell.append(self._last_words())
+            await self._start()
+
+    async def _start(self) -> None:
+        self.lives += 1
+        self._killed = False
+        assignment = Assignment(
+            name=self.name,
+            place=self.number,
+            seed=self._seed * 1_000 + self.lives,
+            history=str(self._directory / "parts" / f"{self.name}.jsonl"),
+            metadata=self._through_proxy(self._urls.metadata),
+            ledger=self._through_proxy(self._urls.ledger),
+            persistent=self._persistent,
+        )
+        log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "txnframework_simulation.torture.worker"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+        assert self._process.stdin is not None
+        # By its input and not by a file or its arguments: URLs have passwords.
+        self._process.stdin.write(msgspec.json.encode(assignment) + b"\n")
+
+    @property
+    def _log(self) -> Path:
+        return self._directory / "logs" / f"{self.name}.log"
+
+    def _last_words(self) -> str:
+        printed = self._log.read_text(errors="replace")[-_LOG_BYTES_SHOWN:].strip()
+        return f"process {self.name} ended by itself: {printed or 'it printed nothing'}"
+
+    def _through_proxy(self, url: str) -> str:
+        address = address_of(url)
+        return url if address is None else through(url, self.proxies[address].address)

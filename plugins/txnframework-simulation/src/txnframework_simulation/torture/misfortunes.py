@@ -1,0 +1,186 @@
+"""
+What happens to processes: they are killed and paused, and their connections cut, held up and half closed; and to the
+servers of a run, which are killed and started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from txnframework.testing.servers.embedded import Server
+from txnframework.testing.servers.proxy import Proxy, Side
+from txnframework_simulation.torture.member import Member
+
+BETWEEN_SECONDS = (0.4, 2.5)
+PAUSE_SECONDS = (0.5, 14.0)
+"""From shorter than any timeout to longer than sessions live."""
+CUT_SECONDS = (0.1, 5.0)
+DELAY_MS = (5, 400)
+DOWN_SECONDS = (0.0, 4.0)
+SERVERS_CHANCE = 0.06
+"""How many misfortunes befall a server, where the run has servers of its own."""
+
+Misfortune = Callable[[Member], Awaitable[None]]
+
+
+class Misfortunes:
+    """
+    Draws by a seed what happens to whom; ``counts`` says how often each happened, ``disconnections`` to how many
+    connections, ``broken`` which server did not come back.
+
+    What was done is appended to a file, by the clock of the histories.
+    """
+
+    def __init__(
+        self, members: Sequence[Member], seed: int, file: Path, servers: Mapping[str, Server] = MappingProxyType({})
+    ) -> None:
+        self.broken: list[str] = []
+        self._servers = servers
+        self._restarting: asyncio.Task[None] | None = None
+        self._over = threading.Event()
+        self.counts: Counter[str] = Counter()
+        self.disconnections = 0
+        self._members = members
+        self._chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
+        self._file = file
+        self._suffering: dict[int, asyncio.Task[None]] = {}
+
+    def summary(self) -> dict[str, int]:
+        """Return the counts as they are told."""
+        to_processes = {"kills": self.counts["kill"], "pauses": self.counts["pause"]}
+        if self._servers:
+            to_processes["kills of servers"] = self.counts["kill of a server"]
+        others = sum(self.counts.values()) - sum(to_processes.values())
+        return to_processes | {"network misfortunes": others, "connections cut": self.disconnections}
+
+    async def go_on(self) -> None:
+        """Let one misfortune come after the other, until this is cancelled; those under way are then over."""
+        try:
+            while True:
+                await asyncio.sleep(self._chance.uniform(*BETWEEN_SECONDS))
+                if self._servers and self._chance.random() < SERVERS_CHANCE:
+                    self._strike_server()
+                free = [one for one in self._members if one.works and one.number not in self._suffering]
+                if free:
+                    self._strike(self._chance.choice(free))
+        finally:
+            for task in tuple(self._suffering.values()):
+                task.cancel()
+            await asyncio.gather(*self._suffering.values(), return_exceptions=True)
+            self._over.set()
+            if self._restarting is not None:
+                # Not cancelled: it would leave the server as it is.
+                await self._restarting
+
+    def _strike_server(self) -> None:
+        if self._restarting is not None and not self._restarting.done():
+            return
+        name = self._chance.choice(sorted(self._servers))
+        self.counts["kill of a server"] += 1
+        self._note("kill", {"server": name})
+        self._restarting = asyncio.create_task(self._restart(name, self._chance.uniform(*DOWN_SECONDS)))
+
+    async def _restart(self, name: str, seconds: float) -> None:
+        """Kill a server, and start it again on the data that it has; every confirmed write has to be there."""
+
+        def restart() -> None:
+            self._servers[name].kill()
+            self._over.wait(seconds)
+            self._servers[name].start()
+
+        try:
+            await asyncio.to_thread(restart)
+        except (OSError, RuntimeError) as error:
+            self.broken.append(f"{name} did not come back after it was killed: {error}")
+        self._note("over", {"server": name})
+
+    def _strike(self, member: Member) -> None:
+        choices: dict[Misfortune, int] = {self.kill: 4, self.pause: 3}
+        if member.proxies:
+            choices |= {self.reset: 3, self.cut: 2, self.stall: 2, self.delay: 1, self.half_close: 1, self.mute: 2}
+        (chosen,) = self._chance.choices(list(choices), list(choices.values()))
+        name = getattr(chosen, "__name__", "")
+        self.counts[name] += 1
+        self._note(name, {"process": member.name})
+        task = asyncio.create_task(self._suffer(chosen, member))
+        self._suffering[member.number] = task
+        task.add_done_callback(lambda _: self._suffering.pop(member.number, None))
+
+    async def _suffer(self, misfortune: Misfortune, member: Member) -> None:
+        try:
+            await misfortune(member)
+        finally:
+            member.signal(signal.SIGCONT)
+            for proxy in member.proxies.values():
+                proxy.restore()
+            self._note("over", {"process": member.name})
+
+    # -- to the process -------------------------------------------------------------------------------
+
+    async def kill(self, member: Member) -> None:
+        """End it, in the middle of whatever it does."""
+        member.signal(signal.SIGKILL)
+        await asyncio.sleep(self._chance.uniform(0.2, 2.0))
+
+    async def pause(self, member: Member) -> None:
+        """Let it stand still, so that others take over what it had, and then go on as if nothing had happened."""
+        member.signal(signal.SIGSTOP)
+        await self._wait(PAUSE_SECONDS)
+
+    # -- to its connections ---------------------------------------------------------------------------
+
+    async def reset(self, member: Member) -> None:
+        """End its connections; it may connect again at once."""
+        self._cut_off(member, Proxy.reset_connections)
+
+    async def cut(self, member: Member) -> None:
+        """End its connections, and let it have no others for a while."""
+        self._cut_off(member, Proxy.cut)
+        await self._wait(CUT_SECONDS)
+
+    async def stall(self, member: Member) -> None:
+        """Let nothing pass for a while; then all of it arrives."""
+        for proxy in member.proxies.values():
+            proxy.stall()
+        await self._wait(CUT_SECONDS)
+
+    async def delay(self, member: Member) -> None:
+        """Let everything take longer."""
+        for proxy in member.proxies.values():
+            proxy.delay(self._chance.randint(*DELAY_MS))
+        await self._wait(CUT_SECONDS)
+
+    async def half_close(self, member: Member) -> None:
+        """Tell one side that the other sends nothing more."""
+        sender = self._chance.choice(tuple(Side))
+        self._cut_off(member, lambda proxy: proxy.half_close(sender))
+        await self._wait(CUT_SECONDS)
+
+    async def mute(self, member: Member) -> None:
+        """Lose replies, so that nobody knows whether what was asked for was done; then the connections end."""
+        for proxy in member.proxies.values():
+            proxy.drop(Side.SERVER)
+        await self._wait((0.05, 2.0))
+        self._cut_off(member, Proxy.reset_connections)
+
+    def _cut_off(self, member: Member, how: Callable[[Proxy], None]) -> None:
+        for proxy in member.proxies.values():
+            self.disconnections += proxy.connections
+            how(proxy)
+
+    async def _wait(self, seconds: tuple[float, float]) -> None:
+        await asyncio.sleep(self._chance.uniform(*seconds))
+
+    def _note(self, what: str, whom: dict[str, str]) -> None:
+        with self._file.open("ab") as file:
+            file.write(msgspec.json.encode({"at_ns": time.monotonic_ns(), **whom, "misfortune": what}) + b"\n")

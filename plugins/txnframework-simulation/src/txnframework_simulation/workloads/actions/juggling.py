@@ -1,0 +1,126 @@
+"""Juggling: one consumer with several transactions, which acknowledge by all means what came, alone and in ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from txnframework.client import Message, Transaction
+from txnframework_simulation.workloads.actions.consuming import ORDERED
+from txnframework_simulation.workloads.actions.surroundings import SubscriptionOptions, Surroundings, full
+from txnframework_simulation.workloads.recorded import RecordedConsumer
+
+BATCH_MAX = 5
+RECEIVED_MAX = 6
+PATIENCE_MS = 200
+STEPS_MAX = 14
+OPEN_MAX = 3
+
+
+class Juggling(Surroundings):
+    """What an actor does that sends in batches, and acknowledges their messages in whatever way."""
+
+    async def send_batch(self) -> None:
+        """Send messages of one key in one call, which share an entry; in a transaction or outside."""
+        domain = self.any_domain()
+        txn = await self.begin(domain) if self.part.likely(0.3) else None
+        producer = await self.recorded.producer(self.chance.choice(self.domains[domain]))
+        values = [self.recorded.unique() for _ in range(self.chance.randint(2, BATCH_MAX))]
+        await producer.send_many(values, key=self.key(), txn=txn)
+        if txn is not None:
+            await self.end(txn)
+
+    async def juggle(self) -> None:
+        """
+        Join a subscription and acknowledge what came, in several open transactions, in none, alone and in ranges.
+
+        Messages are kept and acknowledged later, also when others have taken them over, and now and then twice.
+        """
+        if not self.options.subscriptions:
+            return
+        chosen = self.chance.choice(self.options.subscriptions)
+        called = chosen.name if self.part.likely(self.options.twins) else None
+        consumer = await self.recorded.consumer(full(chosen.topic), chosen.name, type=chosen.type, called=called)
+        hand = _Hand(self, chosen, consumer)
+        try:
+            for _ in range(self.chance.randint(STEPS_MAX // 2, STEPS_MAX)):
+                await self.part.attempt(hand.draw())
+            for txn in hand.open:
+                await self.part.attempt(partial(hand.end, txn))
+        finally:
+            await consumer.close()
+
+
+class _Hand:
+    """What one consumer holds: messages that came, and transactions that are open."""
+
+    def __init__(self, actor: Juggling, chosen: SubscriptionOptions, consumer: RecordedConsumer) -> None:
+        self.open: list[Transaction] = []
+        self._actor = actor
+        self._chance = actor.chance
+        self._consumer = consumer
+        self._domain = "persistent" if full(chosen.topic).startswith("persistent:") else "segment"
+        self._came: list[Message] = []
+        self._spoilt: set[Transaction] = set()
+        self._steps: dict[Callable[[], Awaitable[object]], float] = {
+            self._receive: 3,
+            self._begin: 1.5,
+            self._ack: 4,
+            self._end_one: 1.5,
+            self._return: 0.5,
+            actor.hesitate: 0.5,
+        }
+        if chosen.type in ORDERED:
+            self._steps[self._ack_range] = 3
+
+    def draw(self) -> Callable[[], Awaitable[object]]:
+        """Return what is done next."""
+        (step,) = self._chance.choices(list(self._steps), list(self._steps.values()))
+        return step
+
+    async def end(self, txn: Transaction) -> None:
+        """Commit or abort one, or leave it to its timeout; what failed in it has spoilt it."""
+        if txn in self._spoilt and self._actor.part.likely(0.7):
+            await self._actor.recorded.abort(txn)
+        else:
+            await self._actor.end(txn)
+
+    async def _receive(self) -> None:
+        self._came += await self._consumer.receive(self._chance.randint(1, RECEIVED_MAX), PATIENCE_MS)
+
+    async def _begin(self) -> None:
+        if len(self.open) < OPEN_MAX:
+            self.open.append(await self._actor.begin(self._domain))
+
+    async def _ack(self) -> None:
+        if self._came:
+            some = self._chance.sample(self._came, self._chance.randint(1, min(3, len(self._came))))
+            await self._in_some(lambda txn: self._consumer.ack(*some, txn=txn))
+            self._forget(some)
+
+    async def _ack_range(self) -> None:
+        if self._came:
+            last = self._chance.choice(self._came)
+            await self._in_some(lambda txn: self._consumer.ack_cumulative(last, txn))
+            self._forget([one for one in self._came if one.id.segment == last.id.segment and one.id <= last.id])
+
+    async def _in_some(self, ack: Callable[[Transaction | None], Awaitable[None]]) -> None:
+        """Acknowledge in one of the open transactions, or outside."""
+        txn = None if not self.open or self._actor.part.likely(0.25) else self._chance.choice(self.open)
+        if not await self._actor.part.attempt(lambda: ack(txn)) and txn is not None:
+            self._spoilt.add(txn)
+
+    def _forget(self, some: list[Message]) -> None:
+        """Let go of what was acknowledged, mostly."""
+        if self._actor.part.likely(0.8):
+            self._came = [one for one in self._came if one not in some]
+
+    async def _end_one(self) -> None:
+        if self.open:
+            await self.end(self.open.pop(self._chance.randrange(len(self.open))))
+
+    async def _return(self) -> None:
+        if self._actor.part.likely(0.3):
+            await self._consumer.redeliver_unacknowledged()
+        elif self._came:
+            await self._consumer.nack(self._chance.choice(self._came))

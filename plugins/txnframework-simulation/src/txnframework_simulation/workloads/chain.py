@@ -1,0 +1,151 @@
+"""Consume, transform, produce: every order becomes one invoice, whatever happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from txnframework.client import Message, Transaction
+from txnframework.errors import Conflict, Unavailable
+from txnframework_simulation.checkers import Violation
+from txnframework_simulation.history import History
+from txnframework_simulation.workloads.oracle import drained, drained_subscription, sends_of
+from txnframework_simulation.workloads.part import Part
+from txnframework_simulation.workloads.recorded import RecordedConsumer, RecordedProducer
+from txnframework_simulation.workloads.workload import NAMESPACE, Options, Subscribed, Workload
+
+ORDERS = f"{NAMESPACE}/orders"
+INVOICES = f"{NAMESPACE}/invoices"
+BILLING = "billing"
+ARROW = ">"
+"""Stands in an invoice's value between its order's and what makes it unique."""
+
+
+class ChainOptions(Options, frozen=True, kw_only=True):
+    """How the chain is made."""
+
+    segments: int = 2
+    types: tuple[str, ...] = ("shared", "failover", "exclusive", "key_shared")
+    """The types of consumers, by host: the subscription passes from one to the next."""
+    aborts: float = 0.15
+    forgotten: float = 0.05
+    """How many transactions are neither committed nor aborted, and time out."""
+
+
+class Chain(Workload[ChainOptions]):
+    """
+    Orders are sent, in transactions and outside; workers turn them into invoices, each within one transaction.
+
+    Its promise: of every order that can be read there is exactly one invoice, or the subscription still delivers it;
+    never both, never two.
+    """
+
+    options_type = ChainOptions
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """Orders, and what they become."""
+        return {ORDERS: self.options.segments, INVOICES: 1}
+
+    @property
+    def subscriptions(self) -> tuple[Subscribed, ...]:
+        """The one of the workers."""
+        return (Subscribed(ORDERS, BILLING),)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Those of the workers."""
+        return {f"types[{number}]": name for number, name in enumerate(self.options.types)}
+
+    async def run(self, part: Part) -> None:
+        """Take orders and bill them."""
+        actor = _Clerk(part, self.options)
+        await part.repeat({actor.order: 2, actor.bill: 3})
+
+    def violations(self, history: History) -> list[Violation]:
+        """Compare orders, invoices and what is still to be billed."""
+        orders, invoices = drained(history, ORDERS), drained(history, INVOICES)
+        waiting = drained_subscription(history, ORDERS, BILLING)
+        if orders is None or invoices is None or waiting is None:
+            return []
+        billed = Counter(value.partition(ARROW)[0] for value in invoices if ARROW in value)
+        sentences = [f"order {one} was billed {times} times" for one, times in billed.items() if times > 1]
+        sentences += [f"order {one} was billed and is still delivered" for one in waiting if one in billed]
+        left = set(waiting)
+        sentences += [
+            f"order {one} has no invoice and is not delivered"
+            for one in orders
+            if one not in billed and one not in left
+        ]
+        there = set(orders)
+        sentences += [f"order {one} was billed and cannot be read" for one in billed if one not in there]
+        return [
+            Violation("every order becomes one invoice", sentence, sends_of(history, sentence.split()[1]))
+            for sentence in sentences
+        ]
+
+
+class _Clerk:
+    """One actor."""
+
+    def __init__(self, part: Part, options: ChainOptions) -> None:
+        self._part = part
+        self._options = options
+        self._recorded = part.recorded
+
+    async def order(self) -> None:
+        """Send a few orders, in a transaction or outside."""
+        chance, recorded = self._part.chance, self._recorded
+        producer = await recorded.producer(ORDERS)
+        values = [(recorded.unique(), f"k{chance.randrange(4)}") for _ in range(chance.randint(1, 3))]
+        if chance.random() < 0.5:
+            for value, key in values:
+                await producer.send(value, key=key)
+            return
+        txn = await recorded.begin()
+        try:
+            for value, key in values:
+                await producer.send(value, key=key, txn=txn)
+        finally:
+            await self._end(txn)
+
+    async def bill(self) -> None:
+        """Join, turn some orders into invoices, and leave."""
+        part = self._part
+        kind = self._options.types[part.host % len(self._options.types)]
+        consumer = await self._recorded.consumer(ORDERS, BILLING, type=kind)
+        try:
+            invoices = await self._recorded.producer(INVOICES)
+            while part.more() and await self._bill_some(consumer, invoices):
+                pass
+        finally:
+            await consumer.close()
+
+    async def _bill_some(self, consumer: RecordedConsumer, invoices: RecordedProducer) -> bool:
+        chance = self._part.chance
+        received = await consumer.receive(chance.randint(1, 3), timeout_ms=300)
+        if not received:
+            return False
+        txn = await self._recorded.begin(timeout_ms=chance.choice((2_000, 10_000)))
+        try:
+            await self._transform(received, consumer, invoices, txn)
+        except (Conflict, Unavailable):
+            await self._recorded.abort(txn)
+            return False
+        await self._end(txn)
+        return chance.random() < 0.7
+
+    async def _transform(
+        self, received: tuple[Message, ...], consumer: RecordedConsumer, invoices: RecordedProducer, txn: Transaction
+    ) -> None:
+        for order in received:
+            await invoices.send(f"{(order.value or b'').decode()}{ARROW}{self._recorded.unique()}", key="k", txn=txn)
+        await consumer.ack(*received, txn=txn)
+
+    async def _end(self, txn: Transaction) -> None:
+        drawn = self._part.chance.random()
+        if drawn < self._options.forgotten:
+            return
+        if drawn < self._options.forgotten + self._options.aborts:
+            await self._recorded.abort(txn)
+        else:
+            await self._recorded.commit(txn)

@@ -1,0 +1,123 @@
+"""A mixture of actions, drawn by weights: most workloads are one, and differ in what their scenario's file says."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from typing import Literal
+
+from txnframework.errors import InvalidInput
+from txnframework_simulation.checkers import Violation
+from txnframework_simulation.history import History
+from txnframework_simulation.workloads import accounts
+from txnframework_simulation.workloads.actions import Actor, MixtureOptions
+from txnframework_simulation.workloads.actions.branching import ATTEMPT
+from txnframework_simulation.workloads.actions.surroundings import Shared, full
+from txnframework_simulation.workloads.following import follow_a_segment
+from txnframework_simulation.workloads.impatience import Impatience
+from txnframework_simulation.workloads.oracle import sends_of
+from txnframework_simulation.workloads.part import Part
+from txnframework_simulation.workloads.recorded import RecordedClient
+from txnframework_simulation.workloads.workload import Subscribed, Workload
+
+
+class Mixture(Workload[MixtureOptions]):
+    """
+    Actors that draw what they do next.
+
+    Beyond what holds for every history, it promises of transfers that the sum over all accounts is the same wherever
+    somebody reads all of them, as ``accounts`` says; and of work that was attempted in several branches that no two
+    attempts at a piece of it can be read.
+    """
+
+    options_type = MixtureOptions
+
+    def __init__(self, options: MixtureOptions) -> None:
+        super().__init__(options)
+        self._shared = Shared()
+        known = [name for name in dir(Actor) if not name.startswith("_") and callable(getattr(Actor, name))]
+        unknown = [name for name in options.actions if name not in known]
+        if unknown:
+            raise InvalidInput(f"a mixture has no action {unknown[0]!r}; there are {', '.join(known)}")
+        if not any(options.actions.values()):
+            raise InvalidInput("a mixture needs an action that is drawn more often than never")
+        topics = options.full_topics()
+        for one in options.subscriptions:
+            if full(one.topic) not in topics:
+                raise InvalidInput(f"subscription {one.name!r} is of {one.topic!r}, which is none of its topics")
+            if one.letters is not None and full(one.letters) not in topics:
+                raise InvalidInput(f"subscription {one.name!r} has dead letters in {one.letters!r}, which is no topic")
+        for name in (*options.deleted, *options.compacted):
+            if full(name) not in topics:
+                raise InvalidInput(f"{name!r} is to be deleted or compacted, and is none of the topics")
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """Those of the options."""
+        return self.options.full_topics()
+
+    @property
+    def subscriptions(self) -> tuple[Subscribed, ...]:
+        """Those of the options."""
+        return tuple(Subscribed(full(one.topic), one.name, one.type) for one in self.options.subscriptions)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Those of the subscriptions."""
+        return {f"subscriptions[{number}].type": one.type for number, one in enumerate(self.options.subscriptions)}
+
+    @property
+    def compacted(self) -> tuple[str, ...]:
+        """Those of the options."""
+        return tuple(map(full, self.options.compacted))
+
+    async def restore(self, recorded: RecordedClient) -> None:
+        """Make the topics again that were deleted, and subscribe to them."""
+        for topic, segments in self.topics.items():
+            if topic in map(full, self.options.deleted):
+                await recorded.create_topic(topic, segments)
+                for one in self.subscriptions:
+                    if one.topic == topic:
+                        await recorded.subscribe(topic, one.name)
+
+    async def finish(self, part: Part) -> None:
+        """Compact twice, in whichever orders, and let a consumer follow what its segment becomes."""
+        for topic in (*self.compacted, *self.compacted):
+            await part.attempt(partial(part.recorded.compact, topic, self._order(part)))
+        if "consume_segment" in self.options.actions:
+            await follow_a_segment(part, part.chance.choice(self.subscriptions))
+
+    def _order(self, part: Part) -> Literal["position", "commit"]:
+        return part.chance.choice(self.options.compaction_orders)
+
+    async def run(self, part: Part) -> None:
+        """Draw one action after the other."""
+        if self.options.cancels:
+            part.recorded.impatience = Impatience(part.chance, part.environment, self.options.cancels)
+        actor = Actor(part, self.options, self._shared)
+        await part.repeat({getattr(actor, name): weight for name, weight in self.options.actions.items()})
+
+    def violations(self, history: History) -> list[Violation]:
+        """Sum up the accounts wherever somebody read all of them, and count the attempts in the end."""
+        found = accounts.violations(history, self.topics)
+        for view in accounts.views(history.calls(), self.topics):
+            if view.final:
+                found += self._attempts(history, view.who, [seen.value for seen in view.seen])
+        return found
+
+    def _attempts(self, history: History, client: str, values: list[str]) -> list[Violation]:
+        """Return the pieces of work of which more than one attempt can be read."""
+        attempts: dict[str, dict[str, str]] = defaultdict(dict)
+        for value in values:
+            work, attempted, rest = value.partition(ATTEMPT)
+            if attempted:
+                attempts[work][rest.partition(ATTEMPT)[0]] = value
+        return [
+            Violation(
+                "of work in several branches one attempt counts",
+                f"{client} found of {work} the attempts {' and '.join(sorted(shown))}",
+                tuple(event for value in shown.values() for event in sends_of(history, value)),
+            )
+            for work, shown in attempts.items()
+            if len(shown) > 1
+        ]

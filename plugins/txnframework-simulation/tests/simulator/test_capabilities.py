@@ -1,0 +1,137 @@
+"""Nothing that stands before a store hides what the store can do, or the paths that use it would never be taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from zope.interface import Attribute, classImplements, providedBy
+from zope.interface.interface import InterfaceClass, Method
+
+import txnframework.interfaces as interfaces
+from txnframework.broker import Passing
+from txnframework.broker._measuring.coordinator import MeasuredCoordinator
+from txnframework.broker._measuring.metadata_store import MeasuredMetadataStore
+from txnframework.broker._measuring.pending_acks import MeasuredPendingAcks
+from txnframework.interfaces import (
+    IAtomicBatchStore,
+    ILease,
+    ILedgerStore,
+    IManagedLedger,
+    IMetadataStore,
+    IPendingAckStore,
+    ITellingTailWatch,
+    ITellingWatch,
+    ITransactionCoordinator,
+    IWatch,
+)
+from txnframework.metrics import Metrics
+from txnframework.model import Key
+from txnframework_simulation.simulator import faults
+from txnframework_simulation.simulator.faults import (
+    Calls,
+    FaultyAtomicStore,
+    FaultyLease,
+    FaultyLedger,
+    FaultyLedgerStore,
+    FaultyMetadataStore,
+    FaultyTailWatch,
+    FaultyTellingWatch,
+    FaultyWatch,
+)
+from txnframework_simulation.simulator.loop import SimulatedLoop
+
+LEFT_OUT: dict[type, set[Any]] = {FaultyMetadataStore: {IAtomicBatchStore}}
+"""What a wrapper takes away on purpose."""
+ROLES: dict[type, InterfaceClass] = {
+    FaultyWatch: IWatch,
+    FaultyTellingWatch: ITellingWatch,
+    FaultyTailWatch: ITellingTailWatch,
+    FaultyLease: ILease,
+    FaultyMetadataStore: IMetadataStore,
+    FaultyAtomicStore: IAtomicBatchStore,
+    FaultyLedger: IManagedLedger,
+    FaultyLedgerStore: ILedgerStore,
+    MeasuredMetadataStore: IMetadataStore,
+    MeasuredCoordinator: ITransactionCoordinator,
+    MeasuredPendingAcks: IPendingAckStore,
+}
+"""Each wrapper and the role of what it stands before."""
+
+
+def capabilities(role: InterfaceClass) -> list[InterfaceClass]:
+    """The role, all roles that promise more than it, and what any store may be able to do beside."""
+    known = [one for name in interfaces.__all__ if isinstance(one := getattr(interfaces, name), InterfaceClass)]
+    return [one for one in known if one.extends(role, strict=False)] + [interfaces.IRestorable]
+
+
+def behind(role: InterfaceClass) -> Any:
+    """Something that can do what a role promises; each of its attributes is known by the name."""
+
+    async def answer(*_: Any, **__: Any) -> Any:
+        return None
+
+    names = {
+        name: answer if isinstance(promised, Method) else None
+        for name, promised in role.namesAndDescriptions(all=True)
+        if isinstance(promised, Attribute)
+    }
+    made = type(f"Behind{role.__name__}", (), names)
+    classImplements(made, role)
+    return made()
+
+
+def before(wrapper: type, real: Any) -> Any:
+    """The wrapper around it."""
+    return wrapper(real, Calls() if wrapper.__module__ == faults.__name__ else Metrics())
+
+
+CASES = [(wrapper, one) for wrapper, role in ROLES.items() for one in capabilities(role)]
+
+
+@pytest.mark.parametrize(("wrapper", "role"), CASES, ids=lambda one: one.__name__)
+def test_nothing_is_hidden(wrapper: type, role: InterfaceClass) -> None:
+    """A wrapper promises what stands behind it promises, and has every attribute of it."""
+    real = behind(role)
+    if not ROLES[wrapper].providedBy(real):
+        classImplements(type(real), ROLES[wrapper])  # what any store may be able to do beside its role
+        for name in ROLES[wrapper].names(all=True):
+            if not hasattr(type(real), name):
+                setattr(type(real), name, None)
+    left_out = LEFT_OUT.get(wrapper, set())
+    wrapped = before(wrapper, real)
+    hidden = [one for one in providedBy(real).flattened() if not one.providedBy(wrapped) and one not in left_out]
+    assert hidden == []
+    assert [name for name in role.names(all=True) if not hasattr(wrapped, name)] == []
+    assert not any(one.providedBy(wrapped) for one in left_out)
+
+
+def test_every_wrapper_is_tried() -> None:
+    """One that is added is added here; so is one that does not pass on by itself what it does not know."""
+    wrappers = {one for one in _below(Passing) if one.__module__.startswith("txnframework.")}
+    named = {one for name, one in vars(faults).items() if name.startswith("Faulty")}
+    assert wrappers | named == set(ROLES)
+
+
+@pytest.mark.parametrize("kind", [FaultyMetadataStore, FaultyAtomicStore])
+def test_what_a_store_gives_out_hides_nothing(kind: type) -> None:
+    """A watch that tells what a record became does so through the wrapper, too."""
+
+    class Store:
+        identity = session = ""
+
+        async def watch(self, _: object) -> Any:
+            return behind(ITellingWatch)
+
+    classImplements(Store, IAtomicBatchStore)
+    loop = SimulatedLoop()
+    watch = loop.run_until_complete(kind(Store(), Calls()).watch(Key("/k")))
+    loop.close()
+    assert ITellingWatch.providedBy(watch)
+
+
+def _below(kind: type) -> Iterable[type]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _below(one)

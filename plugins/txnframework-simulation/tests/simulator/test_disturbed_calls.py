@@ -1,0 +1,47 @@
+"""What befalls one call befalls no other, wherever in memory it lies."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from txnframework.testing.clock import VirtualEnvironment
+from txnframework_simulation.simulator.disturbed import DisturbedCalls
+from txnframework_simulation.simulator.loop import SimulatedLoop
+from txnframework_simulation.simulator.misfortunes import Kind, Misfortunes, Rates
+
+
+def test_a_call_that_was_cancelled_on_the_way_leaves_its_late_reply_to_nobody() -> None:
+    """Nothing is kept of it: what lies where it lay would be held up in some processes and not in others."""
+    loop = SimulatedLoop(VirtualEnvironment(1), 1)
+    rates = {one.value: 0.0 for one in Kind} | {"reply_delayed": 1000.0}
+    misfortunes = Misfortunes(msgspec.convert(rates, Rates), "seed", loop.environment.now_ms)
+    calls = DisturbedCalls("host", misfortunes, loop, lambda _: None)
+
+    async def answer() -> None:
+        return None
+
+    async def work() -> None:
+        call = asyncio.ensure_future(calls.read("get", "key", answer))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait({call})
+        assert call.cancelled()
+        assert calls._reply_delay_ms == {}
+        began_ms = loop.environment.now_ms()
+        await calls.read("get", "key", answer)
+        assert loop.environment.now_ms() > began_ms
+        assert calls._reply_delay_ms == {}
+
+    loop.run_until_complete(work())
+    assert len(misfortunes.happened) == 2
+    loop.close()
+
+
+def test_a_delay_takes_as_long_as_is_said_at_most() -> None:
+    """With a short one, what begins in one moment overtakes each other and stays together."""
+    misfortunes = Misfortunes(Rates(delay_ms_max=20), "seed", VirtualEnvironment(1).now_ms)
+    drawn = {misfortunes.delay_ms() for _ in range(1_000)}
+    assert min(drawn) == 1
+    assert 10 < max(drawn) <= 20

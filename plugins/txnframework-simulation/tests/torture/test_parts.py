@@ -1,0 +1,167 @@
+"""What torture is made of: addresses behind proxies, misfortunes, counts, and what a person is told."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from io import StringIO
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from txnframework_simulation.checkers import Violation
+from txnframework_simulation.history import Begin, Begun, Commit, History, Recorder, Send
+from txnframework_simulation.torture.assignment import address_of, through
+from txnframework_simulation.torture.misfortunes import Misfortunes
+from txnframework_simulation.torture.outcome import Outcome, counts_of, operations_of
+from txnframework_simulation.torture.progress import Progress
+from txnframework_simulation.torture.settling import to_ask
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "moved"),
+    [
+        ("sqlite:////tmp/txn.db", None, None),
+        ("postgresql://me:secret@127.0.0.1:5432/mine", ("127.0.0.1", 5432), "postgresql://me:secret@localhost:9/mine"),
+        ("zookeeper://127.0.0.1:2181/txnframework", ("127.0.0.1", 2181), "zookeeper://localhost:9/txnframework"),
+        ("zookeeper://one:2181,two:2181/txnframework", None, None),
+    ],
+)
+def test_where_a_proxy_stands(url: str, address: tuple[str, int] | None, moved: str | None) -> None:
+    """A store with one server gets a proxy, with everything else in its URL as it was."""
+    assert address_of(url) == address
+    if moved is not None:
+        assert through(url, ("localhost", 9)) == moved
+
+
+class Bystander:
+    """Stands for a member: remembers its signals."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.name = f"p{number}"
+        self.works = True
+        self.struck = asyncio.Event()
+        self.proxies: dict[tuple[str, int], Sufferer] = {("h", 1): Sufferer(self.struck)}
+        self.signals: list[signal.Signals] = []
+
+    def signal(self, number: signal.Signals) -> None:
+        self.signals.append(number)
+        self.struck.set()
+
+
+class Sufferer:
+    """Stands for a proxy: remembers what was done to it."""
+
+    connections = 2
+
+    def __init__(self, struck: asyncio.Event) -> None:
+        self.done: list[str] = []
+        self._struck = struck
+
+    def __getattr__(self, name: str) -> object:
+        def do(*_: object) -> None:
+            self.done.append(name)
+            self._struck.set()
+
+        return do
+
+
+def test_every_misfortune_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was done to a process is taken back when it is over, also when the run ends in the middle of it."""
+    monkeypatch.setattr("txnframework_simulation.torture.misfortunes.BETWEEN_SECONDS", (0.0, 0.001))
+    members = [Bystander(number) for number in range(3)]
+
+    async def run() -> Misfortunes:
+        misfortunes = Misfortunes(members, 1, tmp_path / "misfortunes.jsonl")  # type: ignore[arg-type]
+        going_on = asyncio.create_task(misfortunes.go_on())
+        await asyncio.gather(*(member.struck.wait() for member in members))
+        going_on.cancel()
+        await asyncio.gather(going_on, return_exceptions=True)
+        return misfortunes
+
+    misfortunes = asyncio.run(run())
+    assert sum(misfortunes.counts.values()) >= 3
+    for member in members:
+        assert member.signals[-1] is signal.SIGCONT
+        assert member.proxies["h", 1].done[-1] == "restore"
+    lines = (tmp_path / "misfortunes.jsonl").read_text().splitlines()
+    assert len(lines) == 2 * sum(misfortunes.counts.values())
+
+
+def test_the_same_seed_draws_the_same(tmp_path: Path) -> None:
+    """A seed decides what comes first, and to whom."""
+
+    def first(seed: int) -> str:
+        file = tmp_path / f"{seed}-{next(numbers)}"
+        members = [Bystander(number) for number in range(3)]
+
+        async def strike() -> None:
+            misfortunes = Misfortunes(members, seed, file)  # type: ignore[arg-type]
+            for member in members:
+                misfortunes._strike(member)  # type: ignore[arg-type]
+
+        asyncio.run(strike())
+        return "".join(line.partition("process")[2] for line in file.read_text().splitlines()[:3])
+
+    numbers = count()
+    assert first(1) == first(1)
+    assert len({first(seed) for seed in range(5)}) > 1
+
+
+def some_history() -> History:
+    history = History()
+    recorder = Recorder(count(1).__next__, history.events.append)
+    for txn in ("a", "b"):
+        recorder.invoke("c", Begin()).ok(Begun(txn))
+    recorder.invoke("c", Commit("a")).ok()
+    recorder.invoke("c", Commit("b")).unknown("the answer was lost")
+    recorder.invoke("c", Send("t", "v")).fail("it was refused")
+    recorder.invoke("c", Send("t", "w"))
+    return history
+
+
+def test_counts() -> None:
+    """Operations are counted by what became of them; what nobody answered is unknown."""
+    history = some_history()
+    calls = history.calls()
+    assert counts_of(history, calls)["unknown outcomes"] == 2
+    assert counts_of(history, calls)["transactions committed"] == 1
+    assert operations_of(calls)["Send"] == {"fail": 1, "unknown": 1}
+    assert to_ask(history) == ["b"]
+
+
+def test_what_is_told() -> None:
+    """The table has the counts, and says what they mean; what was wrong is named, and decides whether all is well."""
+    well = Outcome({"kills": 7}, {}, [])
+    broken = Outcome({}, {}, [Violation("lost write", "'a' is gone", ())], ["process p1 ended by itself: [boom]"])
+    assert (well.ok, broken.ok) == (True, False)
+    kinds = "unknown: no answer came, it may have been done"
+    for outcome, words in (
+        (well, ("kills", "7", "was violated", kinds)),
+        (broken, ("lost write: 'a' is gone", "[boom]")),
+    ):
+        said = StringIO()
+        outcome.print_to(Console(file=said, width=160))
+        assert all(word in " ".join(said.getvalue().split()) for word in words)
+
+
+def test_progress_in_a_file(tmp_path: Path) -> None:
+    """Where nobody looks at a terminal, a whole line says now and then how it goes, the first one soon."""
+    (tmp_path / "one.jsonl").write_bytes(b'{"kind":"ok"}\n{"kind":"unknown"}\n{"kind":"o')
+    written = StringIO()
+    striking = SimpleNamespace(counts=Counter({"a misfortune with a name that would not fit into eighty columns": 3}))
+
+    async def work() -> None:
+        progress = Progress(Console(file=written), tmp_path, 0.05, striking)  # type: ignore[arg-type]
+        await progress.until(time.monotonic() + 0.3)
+
+    asyncio.run(work())
+    assert written.getvalue() == (
+        "0 of 0 s: 1 done, 0 refused, 1 unknown; 3 a misfortune with a name that would not fit into eighty columns\n"
+    )
