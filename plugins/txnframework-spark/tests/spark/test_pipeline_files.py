@@ -203,6 +203,17 @@ def test_state_is_seen_in_the_plan(spark: SparkSession, write: Write, query: str
     assert stateful_operators(plan_of(output_of(spark, load_pipeline(path), path))) == operators
 
 
+def test_a_plan_that_spark_prints_in_part_is_refused(spark: SparkSession, write: Write) -> None:
+    """State could be in the rest of it, and would not be guarded."""
+    output = output_of(spark, load_pipeline(path := write(sql(COUNT))), path)
+    spark.conf.set("spark.sql.maxPlanStringLength", 300)
+    try:
+        with pytest.raises(ConfigurationError, match=r"^spark\.conf\.spark\.sql\.maxPlanStringLength: is less than"):
+            plan_of(output)
+    finally:
+        spark.conf.unset("spark.sql.maxPlanStringLength")
+
+
 @pytest.mark.parametrize(
     ("transform", "sinks", "sentence"),
     [

@@ -17,7 +17,7 @@ from txnframework_spark.pipeline.analysis import guarantee, notes
 from txnframework_spark.pipeline.description import Pipeline, PipelineTable, Sink, Source, SparkTable
 from txnframework_spark.pipeline.kept import after
 from txnframework_spark.pipeline.progress import BatchShown, Screen, batch_of
-from txnframework_spark.pipeline.stateful import Operator, stateful_operators
+from txnframework_spark.pipeline.stateful import Operator, read_plan, stateful_operators
 from txnframework_spark.pipeline.stopping import Moment, StopRequests, is_time_to_stop
 from txnframework_spark.progress import StateProgress
 from txnframework_spark.session import is_local
@@ -67,6 +67,48 @@ def test_state_is_where_streams_are_gathered() -> None:
     deep = Operator("Project", True, (Operator("Aggregate", True, (Operator("Deduplicate", True, (stream,)),)),))
     assert stateful_operators(deep) == ("Aggregate", "Deduplicate")
     assert stateful_operators(Operator("TransformWithStateInPySpark", True, (stream,)))
+
+
+EXPLAINED = """== Parsed Logical Plan ==
+'Project [*]
++- 'UnresolvedRelation [view], [], false
+
+== Analyzed Logical Plan ==
+value: string
+~Project [value#2]
++- ~Filter (key#3L > scalar-subquery#54 [])
+   :  +- Aggregate [max(id#4L) AS max(id)#56L]
+   :     +- Range (0, 3, step=1, splits=Some(1))
+   +- ~Join Inner, (key#3L = key#20L)
+      :- View (`a`, [a text
+Aggregate of two lines#38])
+      :  +- ~StreamingRelationV2 rate, [], [timestamp#0, value#1L]
+      +- ~Deduplicate [a
+== Optimized Logical Plan ==
+]
+         +- ~StreamingRelationV2 rate, [], [timestamp#21, value#22L]
+
+== Optimized Logical Plan ==
+org.apache.spark.sql.AnalysisException: Queries with streaming sources must be executed with writeStream.start();
+rate
+== Physical Plan ==
+"""
+
+
+def test_a_plan_is_read_from_what_spark_prints() -> None:
+    """Texts in a query may have several lines; a table in a subquery is no stream."""
+    plan = read_plan(EXPLAINED)
+    stream = Operator("StreamingRelationV2", True)
+    table = Operator("Aggregate", False, (Operator("Range", False),))
+    join = Operator("Join", True, (Operator("View", True, (stream,)), Operator("Deduplicate", True, (stream,))))
+    assert plan == Operator("Project", True, (Operator("Filter", True, (table, join)),))
+    assert stateful_operators(plan) == ("Deduplicate", "Join")
+
+
+@pytest.mark.parametrize("length", [len("== Parsed"), EXPLAINED.index("~Join"), EXPLAINED.index("== Optimized")])
+def test_a_plan_that_was_cut_is_not_read(length: int) -> None:
+    """What is missing may keep state."""
+    assert read_plan(f"{EXPLAINED[:length]}... 99 more characters") is None
 
 
 def test_what_is_promised() -> None:
