@@ -10,7 +10,7 @@ import pytest
 
 from txnframework.errors import ConsumerBusy
 from txnframework.interfaces import IDispatcher
-from txnframework.model import Assignment, Candidate, ConsumerInfo, Position
+from txnframework.model import Assignment, Candidate, ConsumerInfo, Ordering, Position
 from txnframework.plugin import DispatcherContext, Provider
 from txnframework.testing import DispatcherHarness, DispatcherSuite
 from txnframework_dispatchers import ExclusiveDispatcher, FailoverDispatcher, KeySharedDispatcher, SharedDispatcher
@@ -22,26 +22,26 @@ Answer = tuple[Assignment, ...]
 # -- of every type, shown on one ----------------------------------------------------------------------
 
 
-class OfNoType(SharedDispatcher):
-    """Is of a type that nobody knows."""
+class DeclaresNoOrder(ExclusiveDispatcher):
+    """Is of a standard type, and declares another order than that has."""
 
-    subscription_type = "random"
+    ordering = Ordering.NONE
 
 
 class IgnoresPermits(ExclusiveDispatcher):
     """Gives as much as there is."""
 
-    async def assign(self, waiting: Waiting) -> Answer:
+    def assign(self, waiting: Waiting) -> Answer:
         for attached in self._consumers.by_id.values():
             attached.permits = len(waiting)
-        return await super().assign(waiting)
+        return super().assign(waiting)
 
 
 class GivesPermitsBack(ExclusiveDispatcher):
     """Takes a release for a permit."""
 
-    async def released(self, positions: frozenset[Position]) -> None:
-        await super().released(positions)
+    def released(self, positions: frozenset[Position]) -> None:
+        super().released(positions)
         for attached in self._consumers.by_id.values():
             attached.permits += len(positions)
 
@@ -49,16 +49,16 @@ class GivesPermitsBack(ExclusiveDispatcher):
 class LastFirst(ExclusiveDispatcher):
     """Assigns against the reading order."""
 
-    async def assign(self, waiting: Waiting) -> Answer:
-        return await super().assign(waiting[::-1])
+    def assign(self, waiting: Waiting) -> Answer:
+        return super().assign(waiting[::-1])
 
 
 class RemembersWhatItGave(SharedDispatcher):
     """Never gives a message again."""
 
-    async def assign(self, waiting: Waiting) -> Answer:
+    def assign(self, waiting: Waiting) -> Answer:
         given: set[Position] = self.__dict__.setdefault("given", set())
-        answer = await super().assign(tuple(one for one in waiting if one.position not in given))
+        answer = super().assign(tuple(one for one in waiting if one.position not in given))
         given |= {one.position for one in answer}
         return answer
 
@@ -66,8 +66,8 @@ class RemembersWhatItGave(SharedDispatcher):
 class SwallowsWhatNobodyTakes(RemembersWhatItGave):
     """Takes what was offered for given."""
 
-    async def assign(self, waiting: Waiting) -> Answer:
-        answer = await super().assign(waiting)
+    def assign(self, waiting: Waiting) -> Answer:
+        answer = super().assign(waiting)
         self.given |= {one.position for one in waiting}  # type: ignore[attr-defined]
         return answer
 
@@ -75,46 +75,79 @@ class SwallowsWhatNobodyTakes(RemembersWhatItGave):
 class ReturnsNothing(ExclusiveDispatcher):
     """Forgets what a consumer held that leaves."""
 
-    async def detach(self, consumer_id: int) -> frozenset[Position]:
-        await super().detach(consumer_id)
+    def detach(self, consumer_id: int) -> frozenset[Position]:
+        super().detach(consumer_id)
         return frozenset()
 
 
 class ReturnsTooMuch(ExclusiveDispatcher):
     """Returns what was released as well."""
 
-    async def released(self, positions: frozenset[Position]) -> None:
+    def released(self, positions: frozenset[Position]) -> None:
         self._consumers.left_behind -= positions
 
 
 class KeepsPermits(ExclusiveDispatcher):
     """Gives a consumer that comes again the permits that it had."""
 
-    async def attach(self, consumer: ConsumerInfo) -> None:
+    def attach(self, consumer: ConsumerInfo) -> None:
         left: dict[int, int] = self.__dict__.setdefault("left", {})
-        await super().attach(replace(consumer, permits=consumer.permits + left.get(consumer.consumer_id, 0)))
+        super().attach(replace(consumer, permits=consumer.permits + left.get(consumer.consumer_id, 0)))
 
-    async def detach(self, consumer_id: int) -> frozenset[Position]:
+    def detach(self, consumer_id: int) -> frozenset[Position]:
         if consumer_id in self._consumers.by_id:
             self.__dict__.setdefault("left", {})[consumer_id] = self._consumers.by_id[consumer_id].permits
-        return await super().detach(consumer_id)
+        return super().detach(consumer_id)
 
 
 class AttachesTwice(ExclusiveDispatcher):
     """Takes one that is there for a new one."""
 
-    async def attach(self, consumer: ConsumerInfo) -> None:
+    def attach(self, consumer: ConsumerInfo) -> None:
         self._consumers.by_id.pop(consumer.consumer_id, None)
-        await super().attach(consumer)
+        super().attach(consumer)
 
 
 class RefusesUnknownReleases(ExclusiveDispatcher):
     """Fails when something is released that nobody holds."""
 
-    async def released(self, positions: frozenset[Position]) -> None:
+    def released(self, positions: frozenset[Position]) -> None:
         for position in positions:
             assert any(position in one.has for one in self._consumers.by_id.values())
-        await super().released(positions)
+        super().released(positions)
+
+
+# -- of a name of its own, and breaking what it declares -----------------------------------------------
+
+
+class BreaksItsOrder(SharedDispatcher):
+    """Declares that everything is in order, and deals out in turn."""
+
+    subscription_type = "relay"
+    ordering = Ordering.SEGMENT
+
+
+class BreaksTheOrderOfKeys(SharedDispatcher):
+    """Declares that each key is in order, and deals out in turn."""
+
+    subscription_type = "relay_by_key"
+    ordering = Ordering.KEY
+
+
+class RefusesWhoStandsBy(ExclusiveDispatcher):
+    """Declares that consumers stand by, and lets in one."""
+
+    subscription_type = "relay"
+    stands_by = True
+
+
+class KeepsAllBack(FailoverDispatcher):
+    """Assigns nothing, ever."""
+
+    subscription_type = "relay"
+
+    def assign(self, waiting: Waiting) -> Answer:
+        return ()
 
 
 # -- exclusive ----------------------------------------------------------------------------------------
@@ -123,16 +156,16 @@ class RefusesUnknownReleases(ExclusiveDispatcher):
 class LetsEverybodyIn(ExclusiveDispatcher):
     """Lets a second consumer in."""
 
-    async def attach(self, consumer: ConsumerInfo) -> None:
+    def attach(self, consumer: ConsumerInfo) -> None:
         self._consumers.add(consumer)
 
 
 class ReplacesTheFirst(ExclusiveDispatcher):
     """Refuses the second one and forgets the first."""
 
-    async def attach(self, consumer: ConsumerInfo) -> None:
+    def attach(self, consumer: ConsumerInfo) -> None:
         try:
-            await super().attach(consumer)
+            super().attach(consumer)
         except ConsumerBusy:
             self._consumers.by_id.clear()
             raise
@@ -142,19 +175,19 @@ def overtaking(kind: type[Any]) -> type[Any]:
     """Return a dispatcher that assigns what stands behind messages that were left and are not released."""
 
     class Overtakes(kind):  # type: ignore[misc]
-        async def assign(self, waiting: Waiting) -> Answer:
+        def assign(self, waiting: Waiting) -> Answer:
             self._consumers.left_behind.clear()
             for key in [key for key, one in getattr(self, "_held", {}).items() if self._gone(one)]:
                 del self._held[key]
-            return await super().assign(waiting)  # type: ignore[no-any-return]
+            return super().assign(waiting)  # type: ignore[no-any-return]
 
         def _gone(self, held: Any) -> bool:
             return held.consumer_id not in self._consumers.by_id
 
-        async def released(self, positions: frozenset[Position]) -> None:
+        def released(self, positions: frozenset[Position]) -> None:
             if hasattr(self, "_key_at"):
                 positions = frozenset(one for one in positions if self._key_at.get(one) in {None, *self._held})
-            await super().released(positions)
+            super().released(positions)
 
     return Overtakes
 
@@ -166,6 +199,8 @@ class DealsOutAll(SharedDispatcher):
     """Says failover, and lets everybody work."""
 
     subscription_type = "failover"
+    ordering = Ordering.SEGMENT
+    stands_by = True
 
 
 class FollowsInReverse(FailoverDispatcher):
@@ -185,8 +220,8 @@ class FollowsByNumber(FailoverDispatcher):
 class Interrupts(FailoverDispatcher):
     """Goes over to a better one at once."""
 
-    async def attach(self, consumer: ConsumerInfo) -> None:
-        await super().attach(consumer)
+    def attach(self, consumer: ConsumerInfo) -> None:
+        super().attach(consumer)
         self._active = self._next()
 
 
@@ -204,24 +239,24 @@ class FirstTakesAll(SharedDispatcher):
 class WaitsForItsTurn(SharedDispatcher):
     """Assigns nothing while the next one in turn can take no more."""
 
-    async def assign(self, waiting: Waiting) -> Answer:
+    def assign(self, waiting: Waiting) -> Answer:
         if any(one.permits <= 0 for one in self._consumers.by_id.values()):
             return ()
-        return await super().assign(waiting)
+        return super().assign(waiting)
 
 
 class KnowsNoPriorities(SharedDispatcher):
     """Deals out among all."""
 
-    async def attach(self, consumer: ConsumerInfo) -> None:
-        await super().attach(replace(consumer, priority=0))
+    def attach(self, consumer: ConsumerInfo) -> None:
+        super().attach(replace(consumer, priority=0))
 
 
 class WaitsForWhatWasLeft(SharedDispatcher):
     """Keeps an order that nobody asked for."""
 
-    async def assign(self, waiting: Waiting) -> Answer:
-        return () if self._consumers.left_behind else await super().assign(waiting)
+    def assign(self, waiting: Waiting) -> Answer:
+        return () if self._consumers.left_behind else super().assign(waiting)
 
 
 # -- key_shared ---------------------------------------------------------------------------------------
@@ -231,24 +266,25 @@ class KnowsNoKeys(SharedDispatcher):
     """Says key_shared, and deals out in turn."""
 
     subscription_type = "key_shared"
+    ordering = Ordering.KEY
 
 
 class HoldsUpAll(KeySharedDispatcher):
     """Lets nothing pass a key that waits."""
 
-    async def assign(self, waiting: Waiting) -> Answer:
+    def assign(self, waiting: Waiting) -> Answer:
         for number, candidate in enumerate(waiting):
             held = self._held.get(candidate.key) if candidate.key is not None else None
             if held is not None and self._taker(candidate.key) is None:
-                return await super().assign(waiting[:number])
-        return await super().assign(waiting)
+                return super().assign(waiting[:number])
+        return super().assign(waiting)
 
 
 class PassesOver(KeySharedDispatcher):
     """Gives a later message of a key whose first one waits."""
 
-    async def assign(self, waiting: Waiting) -> Answer:
-        answer = await super().assign(waiting)
+    def assign(self, waiting: Waiting) -> Answer:
+        answer = super().assign(waiting)
         taken = {one.position for one in answer}
         free = next((one for one in self._consumers.by_id.values() if one.permits > 0), None)
         late = next((one for one in waiting[::-1] if one.position not in taken), None)
@@ -258,22 +294,22 @@ class PassesOver(KeySharedDispatcher):
 class NeverFreesKeys(KeySharedDispatcher):
     """Ties a key to its first consumer for ever."""
 
-    async def released(self, positions: frozenset[Position]) -> None:
+    def released(self, positions: frozenset[Position]) -> None:
         self._consumers.release(positions)
 
 
 class TakesNoneForAKey(KeySharedDispatcher):
     """Keeps messages without a key together."""
 
-    async def assign(self, waiting: Waiting) -> Answer:
-        return await super().assign(tuple(replace(one, key=one.key or b"") for one in waiting))
+    def assign(self, waiting: Waiting) -> Answer:
+        return super().assign(tuple(replace(one, key=one.key or b"") for one in waiting))
 
 
 class TakesEmptyForNone(KeySharedDispatcher):
     """Takes an empty key for no key."""
 
-    async def assign(self, waiting: Waiting) -> Answer:
-        return await super().assign(tuple(replace(one, key=one.key or None) for one in waiting))
+    def assign(self, waiting: Waiting) -> Answer:
+        return super().assign(tuple(replace(one, key=one.key or None) for one in waiting))
 
 
 class GoesRoundWithKeys(KeySharedDispatcher):
@@ -284,7 +320,7 @@ class GoesRoundWithKeys(KeySharedDispatcher):
 
 
 CASES = [
-    (OfNoType, "test_keeps_the_interface"),
+    (DeclaresNoOrder, "test_keeps_the_interface"),
     (SwallowsWhatNobodyTakes, "test_nobody_there"),
     (IgnoresPermits, "test_permits"),
     (GivesPermitsBack, "test_permits"),
@@ -300,12 +336,20 @@ CASES = [
     (RefusesUnknownReleases, "test_releasing_what_is_not_outstanding"),
     (LetsEverybodyIn, "test_another_one_is_refused"),
     (ReplacesTheFirst, "test_another_one_is_refused"),
-    (overtaking(ExclusiveDispatcher), "test_nothing_overtakes_what_was_left"),
+    (BreaksItsOrder, "test_everything_goes_to_one_at_a_time"),
+    (BreaksItsOrder, "test_nothing_overtakes_what_is_left"),
+    (overtaking(ExclusiveDispatcher), "test_nothing_overtakes_what_is_left"),
+    (BreaksTheOrderOfKeys, "test_each_key_goes_to_one_at_a_time"),
+    (KnowsNoKeys, "test_each_key_goes_to_one_at_a_time"),
+    (BreaksTheOrderOfKeys, "test_no_key_is_overtaken"),
+    (overtaking(KeySharedDispatcher), "test_no_key_is_overtaken"),
+    (RefusesWhoStandsBy, "test_others_stand_by"),
+    (KeepsAllBack, "test_others_stand_by"),
     (DealsOutAll, "test_one_is_active"),
     (FollowsInReverse, "test_who_follows"),
     (FollowsByNumber, "test_who_follows"),
     (Interrupts, "test_the_active_one_is_not_interrupted"),
-    (overtaking(FailoverDispatcher), "test_nothing_overtakes_what_the_active_one_left"),
+    (overtaking(FailoverDispatcher), "test_nothing_overtakes_what_is_left"),
     (FirstTakesAll, "test_in_turn"),
     (WaitsForItsTurn, "test_without_permits_passed_over"),
     (KnowsNoPriorities, "test_priorities"),
@@ -325,6 +369,7 @@ SEQUENCES = [
     LetsEverybodyIn, DealsOutAll, FollowsInReverse, Interrupts, WaitsForItsTurn,
     WaitsForWhatWasLeft, KnowsNoKeys, HoldsUpAll, PassesOver, NeverFreesKeys, TakesNoneForAKey, TakesEmptyForNone,
     overtaking(ExclusiveDispatcher), overtaking(FailoverDispatcher), overtaking(KeySharedDispatcher),
+    BreaksItsOrder, BreaksTheOrderOfKeys, RefusesWhoStandsBy, KeepsAllBack,
 ]  # fmt: skip
 
 

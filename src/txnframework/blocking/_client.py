@@ -10,6 +10,7 @@ from txnframework.blocking._transactions import JoinedTransaction, Transaction
 from txnframework.broker import Compactor, HangingTransaction, Lag, LatestByKey, Order, Start
 from txnframework.client import DeadLetter, LoopThread, Message, MessageID, Name
 from txnframework.model.acks import AckStatus
+from txnframework.model.dispatching import DEFAULT_TYPE
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
 from txnframework.model.reading import Isolation
@@ -89,7 +90,7 @@ class Client:
         topics: Name | Iterable[Name],
         subscription: str,
         *,
-        type: str = "exclusive",
+        type: str = DEFAULT_TYPE,
         start: Start = "latest",
         name: str | None = None,
         priority: int = 0,

@@ -19,6 +19,7 @@ from txnframework.cli._opening import with_client
 from txnframework.cli.output import output_option, print_json, print_json_line, time_of
 from txnframework.client import Client, Consumer, Message, Producer, Transaction
 from txnframework.errors import InvalidInput, ReceiveTimeout
+from txnframework.model.dispatching import DEFAULT_TYPE
 from txnframework.model.names import SegmentName, parse_name
 
 TOGETHER = 1_000
@@ -128,7 +129,7 @@ def _headers(given: Iterable[str]) -> dict[str, bytes]:
 @click.option(
     "--type",
     "kind",
-    show_default="exclusive",
+    show_default=DEFAULT_TYPE,
     help="With --subscription: how it is shared; exclusive, failover, shared, key_shared, or what a plugin brings.",
 )
 @click.option("--messages", "count", type=click.IntRange(min=1), help="Stop after so many.")
@@ -190,7 +191,7 @@ def consume(
 
     async def receive(client: Client, name: str) -> None:
         nonlocal left
-        async with await client.consumer(topic, name, type=kind or "exclusive", start="earliest") as consumer:
+        async with await client.consumer(topic, name, type=kind or DEFAULT_TYPE, start="earliest") as consumer:
             while left:
                 try:
                     wait = None if follow else wait_ms

@@ -14,10 +14,11 @@ from txnframework.client._messages import MessageID
 from txnframework.client._producer import Producer
 from txnframework.client._reader import Reader
 from txnframework.client._subscription_calls import SubscriptionCalls
-from txnframework.client._terms import STANDING_BY_TYPES, Terms
+from txnframework.client._terms import Terms
 from txnframework.client._topic_calls import TopicCalls
 from txnframework.client._transaction_calls import TransactionCalls
 from txnframework.errors import InvalidInput, InvalidName, TopicNotFound, excerpt
+from txnframework.model.dispatching import DEFAULT_TYPE
 from txnframework.model.names import SegmentName, TopicName, check_new_name, check_new_topic
 from txnframework.model.reading import Isolation
 
@@ -55,7 +56,7 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
         topics: Name | Iterable[Name],
         subscription: str,
         *,
-        type: str = "exclusive",
+        type: str = DEFAULT_TYPE,
         start: Start = "latest",
         name: str | None = None,
         priority: int = 0,
@@ -77,8 +78,10 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
             same name in another process, as a restart does, without waiting for the end of that one's session; if that
             one lives, it waits for its turn.
         :param priority: lower numbers come first, among the consumers of one process, where the type minds it.
-        :param stand_by: where another process dispatches, or the one consumer of an exclusive subscription is here,
-            wait until it has left or died and take over, instead of raising. ``failover`` does unless told otherwise.
+        :param type: how it is shared; what each type keeps in order, and whether its consumers stand by, is declared by
+            its dispatcher (``IDispatcher``).
+        :param stand_by: where another process dispatches, or the type takes one consumer only and has one here, wait
+            until it has left or died and take over, instead of raising. Default: as the type declares.
             A consumer whose own lease was lost, because the store was away for long, takes it again or waits for its
             turn; with False its ``receive`` raises LeaseLost. A process that takes over does not know how often
             messages were delivered.
@@ -89,7 +92,7 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
         :raises TopicNotFound: there is no such topic.
         """
         check_subscription(subscription, start)
-        self.host.registry.dispatcher(type)
+        kind = self.host.registry.subscription_type(type)
         if name is not None:
             check_new_name(name, "consumer name")
         whole_number(priority, "priority", -INT64_MAX)
@@ -102,10 +105,10 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
             if dead_letter is not None:
                 await self._require_possible(dead_letter.topic_for(topic, subscription))
         own_name = name or f"consumer-{self.host.environment.random_bits(64):016x}"
-        stands_by = type in STANDING_BY_TYPES if stand_by is None else stand_by
+        stands_by = kind.stands_by if stand_by is None else stand_by
         dead_letters = None if dead_letter is None else partial(DeadLetters, self, dead_letter)
         terms = Terms(
-            subscription, type, own_name, priority, stands_by, retakes=stand_by is not False, named=name is not None
+            subscription, kind, own_name, priority, stands_by, retakes=stand_by is not False, named=name is not None
         )
 
         async def join() -> Consumer:

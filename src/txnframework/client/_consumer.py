@@ -175,7 +175,7 @@ class Consumer:
         """
         if not self._terms.acknowledges_cumulatively:
             raise InvalidInput(
-                f"a {self._terms.type} subscription has no order of all its messages, so it cannot acknowledge "
+                f"a {self._terms.type.name} subscription has no order of all its messages, so it cannot acknowledge "
                 f"cumulatively"
             )
         async with self._naming_deletion((message,)):

@@ -347,7 +347,7 @@ class Membership:
 
     async def _attach(self, topic: str, segment: str) -> None:
         terms = self._terms
-        place = Place(topic, terms.subscription, segment, terms.type)
+        place = Place(topic, terms.subscription, segment, terms.type.name)
         # Once for each segment: two consumers of one name that both live would take it from each other for ever.
         replaces = terms.named and segment not in self._tried
         self._tried.add(segment)

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-UNORDERED_TYPES = frozenset({"shared"})
-"""Subscription types whose consumers take messages in any order."""
-
-ORDERED_BY_KEY_TYPES = frozenset({"key_shared"})
-"""Subscription types that keep the order of each key only; all others keep each segment's order."""
-
-STANDING_BY_TYPES = frozenset({"failover"})
-"""Subscription types whose consumers stand by unless they are told otherwise."""
+from txnframework.model.dispatching import Ordering, SubscriptionType
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +18,7 @@ class Terms:
     """
 
     subscription: str
-    type: str
+    type: SubscriptionType
     name: str
     priority: int = 0
     stand_by: bool = False
@@ -35,9 +28,9 @@ class Terms:
     @property
     def follows_order(self) -> bool:
         """Whether what a segment became is received after the segment."""
-        return self.type not in UNORDERED_TYPES
+        return self.type.ordering is not Ordering.NONE
 
     @property
     def acknowledges_cumulatively(self) -> bool:
         """Whether everything before a message of a segment was received by this consumer or those before it."""
-        return self.type not in UNORDERED_TYPES | ORDERED_BY_KEY_TYPES
+        return self.type.ordering is Ordering.SEGMENT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework.model.acks import Ack, AckRequest, AckState, AckStatus, PendingAck, PendingAcks, ProcessedRange
-from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo
+from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo, Ordering, SubscriptionType
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
 from txnframework.model.ledger import (
     Append,
@@ -86,6 +86,7 @@ __all__ = [
     "LedgerSummary",
     "Limit",
     "OpenQuery",
+    "Ordering",
     "Outstanding",
     "Part",
     "Participant",
@@ -105,6 +106,7 @@ __all__ = [
     "SegmentName",
     "SourceRange",
     "State",
+    "SubscriptionType",
     "Swept",
     "Tail",
     "TopicName",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from txnframework.errors import PluginContractError
+from txnframework.model.dispatching import SubscriptionType
 from txnframework.plugin._origin import Origin
 from txnframework.plugin._provider import Command, Provider
 from txnframework.plugin._roles import INTERFACES, Role
@@ -109,6 +110,11 @@ class PluginRegistry:
     def dispatcher(self, name: str) -> Provider[DispatcherContext, IDispatcher]:
         """Return the dispatcher for subscriptions of the type ``name``, or raise UnknownPlugin."""
         return self._provider(Role.DISPATCHER, name)
+
+    def subscription_type(self, name: str) -> SubscriptionType:
+        """Return what the dispatcher for subscriptions of the type ``name`` declares, or raise UnknownPlugin."""
+        declared = self.dispatcher(name).implementation
+        return SubscriptionType(name, declared.ordering, declared.stands_by)
 
     def commands(self) -> Mapping[str, RegisteredCommand]:
         """Return the commands that plugins bring, in order of their full names; none is loaded."""

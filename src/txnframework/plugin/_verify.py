@@ -3,6 +3,9 @@ Whether a class or object keeps the contract of a role, as far as that can be se
 
 zope's own verification looks at names and the number of positional parameters. What it does not see is what goes
 wrong in practice: a method that is not ``async``, a parameter with another name, one that is keyword-only.
+
+An interface says with tagged values where it differs from most. ``plain_methods``: its methods are plain functions.
+``class_attributes``: attributes, by name, that the class itself must have, and their types.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ def verify_provider(interface: Any, candidate: object, origin: Origin | None = N
     """
     Raise PluginContractError unless ``candidate`` keeps the contract of ``interface`` (such as IMetadataStore).
 
-    ``candidate`` is a Provider (its class is verified), a class, or an object. Only of an object are the
-    attributes verified: a class may set them when it makes one. Every sub-interface of
+    ``candidate`` is a Provider (its class is verified), a class, or an object. Only of an object are all
+    attributes verified: a class may set most of them when it makes one. Every sub-interface of
     ``interface`` that is declared (a capability) is verified as well. ``origin`` is whom the error blames.
     """
     if isinstance(candidate, Provider):
@@ -51,9 +54,13 @@ def declared_interfaces(candidate: object) -> tuple[InterfaceClass, ...]:
 
 
 def _verify_interface(role: InterfaceClass, candidate: object, origin: Origin | None) -> None:
+    of_class: dict[str, type] = role.queryTaggedValue("class_attributes", {})
+    plain: bool = role.queryTaggedValue("plain_methods", False)
     for name, description in sorted(role.namesAndDescriptions(all=True)):
         if isinstance(description, Method):
-            reason = _method_problem(description, candidate, name)
+            reason = _method_problem(description, candidate, name, plain)
+        elif name in of_class:
+            reason = _class_attribute_problem(candidate, name, of_class[name])
         elif not isinstance(candidate, type) and not hasattr(candidate, name):
             reason = "the attribute is missing"
         else:
@@ -69,15 +76,26 @@ def _verify_interface(role: InterfaceClass, candidate: object, origin: Origin | 
         raise _broken(origin, role, None, " ".join(str(exc).split())) from exc
 
 
-def _method_problem(method: Method, candidate: object, name: str) -> str | None:
+def _class_attribute_problem(candidate: object, name: str, kind: type) -> str | None:
+    owner = candidate if isinstance(candidate, type) else type(candidate)
+    if not hasattr(owner, name):
+        return "the attribute is missing; the class has to have it"
+    if not isinstance(getattr(owner, name), kind):
+        return f"the class has a value of type {type(getattr(owner, name)).__name__} there, not {kind.__name__}"
+    return None
+
+
+def _method_problem(method: Method, candidate: object, name: str, plain: bool) -> str | None:
     found = getattr(candidate, name, None)
     if found is None:
         return "the method is missing"
     if not callable(found):
         return f"it is a value of type {type(found).__name__}, not a method"
-    if inspect.isasyncgenfunction(found):
+    if plain and (inspect.isasyncgenfunction(found) or inspect.iscoroutinefunction(found)):
+        return "it is 'async def'; it has to be a plain 'def'"
+    if not plain and inspect.isasyncgenfunction(found):
         return "it is an async generator; it has to be an 'async def' that returns a value"
-    if not inspect.iscoroutinefunction(found):
+    if not plain and not inspect.iscoroutinefunction(found):
         return "it is not 'async def'"
     wanted = tuple(method.positional)
     parameters = _parameters(found, candidate, name)

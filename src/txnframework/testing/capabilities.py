@@ -16,7 +16,7 @@ class OfKind:
     """Asked for like an interface: provided by what has this value of an attribute, as a dispatcher of one type has."""
 
     attribute: str
-    value: str
+    value: object
 
     @property
     def __name__(self) -> str:

@@ -5,24 +5,26 @@ from __future__ import annotations
 from zope.interface import implementer
 
 from txnframework.interfaces import IAtomicBatchStore, IDispatcher, IMetadataStore, IWatch
-from txnframework.model import Assignment, Batch, Candidate, ConsumerInfo, Position, Record
+from txnframework.model import Assignment, Batch, Candidate, ConsumerInfo, Ordering, Position, Record
 
 
 @implementer(IDispatcher)
 class Good:
     subscription_type: str = "exclusive"
+    ordering: Ordering = Ordering.SEGMENT
+    stands_by: bool = False
 
-    async def attach(self, consumer: ConsumerInfo) -> None: ...
+    def attach(self, consumer: ConsumerInfo) -> None: ...
 
-    async def detach(self, consumer_id: int) -> frozenset[Position]:
+    def detach(self, consumer_id: int) -> frozenset[Position]:
         return frozenset()
 
-    async def permit(self, consumer_id: int, messages: int) -> None: ...
+    def permit(self, consumer_id: int, messages: int) -> None: ...
 
-    async def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
+    def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
         return ()
 
-    async def released(self, positions: frozenset[Position]) -> None: ...
+    def released(self, positions: frozenset[Position]) -> None: ...
 
 
 good: IDispatcher = Good()

@@ -16,26 +16,29 @@ def txnframework_commands():
     return [Command({name!r}, "A command.", lambda: None)]
 """
 
-SYNC_DISPATCHER = """
+ASYNC_DISPATCHER = """
 from txnframework.interfaces import IDispatcher
+from txnframework.model import Ordering
 from txnframework.plugin import Provider, hookimpl
 from zope.interface import implementer
 
 @implementer(IDispatcher)
-class Sync:
+class Async:
     subscription_type = "zz"
-    async def attach(self, consumer): ...
-    async def detach(self, consumer_id): ...
-    async def permit(self, consumer_id, messages): ...
-    def assign(self, waiting): ...
-    async def released(self, positions): ...
+    ordering = Ordering.NONE
+    stands_by = False
+    def attach(self, consumer): ...
+    def detach(self, consumer_id): ...
+    def permit(self, consumer_id, messages): ...
+    async def assign(self, waiting): ...
+    def released(self, positions): ...
 
 async def opened(context):
-    return Sync()
+    return Async()
 
 @hookimpl
 def txnframework_dispatchers():
-    return [Provider("zz", opened, Sync)]
+    return [Provider("zz", opened, Async)]
 """
 
 
@@ -90,11 +93,11 @@ def test_failing_import_names_distribution_and_keeps_its_cause(install: Any) -> 
 
 def test_broken_contract_names_distribution_and_method(install: Any) -> None:
     """The class is verified when it is loaded, before anything is opened."""
-    install("zz-sync", SYNC_DISPATCHER)
+    install("zz-async", ASYNC_DISPATCHER)
     with pytest.raises(PluginContractError) as caught:
         load_plugins()
     assert str(caught.value) == (
-        "zz-sync 1.2.3 does not keep the contract of IDispatcher.assign: it is not 'async def'"
+        "zz-async 1.2.3 does not keep the contract of IDispatcher.assign: it is 'async def'; it has to be a plain 'def'"
     )
 
 
@@ -102,14 +105,14 @@ def test_tolerant_loading_leaves_out_the_broken_only(install: Any) -> None:
     """With on_error the others are loaded, and a plugin is taken in whole or not at all."""
     install("zz-a-broken", "raise RuntimeError('boom')")
     install("zz-b-good", COMMANDS.format(name="zz-run"))
-    install("zz-c-sync", SYNC_DISPATCHER + COMMANDS.format(name="zz-half"))
+    install("zz-c-async", ASYNC_DISPATCHER + COMMANDS.format(name="zz-half"))
     errors: list[PluginError] = []
     commands = load_plugins(on_error=errors.append).commands()
     assert "zz-run" in commands
     assert "zz-half" not in commands
     assert [error.distribution for error in errors if (error.distribution or "").startswith("zz")] == [
         "zz-a-broken",
-        "zz-c-sync",
+        "zz-c-async",
     ]
 
 

@@ -11,6 +11,7 @@ from zope.interface import implementer
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import ConfigurationError, PluginContractError, PluginError, UnknownPlugin
 from txnframework.interfaces import IDispatcher
+from txnframework.model import Ordering, SubscriptionType
 from txnframework.plugin import (
     Command,
     DispatcherContext,
@@ -27,15 +28,18 @@ from txnframework.plugin._unknown import unknown_plugin
 
 @implementer(IDispatcher)
 class RoundRobin:
+    subscription_type = "zz_round"
+    ordering = Ordering.KEY
+    stands_by = True
+
     def __init__(self, context: DispatcherContext) -> None:
-        self.subscription_type = "zz_round"
         self.options = options_as(context.options, RoundOptions)
 
-    async def attach(self, consumer: Any) -> None: ...
-    async def detach(self, consumer_id: int) -> Any: ...
-    async def permit(self, consumer_id: int, messages: int) -> None: ...
-    async def assign(self, waiting: Any) -> Any: ...
-    async def released(self, positions: Any) -> None: ...
+    def attach(self, consumer: Any) -> None: ...
+    def detach(self, consumer_id: int) -> Any: ...
+    def permit(self, consumer_id: int, messages: int) -> None: ...
+    def assign(self, waiting: Any) -> Any: ...
+    def released(self, positions: Any) -> None: ...
 
 
 class RoundOptions(msgspec.Struct, frozen=True):
@@ -69,6 +73,31 @@ def test_provider_is_found_opened_and_verified() -> None:
     assert "zz_round" in registry.names(Role.DISPATCHER)
     opened = asyncio.run(registry.open(found, context()))
     assert opened.subscription_type == "zz_round"
+
+
+def test_subscription_type_is_what_the_class_declares() -> None:
+    """It is known without opening a dispatcher, by the name that the provider has."""
+    registry = load_plugins([plugin(provider())])
+    assert registry.subscription_type("zz_round") == SubscriptionType("zz_round", Ordering.KEY, stands_by=True)
+    with pytest.raises(UnknownPlugin):
+        registry.subscription_type("zz_square")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("ordering", None, "the attribute is missing; the class has to have it"),
+        ("ordering", "key", "the class has a value of type str there, not Ordering"),
+        ("stands_by", 1, "the class has a value of type int there, not bool"),
+    ],
+)
+def test_what_a_type_declares_is_verified(name: str, value: object, reason: str) -> None:
+    """Clients decide by it before anything is opened, so an instance's attribute comes too late."""
+    body = {key: one for key, one in vars(RoundRobin).items() if not key.startswith("__")} | {name: value}
+    kind = implementer(IDispatcher)(type("Wrong", (), {key: one for key, one in body.items() if one is not None}))
+    with pytest.raises(PluginContractError) as caught:
+        load_plugins([plugin(provider(kind=kind))])
+    assert str(caught.value).endswith(f"IDispatcher.{name}: {reason}")
 
 
 def test_options_reach_the_plugin_with_their_type() -> None:

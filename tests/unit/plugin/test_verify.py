@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from zope.interface import Attribute, Interface, implementer
+from zope.interface import Attribute, Interface, implementer, taggedValue
 
 from txnframework.errors import PluginContractError
 from txnframework.plugin import Origin, Provider, verify_provider
@@ -92,6 +92,36 @@ def test_broken_method_is_named(method: Any, reason: str, as_object: bool) -> No
     assert str(caught.value) == (f"txnframework-broken 2.0 does not keep the contract of IShelf.put: {reason}")
     assert (caught.value.distribution, caught.value.version) == ("txnframework-broken", "2.0")
     assert (caught.value.role, caught.value.method) == ("IShelf", "put")
+
+
+class IPlainShelf(Interface):
+    taggedValue("plain_methods", True)
+
+    def count(colour: str) -> int:  # noqa: N805
+        """Count."""
+
+
+@pytest.mark.parametrize("as_object", [False, True], ids=["class", "object"])
+def test_plain_methods_are_plain(as_object: bool) -> None:
+    """Where the role says that its methods are plain functions, neither a coroutine function nor a generator is one."""
+
+    def right(self: Any, colour: str) -> int:
+        return 1
+
+    async def coroutine(self: Any, colour: str) -> int:
+        return 1
+
+    async def generator(self: Any, colour: str) -> AsyncIterator[int]:
+        yield 1
+
+    def made(method: Any) -> Any:
+        kind = implementer(IPlainShelf)(type("Made", (), {"count": method}))
+        return kind() if as_object else kind
+
+    verify_provider(IPlainShelf, made(right))
+    for wrong in (coroutine, generator):
+        with pytest.raises(PluginContractError, match="it is 'async def'; it has to be a plain 'def'"):
+            verify_provider(IPlainShelf, made(wrong))
 
 
 def test_more_than_the_role_asks_is_allowed() -> None:

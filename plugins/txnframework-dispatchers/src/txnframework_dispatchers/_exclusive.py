@@ -6,7 +6,7 @@ from zope.interface import implementer
 
 from txnframework.errors import ConsumerBusy
 from txnframework.interfaces import IDispatcher
-from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo
+from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo, Ordering
 from txnframework.model.positions import Position
 from txnframework.plugin import DispatcherContext
 from txnframework_dispatchers._permits import Consumers
@@ -22,27 +22,29 @@ class ExclusiveDispatcher:
     """
 
     subscription_type: str = "exclusive"
+    ordering: Ordering = Ordering.SEGMENT
+    stands_by: bool = False
 
     def __init__(self, subscription: str) -> None:
         self._subscription = subscription
         self._consumers = Consumers()
 
-    async def attach(self, consumer: ConsumerInfo) -> None:
+    def attach(self, consumer: ConsumerInfo) -> None:
         """Add the consumer, or raise ConsumerBusy if there is another one."""
         for there in self._consumers.by_id.values():
             if there.info.consumer_id != consumer.consumer_id:
                 raise ConsumerBusy(self._subscription, there.info.name)
         self._consumers.add(consumer)
 
-    async def detach(self, consumer_id: int) -> frozenset[Position]:
+    def detach(self, consumer_id: int) -> frozenset[Position]:
         """Remove it; return what it held, which holds up everything until it is released."""
         return self._consumers.remove(consumer_id)
 
-    async def permit(self, consumer_id: int, messages: int) -> None:
+    def permit(self, consumer_id: int, messages: int) -> None:
         """Let it take that many more."""
         self._consumers.permit(consumer_id, messages)
 
-    async def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
+    def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
         """Assign the first of them, as many as the consumer takes."""
         if self._consumers.left_behind:
             return ()
@@ -50,7 +52,7 @@ class ExclusiveDispatcher:
             return attached.take_first(waiting)
         return ()
 
-    async def released(self, positions: frozenset[Position]) -> None:
+    def released(self, positions: frozenset[Position]) -> None:
         """Forget who had these."""
         self._consumers.release(positions)
 

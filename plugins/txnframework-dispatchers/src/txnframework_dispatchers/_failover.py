@@ -5,7 +5,7 @@ from __future__ import annotations
 from zope.interface import implementer
 
 from txnframework.interfaces import IDispatcher
-from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo
+from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo, Ordering
 from txnframework.model.positions import Position
 from txnframework.plugin import DispatcherContext
 from txnframework_dispatchers._permits import Attached, Consumers
@@ -21,34 +21,36 @@ class FailoverDispatcher:
     """
 
     subscription_type: str = "failover"
+    ordering: Ordering = Ordering.SEGMENT
+    stands_by: bool = True
 
     def __init__(self) -> None:
         self._consumers = Consumers()
         self._active: Attached | None = None
 
-    async def attach(self, consumer: ConsumerInfo) -> None:
+    def attach(self, consumer: ConsumerInfo) -> None:
         """Add a consumer; it is active if nobody is."""
         self._consumers.add(consumer)
         self._active = self._active or self._next()
 
-    async def detach(self, consumer_id: int) -> frozenset[Position]:
+    def detach(self, consumer_id: int) -> frozenset[Position]:
         """Remove it; return what it held, which the next one does not overtake."""
         held = self._consumers.remove(consumer_id)
         if self._active is not None and self._active.info.consumer_id == consumer_id:
             self._active = self._next()
         return held
 
-    async def permit(self, consumer_id: int, messages: int) -> None:
+    def permit(self, consumer_id: int, messages: int) -> None:
         """Let it take that many more, once it is active."""
         self._consumers.permit(consumer_id, messages)
 
-    async def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
+    def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
         """Assign the first of them, as many as the active consumer takes."""
         if self._active is None or self._consumers.left_behind:
             return ()
         return self._active.take_first(waiting)
 
-    async def released(self, positions: frozenset[Position]) -> None:
+    def released(self, positions: frozenset[Position]) -> None:
         """Forget who had these."""
         self._consumers.release(positions)
 

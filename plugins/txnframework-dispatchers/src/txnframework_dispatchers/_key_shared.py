@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from zope.interface import implementer
 
 from txnframework.interfaces import IDispatcher
-from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo
+from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo, Ordering
 from txnframework.model.hashing import key_hash
 from txnframework.model.positions import Position
 from txnframework.plugin import DispatcherContext
@@ -36,6 +36,8 @@ class KeySharedDispatcher:
     """
 
     subscription_type: str = "key_shared"
+    ordering: Ordering = Ordering.KEY
+    stands_by: bool = False
 
     def __init__(self) -> None:
         self._consumers = Consumers()
@@ -43,19 +45,19 @@ class KeySharedDispatcher:
         self._key_at: dict[Position, bytes] = {}
         self._turns = Turns()
 
-    async def attach(self, consumer: ConsumerInfo) -> None:
+    def attach(self, consumer: ConsumerInfo) -> None:
         """Add a consumer; any number may be there."""
         self._consumers.add(consumer)
 
-    async def detach(self, consumer_id: int) -> frozenset[Position]:
+    def detach(self, consumer_id: int) -> frozenset[Position]:
         """Remove it; return what it held; its keys wait until that is released."""
         return self._consumers.remove(consumer_id)
 
-    async def permit(self, consumer_id: int, messages: int) -> None:
+    def permit(self, consumer_id: int, messages: int) -> None:
         """Let it take that many more."""
         self._consumers.permit(consumer_id, messages)
 
-    async def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
+    def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
         """Assign what its key's consumer can take; behind a message that waits, those of its key wait too."""
         assigned: list[Assignment] = []
         held_up: set[bytes] = set()
@@ -72,7 +74,7 @@ class KeySharedDispatcher:
                 held_up.add(candidate.key)
         return tuple(assigned)
 
-    async def released(self, positions: frozenset[Position]) -> None:
+    def released(self, positions: frozenset[Position]) -> None:
         """Forget who had these; a key of which nothing is left is free."""
         self._consumers.release(positions)
         for position in positions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zope.interface import implementer
 
 from txnframework.interfaces import IDispatcher
-from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo
+from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo, Ordering
 from txnframework.model.positions import Position
 from txnframework.plugin import DispatcherContext
 from txnframework_dispatchers._permits import Attached, Consumers
@@ -21,24 +21,26 @@ class SharedDispatcher:
     """
 
     subscription_type: str = "shared"
+    ordering: Ordering = Ordering.NONE
+    stands_by: bool = False
 
     def __init__(self) -> None:
         self._consumers = Consumers()
         self._turns = Turns()
 
-    async def attach(self, consumer: ConsumerInfo) -> None:
+    def attach(self, consumer: ConsumerInfo) -> None:
         """Add a consumer; any number may be there."""
         self._consumers.add(consumer)
 
-    async def detach(self, consumer_id: int) -> frozenset[Position]:
+    def detach(self, consumer_id: int) -> frozenset[Position]:
         """Remove it; return what it held."""
         return self._consumers.remove(consumer_id)
 
-    async def permit(self, consumer_id: int, messages: int) -> None:
+    def permit(self, consumer_id: int, messages: int) -> None:
         """Let it take that many more."""
         self._consumers.permit(consumer_id, messages)
 
-    async def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
+    def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
         """Deal them out as long as somebody can take one."""
         assigned = []
         for candidate in waiting:
@@ -48,7 +50,7 @@ class SharedDispatcher:
             assigned.append(attached.take(candidate))
         return tuple(assigned)
 
-    async def released(self, positions: frozenset[Position]) -> None:
+    def released(self, positions: frozenset[Position]) -> None:
         """Forget who had these."""
         self._consumers.release(positions)
 

@@ -55,18 +55,18 @@ class AttachedConsumers:
     def __contains__(self, consumer_id: int) -> bool:
         return consumer_id in self._consumers
 
-    async def attach(self, joining: Joining, listener: Listener) -> int:
+    def attach(self, joining: Joining, listener: Listener) -> int:
         """
         Add a consumer; return its id.
 
         :raises ConsumerBusy: the subscription takes one consumer only, and has one.
         """
         consumer_id, self._next_id = self._next_id, self._next_id + 1
-        await self._dispatcher.attach(ConsumerInfo(consumer_id, joining.name, joining.priority))
+        self._dispatcher.attach(ConsumerInfo(consumer_id, joining.name, joining.priority))
         self._consumers[consumer_id] = _Consumer(listener, joining.permits)
         return consumer_id
 
-    async def detach(self, consumer_id: int) -> frozenset[Position] | None:
+    def detach(self, consumer_id: int) -> frozenset[Position] | None:
         """
         Remove a consumer: nothing is delivered to it any more. Return what it had, None if it was not there.
 
@@ -74,7 +74,7 @@ class AttachedConsumers:
         """
         if self._consumers.pop(consumer_id, None) is None:
             return None
-        return await self._dispatcher.detach(consumer_id)
+        return self._dispatcher.detach(consumer_id)
 
     def permit(self, consumer_id: int, messages: int) -> None:
         """Let a consumer take that many more; one that has gone takes nothing."""
@@ -90,11 +90,11 @@ class AttachedConsumers:
         """There are no consumers any more."""
         self._consumers.clear()
 
-    async def offer(self, incarnation: int) -> bool:
+    def offer(self, incarnation: int) -> bool:
         """Let the dispatcher assign what waits, and deliver it; return whether it assigned anything."""
-        await self._grant()
+        self._grant()
         waiting = self._deliveries.candidates(OFFER_MAX)
-        assigned = await self._dispatcher.assign(waiting) if waiting else ()
+        assigned = self._dispatcher.assign(waiting) if waiting else ()
         unused: set[Position] = set()
         for one in assigned:
             taker = self._consumers.get(one.consumer_id)
@@ -102,14 +102,14 @@ class AttachedConsumers:
             held = self._deliveries.deliver(one.position, one.consumer_id) if takes else None
             if taker is not None:
                 taker.granted -= 1
-            if taker is None or held is None:  # too large, or acknowledged or detached while the dispatcher decided
+            if taker is None or held is None:  # too large, or it assigned what did not wait
                 unused.add(one.position)
                 if taker is not None:
                     taker.owed += 1
                 continue
             taker.listener.deliver(Delivery(held, held.redeliveries, incarnation, held.delivery, self._tenure))
         if unused:
-            await self._dispatcher.released(frozenset(unused))
+            self._dispatcher.released(frozenset(unused))
         return bool(assigned)
 
     def _takes(self, consumer_id: int, consumer: _Consumer, position: Position) -> bool:
@@ -143,7 +143,7 @@ class AttachedConsumers:
         fitting = self._deliveries.fitting(self._bytes_max - self._deliveries.delivered_bytes(consumer_id))
         return min(self._messages_max - delivered, fitting if delivered else max(1, fitting))
 
-    async def _grant(self) -> None:
+    def _grant(self) -> None:
         for consumer_id, consumer in tuple(self._consumers.items()):
             # One that is full is granted nothing, so that what it was granted runs out and others are assigned.
             if self._is_full(consumer_id, consumer):
@@ -152,4 +152,4 @@ class AttachedConsumers:
             if granted > 0:
                 consumer.owed -= granted
                 consumer.granted += granted
-                await self._dispatcher.permit(consumer_id, granted)
+                self._dispatcher.permit(consumer_id, granted)

@@ -132,7 +132,7 @@ class Dispatches:
                         f"subscription {place.subscription} is used as {dispatch.subscription_type} here, "
                         f"not as {place.subscription_type}"
                     )
-                attached = Attached(place, dispatch, await dispatch.attach(joining, listener))
+                attached = Attached(place, dispatch, dispatch.attach(joining, listener))
                 got(attached)
                 return attached
             finally:

@@ -114,14 +114,14 @@ class SegmentDispatch:
         """How many consumers are attached."""
         return len(self._consumers)
 
-    async def attach(self, joining: Joining, listener: Listener) -> int:
+    def attach(self, joining: Joining, listener: Listener) -> int:
         """
         Add a consumer; return its id here.
 
         :raises ConsumerBusy: the subscription takes one consumer only, and has one.
         """
         self._require_running()
-        consumer_id = await self._consumers.attach(joining, listener)
+        consumer_id = self._consumers.attach(joining, listener)
         self._wake.set()
         return consumer_id
 
@@ -129,13 +129,13 @@ class SegmentDispatch:
         """Remove a consumer; what it did not acknowledge goes to others, ``unseen`` as if never delivered."""
         had: frozenset[Position] | None = None
         try:
-            had = await self._consumers.detach(consumer_id)
+            had = self._consumers.detach(consumer_id)
             if had is not None and self._consumers:
                 await self.return_delivered(consumer_id, None, lambda: unseen)
         finally:
             self._deliveries.orphan(consumer_id, unseen)
             # All of it waits again, first in order, or a transaction holds it: the dispatcher may go on behind it.
-            await self._parts.dispatcher.released(had or frozenset())
+            self._parts.dispatcher.released(had or frozenset())
             self._wake.set()
 
     def permit(self, consumer_id: int, messages: int) -> None:
@@ -170,7 +170,7 @@ class SegmentDispatch:
         returned = self._deliveries.give_back(wanted, consumer_id, hidden)
         if positions is None:
             self._deliveries.renounce(consumer_id)
-        await self._parts.dispatcher.released(frozenset(returned))
+        self._parts.dispatcher.released(frozenset(returned))
         self._wake.set()
 
     def return_later(
@@ -273,8 +273,7 @@ class SegmentDispatch:
         return await self._acknowledging.first_lost(upto, consumer_id)
 
     def _finished(self, done: Iterable[HeldMessage]) -> None:
-        gone = self._deliveries.forget(done)
-        self._tasks.start(lambda: self._parts.dispatcher.released(gone))
+        self._parts.dispatcher.released(self._deliveries.forget(done))
         self._wake.set()
 
     # -- looking at the stores ------------------------------------------------------------------------
@@ -291,7 +290,7 @@ class SegmentDispatch:
             else:
                 freed = self._deliveries.reconcile(cursor, self._open_acks, look)
             self._cursor = cursor
-            await self._parts.dispatcher.released(freed)
+            self._parts.dispatcher.released(freed)
             self._looking.holders_changed()
             self._wake.set()
             for branch in self._deliveries.claims.crowded():
@@ -319,7 +318,7 @@ class SegmentDispatch:
         while True:
             self._wake.clear()
             self._reading.raise_what_failed()
-            if await self._consumers.offer(self.incarnation):
+            if self._consumers.offer(self.incarnation):
                 self._wake.set()
             if self._may_read() and not self._reading.at_end and await self._read():
                 continue

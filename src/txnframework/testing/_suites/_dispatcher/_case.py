@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from txnframework.errors import ConsumerBusy
 from txnframework.interfaces import IDispatcher
-from txnframework.model import Candidate, ConsumerInfo, Position
+from txnframework.model import Candidate, ConsumerInfo, Ordering, Position
 from txnframework.testing._suites._base import Suite
 from txnframework.testing.capabilities import OfKind
 from txnframework.testing.harness import Harness
@@ -15,12 +16,18 @@ EXCLUSIVE = OfKind("subscription_type", "exclusive")
 FAILOVER = OfKind("subscription_type", "failover")
 SHARED = OfKind("subscription_type", "shared")
 KEY_SHARED = OfKind("subscription_type", "key_shared")
+ORDERED = OfKind("ordering", Ordering.SEGMENT)
+ORDERED_BY_KEY = OfKind("ordering", Ordering.KEY)
+STANDS_BY = OfKind("stands_by", True)
 
 
 class DispatcherRules(Suite):
     """Rules of one dispatcher."""
 
-    capabilities: ClassVar[tuple[Any, ...]] = (EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED)
+    capabilities: ClassVar[tuple[Any, ...]] = (
+        *(EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED),
+        *(ORDERED, ORDERED_BY_KEY, STANDS_BY),
+    )
     data: Harness[IDispatcher]
 
 
@@ -44,11 +51,20 @@ def released(*entries: int) -> frozenset[Position]:
     return frozenset(map(at, entries))
 
 
-async def attach(dispatcher: IDispatcher, consumer_id: int, permits: int = 0, priority: int = 0) -> None:
+def attach(dispatcher: IDispatcher, consumer_id: int, permits: int = 0, priority: int = 0) -> None:
     """Attach a consumer whose name is its number."""
-    await dispatcher.attach(ConsumerInfo(consumer_id, f"consumer-{consumer_id}", priority, permits))
+    dispatcher.attach(ConsumerInfo(consumer_id, f"consumer-{consumer_id}", priority, permits))
 
 
-async def assigned(dispatcher: IDispatcher, waiting: Iterable[Candidate]) -> list[tuple[int, int]]:
+def attach_any(dispatcher: IDispatcher, consumer_id: int, permits: int) -> bool:
+    """Attach a consumer; return whether it was let in."""
+    try:
+        attach(dispatcher, consumer_id, permits)
+    except ConsumerBusy:
+        return False
+    return True
+
+
+def assigned(dispatcher: IDispatcher, waiting: Iterable[Candidate]) -> list[tuple[int, int]]:
     """Return consumer and entry of what is assigned."""
-    return [(one.consumer_id, one.position.entry_id) for one in await dispatcher.assign(tuple(waiting))]
+    return [(one.consumer_id, one.position.entry_id) for one in dispatcher.assign(tuple(waiting))]

@@ -6,7 +6,7 @@ import gc
 import types
 
 from txnframework.interfaces import IDispatcher
-from txnframework.model import Candidate
+from txnframework.model import Candidate, Ordering
 from txnframework.testing._suites._dispatcher._case import (
     DispatcherRules,
     assigned,
@@ -16,105 +16,111 @@ from txnframework.testing._suites._dispatcher._case import (
     released,
 )
 
-TYPES = ("exclusive", "failover", "shared", "key_shared")
+STANDARD_TYPES = {
+    "exclusive": (Ordering.SEGMENT, False),
+    "failover": (Ordering.SEGMENT, True),
+    "shared": (Ordering.NONE, False),
+    "key_shared": (Ordering.KEY, False),
+}
 
 
 class EveryTypeRules(DispatcherRules):
     """One consumer is enough to see these."""
 
     async def test_keeps_the_interface(self) -> None:
-        """The dispatcher has every method and attribute of its role, and is of a known type."""
+        """The dispatcher has every method and attribute of its role, and declares what its type is known for."""
         from txnframework.plugin import verify_provider
 
         async with self.data.open() as dispatcher:
             verify_provider(IDispatcher, dispatcher)
-            assert dispatcher.subscription_type in TYPES
+            declared = dispatcher.ordering, dispatcher.stands_by
+            assert declared == STANDARD_TYPES.get(dispatcher.subscription_type, declared)
 
     async def test_nobody_there(self) -> None:
         """Without a consumer nothing is assigned, and nothing is remembered of what was offered."""
         async with self.data.open() as dispatcher:
-            assert await assigned(dispatcher, offered(0, 1)) == []
-            await attach(dispatcher, 1, permits=5)
-            assert await assigned(dispatcher, offered(0, 1)) == [(1, 0), (1, 1)]
+            assert assigned(dispatcher, offered(0, 1)) == []
+            attach(dispatcher, 1, permits=5)
+            assert assigned(dispatcher, offered(0, 1)) == [(1, 0), (1, 1)]
 
     async def test_permits(self) -> None:
         """A consumer gets as many messages as it has permits, and no more; each takes one, releasing gives none."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1)
-            assert await assigned(dispatcher, offered(0)) == []
-            await dispatcher.permit(1, 2)
-            assert await assigned(dispatcher, offered(0, 1, 2, 3)) == [(1, 0), (1, 1)]
-            assert await assigned(dispatcher, offered(2, 3)) == []
-            await dispatcher.released(released(0, 1))
-            assert await assigned(dispatcher, offered(2, 3)) == []
-            await dispatcher.permit(1, 1)
-            await dispatcher.permit(1, 1)
-            assert await assigned(dispatcher, offered(2, 3)) == [(1, 2), (1, 3)]
+            attach(dispatcher, 1)
+            assert assigned(dispatcher, offered(0)) == []
+            dispatcher.permit(1, 2)
+            assert assigned(dispatcher, offered(0, 1, 2, 3)) == [(1, 0), (1, 1)]
+            assert assigned(dispatcher, offered(2, 3)) == []
+            dispatcher.released(released(0, 1))
+            assert assigned(dispatcher, offered(2, 3)) == []
+            dispatcher.permit(1, 1)
+            dispatcher.permit(1, 1)
+            assert assigned(dispatcher, offered(2, 3)) == [(1, 2), (1, 3)]
 
     async def test_reading_order(self) -> None:
         """What is assigned is assigned in the order in which it is offered, whatever is outstanding."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=10)
-            assert await assigned(dispatcher, offered(3, 5, 9)) == [(1, 3), (1, 5), (1, 9)]
-            assert await assigned(dispatcher, offered(1, 12)) == [(1, 1), (1, 12)]
+            attach(dispatcher, 1, permits=10)
+            assert assigned(dispatcher, offered(3, 5, 9)) == [(1, 3), (1, 5), (1, 9)]
+            assert assigned(dispatcher, offered(1, 12)) == [(1, 1), (1, 12)]
 
     async def test_given_back_comes_again(self) -> None:
         """What was released because it was given back is assigned again when it is offered again, first in order."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=3)
-            await assigned(dispatcher, offered(0, 1, 2))
-            await dispatcher.released(released(0, 1))
-            await dispatcher.permit(1, 2)
-            assert await assigned(dispatcher, (*offered(0, 1, count=1), *offered(3))) == [(1, 0), (1, 1)]
+            attach(dispatcher, 1, permits=3)
+            assigned(dispatcher, offered(0, 1, 2))
+            dispatcher.released(released(0, 1))
+            dispatcher.permit(1, 2)
+            assert assigned(dispatcher, (*offered(0, 1, count=1), *offered(3))) == [(1, 0), (1, 1)]
 
     async def test_detach_returns_what_was_held(self) -> None:
         """A consumer that leaves gives back what it was assigned and was not released; an unknown one holds nothing."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=3)
-            await assigned(dispatcher, offered(0, 1, 2))
-            await dispatcher.released(released(1))
-            assert await dispatcher.detach(2) == frozenset()
-            assert await dispatcher.detach(1) == {at(0), at(2)}
-            assert await dispatcher.detach(1) == frozenset()
+            attach(dispatcher, 1, permits=3)
+            assigned(dispatcher, offered(0, 1, 2))
+            dispatcher.released(released(1))
+            assert dispatcher.detach(2) == frozenset()
+            assert dispatcher.detach(1) == {at(0), at(2)}
+            assert dispatcher.detach(1) == frozenset()
 
     async def test_left_and_released(self) -> None:
         """What one held that has left goes to the next when it was released and is offered again."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=2)
-            await assigned(dispatcher, offered(0, 1))
-            await dispatcher.released(await dispatcher.detach(1))
-            await attach(dispatcher, 2, permits=2)
-            assert await assigned(dispatcher, offered(0, 1, 2, count=1)) == [(2, 0), (2, 1)]
+            attach(dispatcher, 1, permits=2)
+            assigned(dispatcher, offered(0, 1))
+            dispatcher.released(dispatcher.detach(1))
+            attach(dispatcher, 2, permits=2)
+            assert assigned(dispatcher, offered(0, 1, 2, count=1)) == [(2, 0), (2, 1)]
 
     async def test_gone_takes_nothing(self) -> None:
         """A consumer that has left is assigned nothing, permits or not."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=5)
-            await dispatcher.detach(1)
-            await dispatcher.permit(1, 5)
-            await dispatcher.permit(9, 5)
-            assert await assigned(dispatcher, offered(0)) == []
-            await attach(dispatcher, 1)
-            assert await assigned(dispatcher, offered(0)) == [], "permits of the life before"
+            attach(dispatcher, 1, permits=5)
+            dispatcher.detach(1)
+            dispatcher.permit(1, 5)
+            dispatcher.permit(9, 5)
+            assert assigned(dispatcher, offered(0)) == []
+            attach(dispatcher, 1)
+            assert assigned(dispatcher, offered(0)) == [], "permits of the life before"
 
     async def test_attaching_again(self) -> None:
         """Attaching one that is there changes nothing: its permits and what it holds stay."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=2)
-            await assigned(dispatcher, offered(0))
-            await attach(dispatcher, 1, permits=7)
-            assert await assigned(dispatcher, offered(1, 2)) == [(1, 1)]
-            assert await dispatcher.detach(1) == {at(0), at(1)}
+            attach(dispatcher, 1, permits=2)
+            assigned(dispatcher, offered(0))
+            attach(dispatcher, 1, permits=7)
+            assert assigned(dispatcher, offered(1, 2)) == [(1, 1)]
+            assert dispatcher.detach(1) == {at(0), at(1)}
 
     async def test_releasing_what_is_not_outstanding(self) -> None:
         """Releasing what nobody holds is harmless, and so is releasing twice."""
         async with self.data.open() as dispatcher:
-            await dispatcher.released(released(0, 7))
-            await attach(dispatcher, 1, permits=2)
-            await assigned(dispatcher, offered(0, 1))
+            dispatcher.released(released(0, 7))
+            attach(dispatcher, 1, permits=2)
+            assigned(dispatcher, offered(0, 1))
             for _ in range(2):
-                await dispatcher.released(released(0, 9))
-            assert await dispatcher.detach(1) == {at(1)}
+                dispatcher.released(released(0, 9))
+            assert dispatcher.detach(1) == {at(1)}
 
     async def test_memory_is_bounded(self) -> None:
         """Nothing is kept of messages, keys and consumers that are gone.
@@ -127,10 +133,10 @@ class EveryTypeRules(DispatcherRules):
                 for number in range(200):
                     entry = round_number * 1_000 + number
                     consumer_id = entry + 1
-                    await attach(dispatcher, consumer_id, permits=2)
+                    attach(dispatcher, consumer_id, permits=2)
                     waiting = (Candidate(at(entry), str(entry).encode(), 0), *offered(entry + 200_000))
-                    await dispatcher.assign(waiting)
-                    await dispatcher.released(await dispatcher.detach(consumer_id))
+                    dispatcher.assign(waiting)
+                    dispatcher.released(dispatcher.detach(consumer_id))
                 sizes.append(reachable(dispatcher))
             assert sizes[2] <= sizes[1]
 

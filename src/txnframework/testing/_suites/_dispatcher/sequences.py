@@ -9,8 +9,9 @@ import pytest
 
 from txnframework.errors import ConsumerBusy
 from txnframework.interfaces import IDispatcher
-from txnframework.model import Assignment, Candidate, ConsumerInfo, Position
+from txnframework.model import Assignment, Candidate, ConsumerInfo, Ordering, Position
 from txnframework.testing._suites._dispatcher._case import DispatcherRules, at
+from txnframework.testing._suites._dispatcher.every_type import STANDARD_TYPES
 
 STEPS = 250
 CONSUMERS = 5
@@ -23,6 +24,8 @@ class Account:
     """Who may take how many, what is outstanding at whom, and what waits; checks every answer of a dispatcher."""
 
     kind: str
+    ordering: Ordering
+    stands_by: bool
     permits: dict[int, int] = field(default_factory=dict)
     infos: dict[int, ConsumerInfo] = field(default_factory=dict)
     waiting: dict[Position, Candidate] = field(default_factory=dict)
@@ -84,9 +87,9 @@ class Account:
 
     def _group(self, candidate: Candidate) -> bytes | None:
         """Return what a message is kept in order with; None: with nothing."""
-        if self.kind == "shared":
+        if self.ordering is Ordering.NONE:
             return None
-        return candidate.key if self.kind == "key_shared" else b"everything"
+        return candidate.key if self.ordering is Ordering.KEY else b"everything"
 
     def _holders(self, group: bytes | None) -> set[int]:
         return {holder for holder, one in self.outstanding.values() if group is not None and self._group(one) == group}
@@ -105,7 +108,10 @@ class Account:
         return able
 
     def _can_take(self, candidate: Candidate) -> bool:
-        return bool(self._takers(candidate))
+        """Return whether a message has to be assigned: a type of its own name may keep some back, but not for ever."""
+        if self.kind in STANDARD_TYPES:
+            return bool(self._takers(candidate))
+        return bool(self.permits) and not self.outstanding and all(one > 0 for one in self.permits.values())
 
     def _take(self, candidate: Candidate, taker: int) -> None:
         assert taker in self._takers(candidate), f"{candidate} may not go to consumer {taker}"
@@ -130,7 +136,7 @@ class SequenceRules(DispatcherRules):
         """
         chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
         async with self.data.open() as dispatcher:
-            account = Account(dispatcher.subscription_type)
+            account = Account(dispatcher.subscription_type, dispatcher.ordering, dispatcher.stands_by)
             for _ in range(STEPS):
                 await self.step(dispatcher, account, chance)
 
@@ -144,25 +150,26 @@ class SequenceRules(DispatcherRules):
                 account.next_consumer = max(account.next_consumer, consumer_id + 1)
                 info = ConsumerInfo(consumer_id, f"c{consumer_id}", chance.randint(0, 2), chance.randint(0, 3))
                 try:
-                    await dispatcher.attach(info)
+                    dispatcher.attach(info)
                 except ConsumerBusy:
-                    assert account.kind == "exclusive"
                     assert account.infos
+                    assert not account.stands_by, "one that stands by was refused"
+                    assert account.kind == "exclusive" or account.kind not in STANDARD_TYPES
                 else:
                     account.attached(info)
             case "detach":
-                account.detached(consumer_id, await dispatcher.detach(consumer_id))
+                account.detached(consumer_id, dispatcher.detach(consumer_id))
             case "permit":
                 messages = chance.randint(1, 4)
-                await dispatcher.permit(consumer_id, messages)
+                dispatcher.permit(consumer_id, messages)
                 if consumer_id in account.permits:
                     account.permits[consumer_id] += messages
             case "done":
                 account.released(some, again=False)
-                await dispatcher.released(some)
+                dispatcher.released(some)
             case "again":
                 account.released(some, again=True)
-                await dispatcher.released(some)
+                dispatcher.released(some)
             case "read":
                 for _ in range(chance.randint(1, 5)):
                     position = at(account.next_entry)
@@ -170,4 +177,4 @@ class SequenceRules(DispatcherRules):
                     account.next_entry += 1
         offer = account.offer()
         if offer:
-            account.assigned(offer, await dispatcher.assign(offer))
+            account.assigned(offer, dispatcher.assign(offer))

@@ -31,26 +31,14 @@ class ExclusiveRules(DispatcherRules):
     async def test_another_one_is_refused(self) -> None:
         """A second consumer is told who is there and changes nothing; when that one has left, another may come."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=1)
+            attach(dispatcher, 1, permits=1)
             with pytest.raises(ConsumerBusy) as busy:
-                await attach(dispatcher, 2, permits=1)
+                attach(dispatcher, 2, permits=1)
             assert busy.value.consumer == "consumer-1"
-            assert await assigned(dispatcher, offered(0, 1)) == [(1, 0)]
-            await dispatcher.released(await dispatcher.detach(1))
-            await attach(dispatcher, 2, permits=1)
-            assert await assigned(dispatcher, offered(0, 1)) == [(2, 0)]
-
-    @requires(EXCLUSIVE)
-    async def test_nothing_overtakes_what_was_left(self) -> None:
-        """While something of the one that left is outstanding, the next one is assigned nothing behind it."""
-        async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=1)
-            await assigned(dispatcher, offered(0))
-            held = await dispatcher.detach(1)
-            await attach(dispatcher, 2, permits=5)
-            assert await assigned(dispatcher, offered(1, 2)) == []
-            await dispatcher.released(held)
-            assert await assigned(dispatcher, offered(0, 1, 2)) == [(2, 0), (2, 1), (2, 2)]
+            assert assigned(dispatcher, offered(0, 1)) == [(1, 0)]
+            dispatcher.released(dispatcher.detach(1))
+            attach(dispatcher, 2, permits=1)
+            assert assigned(dispatcher, offered(0, 1)) == [(2, 0)]
 
 
 class FailoverRules(DispatcherRules):
@@ -61,49 +49,36 @@ class FailoverRules(DispatcherRules):
         """The first one is assigned everything; others get nothing, also while it can take no more."""
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2, 3):
-                await attach(dispatcher, consumer_id, permits=2)
-            assert await assigned(dispatcher, offered(0, 1, 2)) == [(1, 0), (1, 1)]
-            assert await assigned(dispatcher, offered(2)) == []
-            await dispatcher.released(released(0, 1))
-            assert await assigned(dispatcher, offered(2)) == []
+                attach(dispatcher, consumer_id, permits=2)
+            assert assigned(dispatcher, offered(0, 1, 2)) == [(1, 0), (1, 1)]
+            assert assigned(dispatcher, offered(2)) == []
+            dispatcher.released(released(0, 1))
+            assert assigned(dispatcher, offered(2)) == []
 
     @requires(FAILOVER)
     async def test_who_follows(self) -> None:
         """When the active one leaves, the one with the lowest priority number follows, then who attached first."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 9, permits=9, priority=5)
+            attach(dispatcher, 9, permits=9, priority=5)
             for consumer_id, priority in ((7, 1), (3, 0), (2, 0), (8, 1), (1, 2)):
-                await attach(dispatcher, consumer_id, permits=9, priority=priority)
+                attach(dispatcher, consumer_id, permits=9, priority=priority)
             order = []
             for entry in range(6):
-                ((active, _),) = await assigned(dispatcher, offered(entry))
+                ((active, _),) = assigned(dispatcher, offered(entry))
                 order.append(active)
-                await dispatcher.released(await dispatcher.detach(active))
+                dispatcher.released(dispatcher.detach(active))
             assert order == [9, 3, 2, 7, 8, 1]
 
     @requires(FAILOVER)
     async def test_the_active_one_is_not_interrupted(self) -> None:
         """Whoever attaches later, with whatever priority, and whoever leaves that is not active, changes nothing."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=9, priority=5)
-            await attach(dispatcher, 2, permits=9, priority=0)
-            assert await assigned(dispatcher, offered(0)) == [(1, 0)]
-            await dispatcher.detach(2)
-            await attach(dispatcher, 3, permits=9, priority=0)
-            assert await assigned(dispatcher, offered(1)) == [(1, 1)]
-
-    @requires(FAILOVER)
-    async def test_nothing_overtakes_what_the_active_one_left(self) -> None:
-        """While something of the one that left is outstanding, the next one is assigned nothing behind it."""
-        async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=2)
-            await attach(dispatcher, 2, permits=5)
-            await assigned(dispatcher, offered(0, 1))
-            await dispatcher.detach(1)
-            for freed in (0, 1):
-                assert await assigned(dispatcher, offered(2, 3)) == []
-                await dispatcher.released(released(freed))
-            assert await assigned(dispatcher, offered(0, 1, 2)) == [(2, 0), (2, 1), (2, 2)]
+            attach(dispatcher, 1, permits=9, priority=5)
+            attach(dispatcher, 2, permits=9, priority=0)
+            assert assigned(dispatcher, offered(0)) == [(1, 0)]
+            dispatcher.detach(2)
+            attach(dispatcher, 3, permits=9, priority=0)
+            assert assigned(dispatcher, offered(1)) == [(1, 1)]
 
 
 class SharedRules(DispatcherRules):
@@ -114,10 +89,10 @@ class SharedRules(DispatcherRules):
         """Each of those that can take more gets one before anybody gets the next, also across calls."""
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2, 3):
-                await attach(dispatcher, consumer_id, permits=4)
+                attach(dispatcher, consumer_id, permits=4)
             found: list[int] = []
             for first in range(0, 12, 2):
-                found += [consumer for consumer, _ in await assigned(dispatcher, offered(first, first + 1))]
+                found += [consumer for consumer, _ in assigned(dispatcher, offered(first, first + 1))]
             for start in range(0, 12, 3):
                 assert sorted(found[start : start + 3]) == [1, 2, 3]
 
@@ -126,8 +101,8 @@ class SharedRules(DispatcherRules):
         """One that can take no more holds up nobody: as much is assigned as all can take together."""
         async with self.data.open() as dispatcher:
             for consumer_id, permits in ((1, 1), (2, 0), (3, 3)):
-                await attach(dispatcher, consumer_id, permits=permits)
-            found = await assigned(dispatcher, offered(*range(9)))
+                attach(dispatcher, consumer_id, permits=permits)
+            found = assigned(dispatcher, offered(*range(9)))
             assert [entry for _, entry in found] == [0, 1, 2, 3]
             assert Counter(consumer for consumer, _ in found) == {1: 1, 3: 3}
 
@@ -135,24 +110,24 @@ class SharedRules(DispatcherRules):
     async def test_priorities(self) -> None:
         """Others get something only while those with a lower priority number can take no more."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=5, priority=1)
-            await attach(dispatcher, 2, permits=2, priority=0)
-            await attach(dispatcher, 3, permits=1, priority=0)
-            found = await assigned(dispatcher, offered(*range(5)))
+            attach(dispatcher, 1, permits=5, priority=1)
+            attach(dispatcher, 2, permits=2, priority=0)
+            attach(dispatcher, 3, permits=1, priority=0)
+            found = assigned(dispatcher, offered(*range(5)))
             assert sorted(consumer for consumer, _ in found[:3]) == [2, 2, 3]
             assert [consumer for consumer, _ in found[3:]] == [1, 1]
-            await dispatcher.permit(2, 1)
-            assert await assigned(dispatcher, offered(5)) == [(2, 5)]
+            dispatcher.permit(2, 1)
+            assert assigned(dispatcher, offered(5)) == [(2, 5)]
 
     @requires(SHARED)
     async def test_what_was_left_holds_up_nobody(self) -> None:
         """What one held that has left does not keep others from what follows."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=1)
-            await assigned(dispatcher, offered(0))
-            await attach(dispatcher, 2, permits=5)
-            await dispatcher.detach(1)
-            assert await assigned(dispatcher, offered(1, 2)) == [(2, 1), (2, 2)]
+            attach(dispatcher, 1, permits=1)
+            assigned(dispatcher, offered(0))
+            attach(dispatcher, 2, permits=5)
+            dispatcher.detach(1)
+            assert assigned(dispatcher, offered(1, 2)) == [(2, 1), (2, 2)]
 
 
 class KeySharedRules(DispatcherRules):
@@ -163,31 +138,31 @@ class KeySharedRules(DispatcherRules):
         """While a message of a key is outstanding, the others of the key go to the same consumer, or wait."""
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2, 3):
-                await attach(dispatcher, consumer_id, permits=1)
-            ((holder, _),) = await assigned(dispatcher, keyed(m0="a"))
-            assert await assigned(dispatcher, keyed(m1="a")) == []
-            await attach(dispatcher, 4, permits=9)
-            assert await assigned(dispatcher, keyed(m1="a")) == []
-            await dispatcher.permit(holder, 1)
-            assert await assigned(dispatcher, keyed(m1="a", m2="a")) == [(holder, 1)]
+                attach(dispatcher, consumer_id, permits=1)
+            ((holder, _),) = assigned(dispatcher, keyed(m0="a"))
+            assert assigned(dispatcher, keyed(m1="a")) == []
+            attach(dispatcher, 4, permits=9)
+            assert assigned(dispatcher, keyed(m1="a")) == []
+            dispatcher.permit(holder, 1)
+            assert assigned(dispatcher, keyed(m1="a", m2="a")) == [(holder, 1)]
 
     @requires(KEY_SHARED)
     async def test_a_key_that_waits_holds_up_only_itself(self) -> None:
         """Behind a message that has to wait those of its key wait too, and others do not."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=1)
-            assert await assigned(dispatcher, keyed(m0="a")) == [(1, 0)]
-            await attach(dispatcher, 2, permits=9)
+            attach(dispatcher, 1, permits=1)
+            assert assigned(dispatcher, keyed(m0="a")) == [(1, 0)]
+            attach(dispatcher, 2, permits=9)
             waiting = (*keyed(m1="a", m2="b", m3="a", m4="b"), *offered(5))
-            assert await assigned(dispatcher, waiting) == [(2, 2), (2, 4), (2, 5)]
+            assert assigned(dispatcher, waiting) == [(2, 2), (2, 4), (2, 5)]
 
     @requires(KEY_SHARED)
     async def test_a_key_in_order(self) -> None:
         """Of one key a call assigns a first part, however many consumers could take the rest."""
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2, 3):
-                await attach(dispatcher, consumer_id, permits=2)
-            found = await assigned(dispatcher, keyed(m0="a", m1="a", m2="a", m3="a"))
+                attach(dispatcher, consumer_id, permits=2)
+            found = assigned(dispatcher, keyed(m0="a", m1="a", m2="a", m3="a"))
             assert [entry for _, entry in found] == [0, 1]
             assert len({consumer for consumer, _ in found}) == 1
 
@@ -195,37 +170,37 @@ class KeySharedRules(DispatcherRules):
     async def test_free_again(self) -> None:
         """A key of which nothing is outstanding any more goes to anybody who can take it."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=1)
-            await assigned(dispatcher, keyed(m0="a"))
-            await attach(dispatcher, 2, permits=1)
-            assert await assigned(dispatcher, keyed(m1="a")) == []
-            await dispatcher.released(released(0))
-            assert await assigned(dispatcher, keyed(m1="a")) == [(2, 1)]
+            attach(dispatcher, 1, permits=1)
+            assigned(dispatcher, keyed(m0="a"))
+            attach(dispatcher, 2, permits=1)
+            assert assigned(dispatcher, keyed(m1="a")) == []
+            dispatcher.released(released(0))
+            assert assigned(dispatcher, keyed(m1="a")) == [(2, 1)]
 
     @requires(KEY_SHARED)
     async def test_a_key_that_was_left(self) -> None:
         """What one held that has left keeps its keys waiting until it is released, and no other key."""
         async with self.data.open() as dispatcher:
-            await attach(dispatcher, 1, permits=2)
-            await assigned(dispatcher, keyed(m0="a", m1="a"))
-            await attach(dispatcher, 2, permits=9)
-            assert await dispatcher.detach(1) == {at(0), at(1)}
-            assert await assigned(dispatcher, keyed(m2="a", m3="b")) == [(2, 3)]
-            await dispatcher.released(released(0))
-            assert await assigned(dispatcher, keyed(m2="a")) == []
-            await dispatcher.released(released(1))
-            assert await assigned(dispatcher, keyed(m0="a", m1="a", m2="a")) == [(2, 0), (2, 1), (2, 2)]
+            attach(dispatcher, 1, permits=2)
+            assigned(dispatcher, keyed(m0="a", m1="a"))
+            attach(dispatcher, 2, permits=9)
+            assert dispatcher.detach(1) == {at(0), at(1)}
+            assert assigned(dispatcher, keyed(m2="a", m3="b")) == [(2, 3)]
+            dispatcher.released(released(0))
+            assert assigned(dispatcher, keyed(m2="a")) == []
+            dispatcher.released(released(1))
+            assert assigned(dispatcher, keyed(m0="a", m1="a", m2="a")) == [(2, 0), (2, 1), (2, 2)]
 
     @requires(KEY_SHARED)
     async def test_no_key_and_the_empty_key(self) -> None:
         """Messages without a key are of no key and go to anybody; those of the empty key stay together."""
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2):
-                await attach(dispatcher, consumer_id, permits=1)
-            assert {consumer for consumer, _ in await assigned(dispatcher, offered(0, 1))} == {1, 2}
+                attach(dispatcher, consumer_id, permits=1)
+            assert {consumer for consumer, _ in assigned(dispatcher, offered(0, 1))} == {1, 2}
             for consumer_id in (1, 2):
-                await dispatcher.permit(consumer_id, 1)
-            found = await assigned(dispatcher, offered(2, 3, key=b""))
+                dispatcher.permit(consumer_id, 1)
+            found = assigned(dispatcher, offered(2, 3, key=b""))
             assert [entry for _, entry in found] == [2]
 
     @requires(KEY_SHARED)
@@ -233,16 +208,16 @@ class KeySharedRules(DispatcherRules):
         """Keys that come again go, for the most part, where they went before, also when another consumer attaches."""
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2, 3):
-                await attach(dispatcher, consumer_id, permits=1_000)
+                attach(dispatcher, consumer_id, permits=1_000)
             keys = [f"key-{number}".encode() for number in range(60)]
             homes: list[dict[bytes, int]] = []
             for round_number in range(3):
                 if round_number == 2:
-                    await attach(dispatcher, 4, permits=1_000)
+                    attach(dispatcher, 4, permits=1_000)
                 waiting = tuple(Candidate(at(100 * round_number + n), key, 0) for n, key in enumerate(keys))
-                found = await dispatcher.assign(waiting)
+                found = dispatcher.assign(waiting)
                 homes.append(dict(zip(keys, (one.consumer_id for one in found), strict=True)))
-                await dispatcher.released(frozenset(one.position for one in found))
+                dispatcher.released(frozenset(one.position for one in found))
             assert set(homes[0].values()) == {1, 2, 3}
             for later in homes[1:]:
                 assert sum(homes[0][key] == later[key] for key in keys) > len(keys) // 2
