@@ -1,11 +1,17 @@
-"""Every dispatcher that is installed keeps the rules of its subscription type."""
+"""Every dispatcher that is installed keeps the rules of its subscription type, and so does the one of the docs."""
 
 from __future__ import annotations
+
+import runpy
+from pathlib import Path
 
 from txnframework.testing import DispatcherHarness, DispatcherSuite
 from txnframework_dispatchers.plugin import txnframework_dispatchers
 
-PROVIDERS = {provider.name: provider for provider in txnframework_dispatchers()}
+EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "examples" / "relay.py"))
+PROVIDERS = {
+    provider.name: provider for provider in (*txnframework_dispatchers(), *EXAMPLE["txnframework_dispatchers"]())
+}
 
 for _name, _provider in PROVIDERS.items():
     _harness = type(f"{_name.title().replace('_', '')}Harness", (DispatcherHarness,), {"provider": _provider})
