@@ -12,7 +12,7 @@ from cancelling.stories import Story, described
 from cancelling.walk import NotWhole, Way, walk
 
 import txnframework
-from txnframework.broker._tasks.steps import Steps
+from txnframework.runtime.steps import Steps
 
 if TYPE_CHECKING:
     from conftest import Explored

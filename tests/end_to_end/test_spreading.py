@@ -12,11 +12,11 @@ import pytest
 from txnframework import Client, State
 from txnframework.broker._agreement.leases import held_leases
 from txnframework.broker._coordinating.sessions import SESSION, session_lease
-from txnframework.broker._tasks.ongoing import RETRY_DELAY_MS
 from txnframework.errors import InvalidTransactionState, OutcomeUnknown, Unavailable
 from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model import End, OpenQuery, Swept
 from txnframework.model.transactions import Begin
+from txnframework.runtime.tasks import RESTART_DELAY_MS
 from txnframework.testing.clock import VirtualEnvironment
 
 if TYPE_CHECKING:
@@ -315,7 +315,7 @@ def test_an_orphan_that_cannot_be_aborted_keeps_no_other_from_it(memory: Stores,
             assert await elected.outcome(second.id) is State.ABORTED
             assert await elected.outcome(first.id) is State.OPEN
             fails = False
-            await clock.advance(RETRY_DELAY_MS)
+            await clock.advance(RESTART_DELAY_MS)
             assert await elected.outcome(first.id) is State.ABORTED
 
     memory.run(work())

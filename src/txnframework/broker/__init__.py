@@ -30,10 +30,9 @@ from txnframework.broker._restoring.restoring import Restored, RestoreReport, Re
 from txnframework.broker._serving.domains import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker._serving.foundation import Foundation
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription, dispatching_lease
-from txnframework.broker._tasks.guarded import GuardedTasks
-from txnframework.broker._tasks.waiting import first_of
 from txnframework.broker._topics.subscribing import Start
 from txnframework.broker._topics.topics import Topics
+from txnframework.runtime.tasks import RetryingTasks, first_completed
 
 __all__ = [
     "EVERYTHING",
@@ -53,7 +52,6 @@ __all__ = [
     "DomainPlugins",
     "FamilyStanding",
     "Foundation",
-    "GuardedTasks",
     "HangingTransaction",
     "HeldMessage",
     "Host",
@@ -71,6 +69,7 @@ __all__ = [
     "RestoreReport",
     "RestoreRequest",
     "Restored",
+    "RetryingTasks",
     "SegmentDispatch",
     "SegmentLag",
     "SegmentSubscription",
@@ -84,7 +83,7 @@ __all__ = [
     "copies",
     "cumulative_ack",
     "dispatching_lease",
-    "first_of",
+    "first_completed",
     "open_host",
     "plugins_of",
     "restore",

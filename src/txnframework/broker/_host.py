@@ -28,9 +28,6 @@ from txnframework.broker._serving.foundation import Foundation
 from txnframework.broker._serving.kept import KeptOpen
 from txnframework.broker._serving.opening import Opening, open_stores
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
-from txnframework.broker._tasks.background import Background
-from txnframework.broker._tasks.ongoing import Ongoing
-from txnframework.broker._tasks.steps import Steps
 from txnframework.broker._topics.topics import Topics
 from txnframework.broker._upkeep.rounds import Upkeep
 from txnframework.broker._upkeep.trimming import Trimming
@@ -50,6 +47,8 @@ from txnframework.plugin import (
     PluginRegistry,
     load_plugins,
 )
+from txnframework.runtime.steps import Steps
+from txnframework.runtime.tasks import BackgroundQueue, BackgroundTask
 
 if TYPE_CHECKING:
     from txnframework.metrics import Metrics
@@ -131,10 +130,10 @@ class Host:
         self._trimming = Trimming(metadata, self._kept.visit, self._opening.keeps_beside, environment)
         self._deadlines = Deadlines(environment, config.transactions.timers_max, self._abort_overdue)
         bounds = config.transactions
-        self._background = Background(
+        self._background = BackgroundQueue(
             environment, bounds.settling_delay_ms, bounds.settling_max, bounds.settling_waiting_max
         )
-        self._starting = Ongoing(self._sweep_unasked)
+        self._starting = BackgroundTask(self._sweep_unasked)
         self._closing: asyncio.Task[None] | None = None
         self._settles = True
         self._closed = False

@@ -16,7 +16,7 @@ from txnframework.broker import (
     SegmentDispatch,
     acks_of,
     cumulative_ack,
-    first_of,
+    first_completed,
 )
 from txnframework.client._arguments import time_to_wait_ms, whole_number
 from txnframework.client._closing import client_closed, close_after, require_open
@@ -124,7 +124,7 @@ class Consumer:
             elif environment.now_ms() >= deadline_ms:
                 raise ReceiveTimeout(timeout_ms)
             else:
-                await first_of(self._news.wait(), environment.sleep_until(deadline_ms))
+                await first_completed(self._news.wait(), environment.sleep_until(deadline_ms))
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         while not self._closed:

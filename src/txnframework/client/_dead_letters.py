@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from txnframework.broker import first_of
+from txnframework.broker import first_completed
 from txnframework.client._arguments import whole_number
 from txnframework.client._messages import Message
 from txnframework.client._outgoing import size_of
@@ -129,7 +129,7 @@ class DeadLetters:
             except (Unavailable, OutcomeUnknown):
                 # If an earlier attempt was committed after all, the next one finds the message acknowledged.
                 failures += 1
-                await first_of(backoff.pause(failures), self._closing.wait())
+                await first_completed(backoff.pause(failures), self._closing.wait())
             except (Conflict, TransactionNotFound):
                 # It is done, or somebody else has it in hand; otherwise it comes again, and here.
                 await self._consumer.nack(message)

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from txnframework.backoff import Backoff
-from txnframework.broker import GuardedTasks, Host, Joining, Place, dispatching_lease
+from txnframework.broker import Host, Joining, Place, RetryingTasks, dispatching_lease
 from txnframework.client._feed import Feed, Inbox
 from txnframework.client._missed import Missed
 from txnframework.client._terms import Terms
@@ -24,6 +23,7 @@ from txnframework.interfaces import IWatch
 from txnframework.model import paths
 from txnframework.model.layout import Layout, Segment
 from txnframework.model.names import SegmentName, TopicName, parse_name, topic_of
+from txnframework.runtime.backoff import Backoff
 
 RETAKE_DELAY_MS = 100
 RETAKE_DELAY_MS_MAX = 5_000
@@ -61,7 +61,7 @@ class Membership:
         self._wake_consumer = wake
         self._changed = asyncio.Event()
         self._watches: list[IWatch] = []
-        self._tasks = GuardedTasks(host.environment, self._failed)
+        self._tasks = RetryingTasks(host.environment, self._failed)
         self._elsewhere: set[str] = set()
         self._moving: set[str] = set()
         # Where an earlier consumer of the same name was to be replaced already.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from txnframework.broker import Host, OpenSegment, first_of
+from txnframework.broker import Host, OpenSegment, first_completed
 from txnframework.client._closing import close_after, require_open
 from txnframework.client._messages import Message, MessageID, Origin, check_message_id, message_of
 from txnframework.client._seeking import require_there
@@ -277,7 +277,7 @@ class Reader:
             track.opened.buffer.advanced(track.upto) if track.tail is None else track.tail.changed()
             for track in self._readable_tracks()
         ]
-        if self._watch is not None and await first_of(self._watch.changed(), *waits) != 0:
+        if self._watch is not None and await first_completed(self._watch.changed(), *waits) != 0:
             return
         await self._host.steps.finish(self._take_new_segments, (self,))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from txnframework.backoff import Backoff
 from txnframework.config import ClientSection
 from txnframework.environment import Environment
 from txnframework.errors import (
@@ -15,6 +14,7 @@ from txnframework.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from txnframework.runtime.backoff import Backoff
 
 T = TypeVar("T")
 

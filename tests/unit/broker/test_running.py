@@ -11,11 +11,11 @@ import pytest
 from txnframework.broker._coordinating.coordinators import ServedCoordinator
 from txnframework.broker._coordinating.sweeps import BUSY_DELAY_MS, Sweeps
 from txnframework.broker._dispatch.plain_acks import PlainAcks
-from txnframework.broker._tasks.background import Background
-from txnframework.broker._tasks.once import OpenedOnce
 from txnframework.config import TransactionsSection
 from txnframework.errors import Closed, Unavailable
 from txnframework.model import Ack, Position, Swept
+from txnframework.runtime.concurrency import SharedOpenings
+from txnframework.runtime.tasks import BackgroundQueue
 from txnframework.testing.clock import START_MS, VirtualEnvironment, run_ready
 
 
@@ -23,7 +23,7 @@ def test_a_thing_is_opened_once() -> None:
     """Concurrent callers share it; a failure is forgotten; a caller that gives up does not spoil it for others."""
 
     async def run() -> None:
-        things: OpenedOnce[str, int] = OpenedOnce()
+        things: SharedOpenings[str, int] = SharedOpenings()
         gate = asyncio.Event()
         opened = 0
 
@@ -53,7 +53,7 @@ def test_what_is_being_opened_is_given_up() -> None:
     """Whoever waits for it is told that it was closed, who was cancelled by others is cancelled, what is open comes."""
 
     async def run() -> None:
-        things: OpenedOnce[str, int] = OpenedOnce()
+        things: SharedOpenings[str, int] = SharedOpenings()
 
         async def open_it() -> int:
             return 1
@@ -79,7 +79,7 @@ def test_background_work_is_bounded() -> None:
     """What is too much is dropped, what fails as it may is forgotten, what is started is waited for."""
 
     async def run() -> None:
-        background = Background(VirtualEnvironment(), delay_ms=0, at_once_max=1, waiting_max=1)
+        background = BackgroundQueue(VirtualEnvironment(), delay_ms=0, at_once_max=1, waiting_max=1)
         gate, done = asyncio.Event(), []
 
         async def work() -> None:
@@ -100,7 +100,7 @@ def test_background_work_is_held_back() -> None:
 
     async def run() -> None:
         environment, done = VirtualEnvironment(), []
-        background = Background(environment, delay_ms=2, at_once_max=2, waiting_max=1)
+        background = BackgroundQueue(environment, delay_ms=2, at_once_max=2, waiting_max=1)
 
         async def work() -> None:
             done.append(environment.now_ms() - START_MS)

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from txnframework.backoff import Backoff
 from txnframework.broker import Host
 from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework.runtime.backoff import Backoff
 
 T = TypeVar("T")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from txnframework.broker._agreement.leases import until_free
-from txnframework.broker._tasks.ongoing import Ongoing, until_closed
 from txnframework.environment import Environment
 from txnframework.errors import LeaseHeld
 from txnframework.interfaces import IMetadataStore
+from txnframework.runtime.tasks import BackgroundTask, repeat_until_closed
 
 
 class Election:
@@ -24,7 +24,7 @@ class Election:
         self._store = store
         self._name = name
         self._elected = elected
-        self._work = Ongoing(lambda: until_closed(self._stand, environment))
+        self._work = BackgroundTask(lambda: repeat_until_closed(self._stand, environment))
 
     def start(self) -> None:
         """Stand from now on; once is enough."""

@@ -10,10 +10,10 @@ from txnframework.broker._agreement.election import Election
 from txnframework.broker._coordinating.shares import CoordinatorShare
 from txnframework.broker._measuring.coordinator import measured_coordinator
 from txnframework.broker._serving.foundation import Foundation
-from txnframework.broker._tasks.once import OpenedOnce
 from txnframework.interfaces import IParticipants, ITransactionCoordinator
 from txnframework.model.ids import LOG_FAMILY, LOG_FAMILY_BIT, TxnID
 from txnframework.plugin import CoordinatorContext
+from txnframework.runtime.concurrency import SharedOpenings
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Coordinators:
         self._participants = participants
         self._elected = elected
         self._metrics = foundation.metrics
-        self._served: OpenedOnce[str, ServedCoordinator] = OpenedOnce()
+        self._served: SharedOpenings[str, ServedCoordinator] = SharedOpenings()
 
     async def get(self, name: str) -> ServedCoordinator:
         """

@@ -6,11 +6,10 @@ import asyncio
 import heapq
 from collections.abc import Awaitable, Callable
 
-from txnframework.broker._tasks.ongoing import Ongoing
-from txnframework.broker._tasks.waiting import first_of
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
 from txnframework.model.ids import TxnID
+from txnframework.runtime.tasks import BackgroundTask, first_completed
 
 AT_ONCE_MAX = 16
 """How many overdue transactions are aborted at the same time."""
@@ -32,7 +31,7 @@ class Deadlines:
         self._due_ms: dict[TxnID, int] = {}
         self._queue: list[tuple[int, TxnID]] = []
         self._sooner = asyncio.Event()
-        self._work = Ongoing(self._run)
+        self._work = BackgroundTask(self._run)
 
     def __len__(self) -> int:
         return len(self._due_ms)
@@ -66,7 +65,7 @@ class Deadlines:
             if not self._queue:
                 await self._sooner.wait()
             elif self._queue[0][0] > self._environment.now_ms():
-                await first_of(self._environment.sleep_until(self._queue[0][0]), self._sooner.wait())
+                await first_completed(self._environment.sleep_until(self._queue[0][0]), self._sooner.wait())
             else:
                 await asyncio.gather(*(self._end(txn_id) for txn_id in self._take_overdue()))
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Container, Coroutine
 from typing import Any
 
 from txnframework.broker._agreement.leases import held_leases
-from txnframework.broker._tasks.ongoing import Ongoing, until_closed
 from txnframework.environment import Environment
 from txnframework.errors import (
     EndTransactionTimeout,
@@ -20,6 +19,7 @@ from txnframework.model.ids import TxnID
 from txnframework.model.paths import leases_range
 from txnframework.model.positions import Limit
 from txnframework.model.transactions import Action, End, OpenQuery
+from txnframework.runtime.tasks import BackgroundTask, repeat_until_closed
 
 NAME_BITS = 64
 PAGE = Limit(100)
@@ -50,7 +50,7 @@ class Sessions:
         # Asked for with the reply lost or given up, perhaps: it may be held, so it is the one that is asked for again.
         self._asked: str | None = None
         self._taking = asyncio.Lock()
-        self._watching = Ongoing(lambda: until_closed(self._notice_ends, environment))
+        self._watching = BackgroundTask(lambda: repeat_until_closed(self._notice_ends, environment))
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def own(self) -> str:

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Sequence
 
 from zope.interface import implementer
 
-from txnframework.backoff import Backoff
 from txnframework.broker._agreement.leases import held_leases
-from txnframework.broker._tasks.ongoing import RETRY_DELAY_MS, Ongoing, until_closed
-from txnframework.broker._tasks.waiting import first_of
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
 from txnframework.interfaces import ICoordinatorShare, ILease, IMetadataStore
 from txnframework.model.paths import leases_range
+from txnframework.runtime.backoff import Backoff
+from txnframework.runtime.tasks import RESTART_DELAY_MS, BackgroundTask, first_completed, repeat_until_closed
 
 HOST, ID = "host ", "id "
 TOKEN_BITS = 64
@@ -49,7 +48,7 @@ class CoordinatorShare:
     ) -> None:
         self.ids: tuple[int, ...] = ids
         self._store = store
-        self._backoff = Backoff(environment, RETRY_DELAY_MS, RETRY_DELAY_MS)
+        self._backoff = Backoff(environment, RESTART_DELAY_MS, RESTART_DELAY_MS)
         self._prefix = f"coordinator {name} "
         self._token = f"{environment.random_bits(TOKEN_BITS):016x}"
         self._held: dict[int, ILease] = {}
@@ -57,7 +56,7 @@ class CoordinatorShare:
         self._asked: set[int] = set()  # the reply was lost, perhaps: it may be held
         self._looked = asyncio.Event()
         self._changed = asyncio.Event()
-        self._work = Ongoing(lambda: until_closed(self._take_part, environment))
+        self._work = BackgroundTask(lambda: repeat_until_closed(self._take_part, environment))
         self._takes_part = takes_part
         self._is_stopped = False
 
@@ -99,7 +98,7 @@ class CoordinatorShare:
                     raise
                 except TxnFrameworkError:
                     self._tell()
-                    await first_of(self._backoff.pause(1), asyncio.shield(lost))
+                    await first_completed(self._backoff.pause(1), asyncio.shield(lost))
         finally:
             lost.cancel()
             self._held, self._leaving = {}, []
@@ -111,7 +110,7 @@ class CoordinatorShare:
         try:
             while not lost.done():
                 await self._look()
-                await first_of(watch.changed(), asyncio.shield(lost))
+                await first_completed(watch.changed(), asyncio.shield(lost))
         finally:
             await watch.close()
 

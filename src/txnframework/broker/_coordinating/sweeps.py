@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from txnframework.backoff import Backoff
 from txnframework.broker._coordinating.coordinators import ServedCoordinator
-from txnframework.broker._tasks.ongoing import RETRY_DELAY_MS, Ongoing
-from txnframework.broker._tasks.waiting import first_of
 from txnframework.config import TransactionsSection
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
 from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model.transactions import Swept
+from txnframework.runtime.backoff import Backoff
+from txnframework.runtime.tasks import RESTART_DELAY_MS, BackgroundTask, first_completed
 
 BUSY_DELAY_MS = 20
 """The wait before a sweep goes on that left work behind, so that it does not spin on what cannot be done now."""
@@ -38,11 +37,11 @@ class Sweeps:
         self._coordinators = coordinators
         self._environment = environment
         self._transactions = transactions
-        self._backoff = Backoff(environment, RETRY_DELAY_MS, RETRY_DELAY_MS)
+        self._backoff = Backoff(environment, RESTART_DELAY_MS, RESTART_DELAY_MS)
         self._orphans = orphans
         self._next_ms: int | None = None
         self._sooner = asyncio.Event()
-        self._work = Ongoing(self._run)
+        self._work = BackgroundTask(self._run)
         # A coordinator is swept once at a time: what somebody asks for comes after what is under way.
         self._sweeping = asyncio.Lock()
 
@@ -116,7 +115,7 @@ class Sweeps:
         """Return at ``_next_ms``, which may come nearer while this waits."""
         while self._next_ms is not None and self._environment.now_ms() < self._next_ms:
             self._sooner.clear()
-            await first_of(self._environment.sleep_until(self._next_ms), self._sooner.wait())
+            await first_completed(self._environment.sleep_until(self._next_ms), self._sooner.wait())
 
 
 def _next_of(swept: Swept, now_ms: int) -> int | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from txnframework.backoff import Backoff
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
+from txnframework.runtime.backoff import Backoff
 
 _LOG = logging.getLogger(__name__)
 

@@ -12,9 +12,6 @@ from txnframework.broker._dispatch.dispatching import SegmentDispatch
 from txnframework.broker._dispatch.parts import DispatchParts, Joining, Listener
 from txnframework.broker._dispatch.redeliveries import RememberedRedeliveries
 from txnframework.broker._serving.segments import dispatching_lease
-from txnframework.broker._tasks.guarded import GuardedTasks
-from txnframework.broker._tasks.steps import Steps
-from txnframework.broker._tasks.turns import Turns
 from txnframework.config import SubscriptionsSection
 from txnframework.environment import Environment
 from txnframework.errors import (
@@ -27,6 +24,9 @@ from txnframework.errors import (
 )
 from txnframework.interfaces import ILease, IMetadataStore
 from txnframework.model.positions import Position
+from txnframework.runtime.concurrency import KeyedLock
+from txnframework.runtime.steps import Steps
+from txnframework.runtime.tasks import RetryingTasks
 
 IN = " in "
 """Between the name of a consumer and its process's session, in the name of a lease's holder."""
@@ -68,13 +68,13 @@ class Dispatches:
         steps: Steps,
     ) -> None:
         self._steps = steps
-        self._giving_back = GuardedTasks(environment, lambda _: None)
+        self._giving_back = RetryingTasks(environment, lambda _: None)
         self._store = store
         self._parts = parts
         self._remembered = RememberedRedeliveries(bounds.redelivery_counts_max)
         self._open: dict[tuple[str, str], SegmentDispatch] = {}
         # One change at a time for each of them: a consumer must not attach to what the last one is just closing.
-        self._changing: Turns[tuple[str, str]] = Turns()
+        self._changing: KeyedLock[tuple[str, str]] = KeyedLock()
         self._closed = False
 
     async def attach(
@@ -101,7 +101,7 @@ class Dispatches:
         """Close every dispatch; consumers are told."""
         self._closed = True
         for key, dispatch in tuple(self._open.items()):
-            async with self._changing.turn(key):
+            async with self._changing.hold(key):
                 await self._close(key, dispatch)
         await self._giving_back.stop()  # what they did not come to ends with the session
 
@@ -113,7 +113,7 @@ class Dispatches:
         self, place: Place, joining: Joining, listener: Listener, got: Callable[[Attached], None]
     ) -> Attached:
         key = place.key
-        async with self._changing.turn(key):
+        async with self._changing.hold(key):
             if self._closed:
                 raise Closed("the host was closed")
             dispatch = self._open.get(key)
@@ -141,7 +141,7 @@ class Dispatches:
 
     async def _detach(self, attached: Attached, unseen: frozenset[Position]) -> None:
         key = attached.place.key
-        async with self._changing.turn(key):
+        async with self._changing.hold(key):
             try:
                 await attached.dispatch.detach(attached.consumer_id, unseen)
             finally:
@@ -214,7 +214,7 @@ class Dispatches:
 
     async def _give_back(self, key: tuple[str, str]) -> None:
         """Give a lease back that this process may hold, unless it dispatches with it again."""
-        async with self._changing.turn(key):
+        async with self._changing.hold(key):
             if key in self._open or self._closed:
                 return
             lease, session = dispatching_lease(*key), self._store.session

@@ -16,13 +16,13 @@ from txnframework.broker._dispatch.plain_acks import PlainAcks
 from txnframework.broker._dispatch.reading_ahead import ReadingAhead
 from txnframework.broker._dispatch.redeliveries import Redeliveries
 from txnframework.broker._serving.segments import dispatching_lease
-from txnframework.broker._tasks.guarded import GuardedTasks
 from txnframework.errors import Closed, LeaseLost
 from txnframework.interfaces import ILease
 from txnframework.model.acks import Ack
 from txnframework.model.cursor import Cursor
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
+from txnframework.runtime.tasks import RetryingTasks
 
 
 class SegmentDispatch:
@@ -73,7 +73,7 @@ class SegmentDispatch:
             self._ask_outcome,
             lambda consumer_id: self.ended is None and consumer_id in self._consumers,
         )
-        self._tasks = GuardedTasks(parts.environment, self._tell_end)
+        self._tasks = RetryingTasks(parts.environment, self._tell_end)
 
     async def start(self) -> None:
         """

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from txnframework.broker._cursors.stored import StoredCursor
-from txnframework.broker._tasks.waiting import first_of
 from txnframework.environment import Environment
 from txnframework.interfaces import IMetadataStore, ITellingWatch, ITransactionCoordinator, IWatch
 from txnframework.model.ids import TxnID
 from txnframework.model.index_keys import prefix_range
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
+from txnframework.runtime.tasks import first_completed
 
 INTERVAL_MS = 100
 """The shortest time between two looks that a change in the store caused: this process's own changes cause some."""
@@ -63,7 +63,7 @@ class Looking:
     async def at_changes(self) -> None:
         """Look after changes of the records, for ever."""
         while True:
-            came = await first_of(self._again.wait(), *(watch.changed() for watch in self._watches))
+            came = await first_completed(self._again.wait(), *(watch.changed() for watch in self._watches))
             # The cursor's watch is the last one: nothing else has told anything.
             if came < len(self._watches) or not await self._is_own_work():
                 self._again.clear()
@@ -92,7 +92,7 @@ class Looking:
             if not holders:
                 await self._changed.wait()
                 continue
-            if await first_of(self._coordinator.watch_ended(holders), self._until_others_than(holders)) == 0:
+            if await first_completed(self._coordinator.watch_ended(holders), self._until_others_than(holders)) == 0:
                 await self._look()
 
     async def _until_others_than(self, holders: frozenset[TxnID]) -> None:

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from txnframework.broker._serving.opening import Opening
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
-from txnframework.broker._tasks.once import OpenedOnce
 from txnframework.errors import LedgerNotFound
+from txnframework.runtime.concurrency import SharedOpenings
 
 
 class KeptOpen:
@@ -21,8 +21,8 @@ class KeptOpen:
     def __init__(self, opening: Opening, opened: Callable[[], None]) -> None:
         self._opening = opening
         self._opened = opened
-        self._segments: OpenedOnce[str, OpenSegment] = OpenedOnce()
-        self._subscriptions: OpenedOnce[tuple[str, str], SegmentSubscription] = OpenedOnce()
+        self._segments: SharedOpenings[str, OpenSegment] = SharedOpenings()
+        self._subscriptions: SharedOpenings[tuple[str, str], SegmentSubscription] = SharedOpenings()
 
     async def segment(self, name: str) -> OpenSegment:
         """

@@ -6,7 +6,6 @@ import asyncio
 
 from zope.interface import implementer
 
-from txnframework.broker._tasks.waiting import first_of
 from txnframework.errors import Closed, TransactionDomainMismatch, Unavailable, WithoutTransactions
 from txnframework.interfaces import IManagedLedger, ITransactionBuffer
 from txnframework.model.entries import EntryView
@@ -15,6 +14,7 @@ from txnframework.model.ledger import Append, Appended, LedgerEntry
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework.model.reading import EntryPage, ReadableEntry, ReadRequest, Visibility
 from txnframework.model.transactions import Swept, Transaction
+from txnframework.runtime.tasks import first_completed
 
 TRIM_PAGE = Limit(1_000)
 TRIM_PAGES_MAX = 16
@@ -93,7 +93,7 @@ class PlainBuffer:
                 tail = await self._ledger.tail()
                 if tail.last_confirmed > beyond or tail.sealed:
                     return tail.last_confirmed
-                await first_of(watch.changed(), self._closing.wait())
+                await first_completed(watch.changed(), self._closing.wait())
                 self._require_open()
         finally:
             await watch.close()

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from txnframework.broker._agreement.leases import until_free
-from txnframework.broker._tasks.ongoing import Ongoing
-from txnframework.broker._tasks.waiting import first_of
 from txnframework.broker._upkeep.retention import keeps_everything
 from txnframework.config import Config
 from txnframework.environment import Environment
@@ -18,6 +16,7 @@ from txnframework.interfaces import ILease, IMetadataStore
 from txnframework.model import paths, records
 from txnframework.model.metadata import KeyRange, Record
 from txnframework.model.names import TOPIC_DOMAINS, TopicName
+from txnframework.runtime.tasks import BackgroundTask, first_completed
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,7 +46,7 @@ class Upkeep:
         self._held: ILease | None = None
         # Set while the lease may be this process's own: it was taken, or nobody knows what came of taking it.
         self._own = asyncio.Event()
-        self._work = Ongoing(self._run)
+        self._work = BackgroundTask(self._run)
 
     def start(self) -> None:
         """Begin; once is enough."""
@@ -117,4 +116,4 @@ class Upkeep:
     async def _until_its_turn(self) -> None:
         """Wait while another process is elected: to ask for the lease in vain would cost a write each time."""
         if not self._own.is_set():
-            await first_of(until_free(self._store, paths.lease_key(self._lease)), self._own.wait())
+            await first_completed(until_free(self._store, paths.lease_key(self._lease)), self._own.wait())

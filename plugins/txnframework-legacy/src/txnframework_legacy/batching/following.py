@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from txnframework.backoff import Backoff
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.interfaces import IMetadataStore, IWatch
+from txnframework.runtime.backoff import Backoff
 from txnframework_legacy.batching.switches import LogKind, Scope, Switches, load_switches, switches_range
 
 RETRY_DELAY_MS = 1_000

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from txnframework.backoff import Backoff
 from txnframework.environment import Environment
 from txnframework.errors import (
     Closed,
@@ -23,6 +22,7 @@ from txnframework.errors import (
 from txnframework.interfaces import IParticipants
 from txnframework.model import Action, End, Participant, State, Transaction, TxnID
 from txnframework.model.transactions import require_same_end
+from txnframework.runtime.backoff import Backoff
 from txnframework_legacy.coordinator.log import TransactionLog
 from txnframework_legacy.coordinator.logs import TransactionLogs
 from txnframework_legacy.coordinator.records import Update

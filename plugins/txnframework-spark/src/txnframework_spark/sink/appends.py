@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from txnframework.backoff import Backoff
 from txnframework.broker import Host
 from txnframework.errors import LedgerSealed, OutcomeUnknown
 from txnframework.model.ledger import Append
 from txnframework.model.names import TopicName
+from txnframework.runtime.backoff import Backoff
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from typing import Final
 
 import msgspec
 
-from txnframework.backoff import Backoff
 from txnframework.broker import Host, dispatching_lease
 from txnframework.errors import (
     InvalidTransactionState,
@@ -37,6 +36,7 @@ from txnframework.model.indexes import subscription_indexes
 from txnframework.model.metadata import Put
 from txnframework.model.names import TopicName
 from txnframework.model.transactions import Action, End
+from txnframework.runtime.backoff import Backoff
 from txnframework_spark.microbatch.applications import coordinator_of
 from txnframework_spark.microbatch.registration import load_subscription
 

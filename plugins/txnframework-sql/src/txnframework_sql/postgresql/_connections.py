@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from txnframework.backoff import Backoff
 from txnframework.environment import Environment
 from txnframework.errors import Closed, Unavailable
+from txnframework.runtime.backoff import Backoff
 from txnframework_sql.postgresql._connecting import Driver, connect
 from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.postgresql._doubts import backend_of, doubts

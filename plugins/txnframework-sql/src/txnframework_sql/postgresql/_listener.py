@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from txnframework.backoff import Backoff
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
+from txnframework.runtime.backoff import Backoff
 from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.postgresql._connecting import Driver
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, translated

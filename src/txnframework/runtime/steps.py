@@ -1,4 +1,4 @@
-"""Steps that a host brings to an end, whether or not their callers wait for it."""
+"""Steps that a host completes, even if their callers are cancelled."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextvars import ContextVar, copy_context
 from itertools import count
 from typing import Any, TypeVar
 
-from txnframework.broker._tasks.waiting import first_of
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
+from txnframework.runtime.tasks import first_completed
 
 T = TypeVar("T")
 
@@ -19,23 +19,23 @@ Undo = Callable[[T], Awaitable[object]]
 
 _numbers = count()
 Path = tuple[int, ...]
-"""The numbers of the steps inside which a step was begun, the outermost first, and its own number."""
+"""The numbers of the enclosing steps, the outermost first, then the step's own number."""
 
 _within: ContextVar[Path] = ContextVar("txnframework-steps", default=())
-"""The steps inside which this runs: none of them can be waited for here."""
+"""The enclosing steps of the running code. Waiting for one of them here would be a deadlock."""
 
 
 class Steps:
     """
-    Runs steps with consequences as tasks of the host, so that a caller that is cancelled leaves nothing half done.
+    Runs steps with side effects as tasks of the host, so that a cancelled caller leaves nothing half done.
 
-    A cancelled caller is free at once. Its step is *abandoned*: the host finishes it or, where an undo was given,
-    undoes what it led to. A step waits for the abandoned steps before it that have a key in common with it: what a
-    caller began first, and gave up, happens first. A step inside another one comes where the outer one does: it does
-    not wait for what was begun after that, which may be waiting for the outer one.
+    A cancelled caller returns at once. Its step is *abandoned*: the host completes the step or, if an undo was given,
+    undoes its result. A step waits for earlier abandoned steps that share a key with it, so abandoned steps keep
+    their order. A nested step has the place of its outer step: it does not wait for steps that began after the outer
+    step, because these may wait for the outer step.
 
-    An abandoned step that fails with an error of the framework leaves what a crash at that point would leave. Any
-    other exception is a defect, and the loop's exception handler is told.
+    An abandoned step that fails with an error of the framework leaves the same state as a crash at that point. Any
+    other exception is a defect, and goes to the loop's exception handler.
     """
 
     def __init__(self, environment: Environment) -> None:
@@ -46,11 +46,11 @@ class Steps:
 
     async def finish(self, work: Work[T], keys: Iterable[Hashable] = (), undo: Undo[T] | None = None) -> T:
         """
-        Return what ``work`` returns; it runs to its end although the caller is cancelled.
+        Run ``work`` to its end, even if the caller is cancelled, and return its result.
 
-        :param keys: what it is about.
-        :param undo: called with what the work returned, if the caller was cancelled and has not got it.
-        :raises Closed: the host was closed, and gave the step up.
+        :param keys: the objects that the step changes.
+        :param undo: called with the result if the caller was cancelled before it received the result.
+        :raises Closed: the host was closed and cancelled the step.
         """
         about = frozenset(keys)
         step = self.begin(work, about)
@@ -60,13 +60,13 @@ class Steps:
         return await self.end_of(step, about, undo)
 
     def begin(self, work: Work[T], keys: Iterable[Hashable] = ()) -> asyncio.Task[T]:
-        """Begin a step; ``end_of`` waits for it."""
+        """Start a step; ``end_of`` waits for it."""
         return self._start(self._in_turn(work, self._before(keys)))
 
     async def end_of(self, step: asyncio.Task[T], keys: Iterable[Hashable] = (), undo: Undo[T] | None = None) -> T:
-        """Wait for a step that was begun, and return or raise what it did; ``finish`` explains the rest."""
+        """Wait for a step of ``begin`` and return its result; parameters and errors are those of ``finish``."""
         try:
-            # Unlike a shield this tells nobody of a failure that the step's next caller is told of.
+            # Unlike asyncio.shield, this does not report a failure to the loop that a later caller receives.
             await asyncio.wait({step})
         except asyncio.CancelledError:
             self._abandon(step, frozenset(keys))
@@ -74,38 +74,38 @@ class Steps:
                 self._abandon(self._start(_undo(step, undo)), frozenset(keys))
             raise
         if step.cancelled():
-            raise Closed("the client was closed before this call came to its end")
+            raise Closed("the client was closed before this call completed")
         return step.result()
 
     def leave(self, work: Work[object], keys: Iterable[Hashable] = ()) -> None:
-        """Begin a step for which nobody waits: an abandoned one from the beginning."""
+        """Start a step without a caller: it is abandoned from the beginning."""
         about = frozenset(keys)
         self._abandon(self.begin(work, about), about)
 
     async def abandoned_ended(self, keys: Iterable[Hashable]) -> None:
-        """Wait for the abandoned steps that are about one of these."""
+        """Wait for the abandoned steps that share one of these keys."""
         before = self._before(keys)
         if before:
             await asyncio.wait(before)
 
     async def close(self, timeout_ms: int) -> None:
         """
-        Wait for what was begun, at most so long; cancel the rest, and wait for that.
+        Wait at most ``timeout_ms`` for all steps, cancel the rest, and wait for their end.
 
-        What would be undone if nobody waited for it is not waited for: its callers have no use for it any more.
+        Steps with an undo are cancelled at once: their callers no longer need the results.
         """
         for task in self._undoable.intersection(self._others()):
             task.cancel()
         due_ms = self._environment.now_ms() + timeout_ms
         while (running := self._others()) and self._environment.now_ms() < due_ms:
-            await first_of(asyncio.wait(running), self._environment.sleep_until(due_ms))
+            await first_completed(asyncio.wait(running), self._environment.sleep_until(due_ms))
         while running := self._others():
             for task in running:
                 task.cancel()
             await asyncio.wait(running)
 
     def _others(self) -> tuple[asyncio.Task[Any], ...]:
-        """Return what is running, except the steps inside which this is asked."""
+        """Return all running steps except the enclosing ones."""
         within = _within.get()
         return tuple(task for task, path in self._running.items() if path[-1] not in within)
 
@@ -114,7 +114,7 @@ class Steps:
         return [task for task, its in self._abandoned.items() if its & wanted and _is_before(self._running[task], here)]
 
     def _here(self) -> Path:
-        """Return the steps inside which this is asked, without those that have ended."""
+        """Return the enclosing steps that have not ended."""
         running = {path[-1] for path in self._running.values()}
         return tuple(number for number in _within.get() if number in running)
 
@@ -145,9 +145,9 @@ class Steps:
 
 def _is_before(other: Path, here: Path) -> bool:
     """
-    Return whether what is begun here may wait for another step: one that came before, and that this is not inside of.
+    Return whether a step that starts here may wait for ``other``: an earlier step that does not enclose it.
 
-    In the order of paths each step waits for earlier ones only, so that none of them wait for each other in a circle.
+    Each step waits only for earlier steps in the order of paths, so there is no circle of waiting steps.
     """
     return other[-1] not in here and other[: len(here)] <= here
 
@@ -159,9 +159,9 @@ async def _undo(step: asyncio.Task[T], undo: Undo[T]) -> None:
 
 
 def _look_at(task: asyncio.Task[Any]) -> None:
-    """Fetch the exception of a step that no caller is told of; report a defect."""
+    """Read the exception of a step without a caller; report a defect to the loop."""
     if task.cancelled():
         return
     error = task.exception()
     if error is not None and not isinstance(error, TxnFrameworkError):
-        task.get_loop().call_exception_handler({"message": "a step that was begun failed", "exception": error})
+        task.get_loop().call_exception_handler({"message": "a step of the host failed", "exception": error})

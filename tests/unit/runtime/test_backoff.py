@@ -6,7 +6,7 @@ import ast
 import asyncio
 from pathlib import Path
 
-from txnframework.backoff import Backoff
+from txnframework.runtime.backoff import Backoff
 from txnframework.testing.clock import START_MS, VirtualEnvironment
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +83,6 @@ def test_retries_wait_by_the_one_mechanism() -> None:
         nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
         own = [node for node in nodes if _retries_by_itself(node)]
         own += [node for node in nodes if isinstance(node, ast.ExceptHandler) and _waits(node)]
-        if own and path.name != "backoff.py" and not any(str(path).endswith(one) for one in OWN_WAITS):
+        if own and path.name != "runtime/backoff.py" and not any(str(path).endswith(one) for one in OWN_WAITS):
             found += [f"{path.relative_to(ROOT)}:{node.lineno}" for node in own]
     assert found == []

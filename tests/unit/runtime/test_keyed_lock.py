@@ -1,4 +1,4 @@
-"""Turns: one at a time for each thing, in order, and nothing kept of things that nobody works on."""
+"""KeyedLock: one holder per key, in order of requests; keys without a holder use no memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from txnframework.broker._tasks.turns import Turns
+from txnframework.runtime.concurrency import KeyedLock
 from txnframework.testing.clock import run_ready
 
 
@@ -14,12 +14,12 @@ def test_one_at_a_time_for_each_thing() -> None:
     """Who comes second to a thing waits for the first; other things do not; nothing is kept when all are through."""
 
     async def run() -> None:
-        turns: Turns[str] = Turns()
+        locks: KeyedLock[str] = KeyedLock()
         order: list[str] = []
         gates = {"a": asyncio.Event(), "b": asyncio.Event()}
 
         async def work(key: str, name: str) -> None:
-            async with turns.turn(key):
+            async with locks.hold(key):
                 order.append(f"{name} begins")
                 await gates[key].wait()
                 order.append(f"{name} ends")
@@ -31,10 +31,10 @@ def test_one_at_a_time_for_each_thing() -> None:
         gates["a"].set()
         await asyncio.gather(tasks[0], tasks[2])
         assert order == ["1 begins", "4 begins", "1 ends", "3 begins", "3 ends"]
-        assert len(turns) == 1
+        assert len(locks) == 1
         gates["b"].set()
         await tasks[3]
-        assert not len(turns)
+        assert not len(locks)
 
     asyncio.run(run())
 
@@ -43,12 +43,12 @@ def test_a_failure_ends_a_turn() -> None:
     """What fails keeps nobody from the next turn, and leaves nothing behind."""
 
     async def run() -> None:
-        turns: Turns[str] = Turns()
+        locks: KeyedLock[str] = KeyedLock()
         with pytest.raises(ValueError, match="mine"):
-            async with turns.turn("a"):
+            async with locks.hold("a"):
                 raise ValueError("mine")
-        assert not len(turns)
-        async with turns.turn("a"):
-            assert len(turns) == 1
+        assert not len(locks)
+        async with locks.hold("a"):
+            assert len(locks) == 1
 
     asyncio.run(run())

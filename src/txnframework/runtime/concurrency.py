@@ -1,23 +1,50 @@
-"""Opening a thing once, however many ask for it at the same time."""
+"""Locks and shared openings, by key."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
 from txnframework.errors import Closed
 
 K = TypeVar("K", bound=Hashable)
+
+
+class KeyedLock(Generic[K]):
+    """One lock per key, granted in the order of requests; keys without a holder use no memory."""
+
+    def __init__(self) -> None:
+        self._locks: dict[K, asyncio.Lock] = {}
+        self._requests: dict[K, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._locks)
+
+    @asynccontextmanager
+    async def hold(self, key: K) -> AsyncIterator[None]:
+        """Hold the lock of ``key``."""
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        self._requests[key] = self._requests.get(key, 0) + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._requests[key] -= 1
+            if not self._requests[key]:
+                del self._locks[key], self._requests[key]
+
+
 V = TypeVar("V")
 
 
-class OpenedOnce(Generic[K, V]):
+class SharedOpenings(Generic[K, V]):
     """
-    Things by name, each opened on first use and kept until ``drain``.
+    Values by key, each opened on first use and kept until ``drain``.
 
-    Concurrent callers share one opening. One that fails is forgotten, so that the next caller tries again. A caller
-    that is cancelled does not cancel the opening for the others.
+    Concurrent callers share one opening. A failed opening is forgotten, so the next caller tries again. A cancelled
+    caller does not cancel the opening for the others.
     """
 
     def __init__(self) -> None:
@@ -26,9 +53,9 @@ class OpenedOnce(Generic[K, V]):
 
     async def get(self, name: K, open_it: Callable[[], Awaitable[V]]) -> V:
         """
-        Return the thing called ``name``; ``open_it`` is called if nobody did before.
+        Return the value of ``name``, opened by ``open_it`` if it is not open yet.
 
-        :raises Closed: it was given up while it was being opened.
+        :raises Closed: ``drain`` was called during the opening.
         """
         if (already := self.opened(name)) is not None:
             return already
@@ -46,29 +73,29 @@ class OpenedOnce(Generic[K, V]):
             raise
 
     def opened(self, name: K) -> V | None:
-        """Return the thing called ``name`` if it is open by now."""
+        """Return the value of ``name`` if it is open."""
         task = self._opening.get(name)
         if task is None or not task.done() or task.cancelled() or task.exception() is not None:
             return None
         return task.result()
 
     def names(self) -> tuple[K, ...]:
-        """Return the names of everything that is open or being opened."""
+        """Return the keys of all values that are open or being opened."""
         return tuple(self._opening)
 
     def values(self) -> tuple[V, ...]:
-        """Return everything that is open by now."""
+        """Return all open values."""
         return tuple(value for name in self._opening if (value := self.opened(name)) is not None)
 
     def forget(self, name: K) -> None:
-        """Open the thing called ``name`` anew when it is asked for next."""
+        """Forget the value of ``name``; the next ``get`` opens it again."""
         self._opening.pop(name, None)
 
     async def drain(self) -> tuple[V, ...]:
         """
-        Stop openings under way, whoever waits for one is told, and give up everything that is open, last opened first.
+        Cancel all openings, and return the open values, the last opened first; callers of ``get`` receive ``Closed``.
 
-        Waiting for them instead would let a store that does not answer hold up the close.
+        Waiting for the openings instead would let an unresponsive store delay the close.
         """
         tasks = list(self._opening.values())
         self._opening = {}
@@ -79,7 +106,7 @@ class OpenedOnce(Generic[K, V]):
         return tuple(result for result in reversed(results) if not isinstance(result, BaseException))
 
     def _forget_failed(self, name: K, task: asyncio.Task[V]) -> None:
-        # Looking at the exception also keeps asyncio from reporting it when every caller was cancelled.
+        # Reading the exception also keeps asyncio from reporting it when all callers were cancelled.
         if (task.cancelled() or task.exception() is not None) and self._opening.get(name) is task:
             del self._opening[name]
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from txnframework.broker._tasks.ongoing import RETRY_DELAY_MS, Ongoing, until_closed
 from txnframework.errors import Closed, Unavailable
+from txnframework.runtime.tasks import RESTART_DELAY_MS, BackgroundTask, repeat_until_closed
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 
@@ -25,7 +25,7 @@ def test_work_is_begun_once_and_waited_for_when_it_is_stopped() -> None:
             finally:
                 ended += 1
 
-        ongoing = Ongoing(work)
+        ongoing = BackgroundTask(work)
         await ongoing.stop()
         assert not ongoing.started
         for times in (1, 2):
@@ -52,12 +52,12 @@ def test_work_goes_on_after_errors_that_pass() -> None:
             if outcome is not None:
                 raise outcome
 
-        task = asyncio.ensure_future(until_closed(work, clock))
+        task = asyncio.ensure_future(repeat_until_closed(work, clock))
         await run_ready()
         assert len(left) == 2
-        await clock.advance(RETRY_DELAY_MS // 2 - 1)
+        await clock.advance(RESTART_DELAY_MS // 2 - 1)
         assert len(left) == 2
-        await clock.advance(RETRY_DELAY_MS - RETRY_DELAY_MS // 2 + 1)
+        await clock.advance(RESTART_DELAY_MS - RESTART_DELAY_MS // 2 + 1)
         await task
         assert not left
 
@@ -71,4 +71,4 @@ def test_a_defect_ends_the_work() -> None:
         raise ValueError("a defect")
 
     with pytest.raises(ValueError, match="a defect"):
-        asyncio.run(until_closed(work, VirtualEnvironment()))
+        asyncio.run(repeat_until_closed(work, VirtualEnvironment()))

@@ -7,8 +7,8 @@ from collections.abc import Coroutine
 
 import pytest
 
-from txnframework.broker._tasks.steps import Steps
 from txnframework.errors import Closed, Unavailable
+from txnframework.runtime.steps import Steps
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 

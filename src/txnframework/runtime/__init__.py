@@ -1,0 +1,1 @@
+"""Asyncio utilities and retries; nothing here knows of messaging."""
