@@ -3,7 +3,7 @@
 Absolute times belong to one machine on one day; a ratio of two things measured in turn, in the same process and on
 the same disk, can be compared. Each ratio is the median over several rounds, each of which takes both sides in turn.
 Needs the extras ``embedded`` and ``cli``, and ``txnframework-legacy``; for PostgreSQL, ``txnframework-sql[postgresql]``
-and the extra ``testing-postgresql``, or a server that TXN_TEST_POSTGRESQL_URL names; for ZooKeeper,
+and its extra ``testing-postgresql``, or a server that TXN_TEST_POSTGRESQL_URL names; for ZooKeeper,
 ``txnframework-zookeeper`` and PySpark, or the servers that TXN_TEST_ZOOKEEPER_HOSTS names.
 """
 

@@ -32,7 +32,7 @@ class Postgresql:
 
     def url(self, database: str) -> str:
         """Return the URL of a database, which is made when it is first asked for."""
-        from txnframework.testing.servers.postgresql_databases import fresh_database
+        from txnframework_sql.testing.servers.databases import fresh_database
 
         if database not in self.databases:
             self.databases[database] = self.made.enter_context(fresh_database())

@@ -79,7 +79,7 @@ class ZooKeeperBackend:
 
     def _notifying(self, database: str) -> str:
         """Return the URL of a database, which is made when it is first asked for."""
-        from txnframework.testing.servers.postgresql_databases import fresh_database
+        from txnframework_sql.testing.servers.databases import fresh_database
 
         if database not in self.databases:
             self.databases[database] = self.made.enter_context(fresh_database())
@@ -126,7 +126,7 @@ def assert_done(results: list[object]) -> None:
 @contextmanager
 def zookeeper(directory: Path) -> Iterator[ZooKeeperBackend]:
     """Make chroots on a server; one of our own is started with the memory that a figure's nodes take."""
-    from txnframework.testing.servers.zookeeper import HOSTS_VARIABLE, Setup, ZooKeeper, server_version
+    from txnframework_zookeeper.testing.servers.zookeeper import HOSTS_VARIABLE, Setup, ZooKeeper, server_version
 
     with ExitStack() as made:
         hosts = os.environ.get(HOSTS_VARIABLE)

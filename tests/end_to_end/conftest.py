@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,12 +22,13 @@ from txnframework import Client, Consumer
 from txnframework.environment import Environment
 from txnframework.metrics import Metrics
 from txnframework.plugin import PluginRegistry, load_plugins
-from txnframework.testing.servers.postgresql import PostgresServer
-from txnframework.testing.servers.zookeeper import shared_hosts
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several of these tests have in common
 
 from installed import without_log_family
+
+if TYPE_CHECKING:
+    from txnframework_sql.testing.servers.postgresql import PostgresServer
 
 PATIENCE_S = 120
 """What takes longer hangs; on a machine with much else to do, everything over a server takes many times as long."""
@@ -231,6 +232,8 @@ def _stores(backend: str, registry: PluginRegistry, tmp_path: Path) -> Iterator[
         with clean_database() as url:
             yield Stores(url, registry)
     elif backend == "zookeeper":
+        from txnframework_zookeeper.testing.servers.zookeeper import shared_hosts
+
         # It keeps no messages.
         url = f"zookeeper://{shared_hosts()}/end-to-end/{secrets.token_hex(8)}"
         yield Stores(url, registry, ledger_url=f"sqlite:///{tmp_path}/ledgers.db")
@@ -285,6 +288,8 @@ class ServerStores(Stores):
 @pytest.fixture
 def postgresql(registry: PluginRegistry) -> Iterator[ServerStores]:
     """Stores in a PostgreSQL that nobody else uses."""
+    from txnframework_sql.testing.servers.postgresql import PostgresServer
+
     with PostgresServer() as server:
         yield ServerStores(server, registry)
 

@@ -131,7 +131,7 @@ def test_svg(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (("--finished", "0"), "--finished: '0' is not a count; write numbers such as 1,10,100"),
         (("--backend", "mysql://me:secret@host/db"), "mysql://me:***@host/db: families need places of their own, "),
         (("--backend", "sqlite:////nowhere/at/all.db"), "sqlite:////nowhere/at/all.db: there is no directory /nowhere"),
-        (("--backend", "embedded-oracle"), "embedded-oracle: there is no such server to start; "),
+        (("--backend", "embedded-oracle"), "no embedded server named 'oracle' is installed (installed: "),
     ],
 )
 def test_what_was_typed_is_refused(capsys: pytest.CaptureFixture[str], typed: tuple[str, ...], said: str) -> None:

@@ -19,7 +19,7 @@ def url(tmp_path: Path) -> Iterator[str]:
     if os.environ.get("TXN_BACKENDS") != "postgresql":
         yield f"sqlite:///{tmp_path / 'data' / 'txn.db'}"
         return
-    from txnframework.testing.servers.postgresql_databases import fresh_database
+    from txnframework_sql.testing.servers.databases import fresh_database
 
     with fresh_database() as fresh:
         yield fresh

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
-from txnframework.testing.servers.zookeeper import shared_hosts
+from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
+from txnframework_zookeeper.testing.servers.zookeeper import shared_hosts
 
 
 @pytest.fixture

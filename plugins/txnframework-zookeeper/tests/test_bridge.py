@@ -13,7 +13,6 @@ import pytest
 
 from txnframework.errors import Closed, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.testing.servers.proxy import Side
-from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
 from txnframework_zookeeper._options import MetadataOptions, locate
 from txnframework_zookeeper.connection._errors import AlreadyThere, MultiFailed, NotThere, OtherVersion
 from txnframework_zookeeper.connection._link import Session
@@ -23,6 +22,7 @@ from txnframework_zookeeper.connection._wire import Bell, Wire
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire, opened, wait_for_connections
 from txnframework_zookeeper.testing._passage import passage_to
+from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
 
 
 def test_what_is_written_is_read(url: str) -> None:

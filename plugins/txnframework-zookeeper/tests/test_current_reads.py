@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
-from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
 from txnframework_zookeeper.connection._requests import CreateNode, SetNode, Sync
 from txnframework_zookeeper.connection._roles import Role
 from txnframework_zookeeper.testing._clients import opened
+from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
 
 
 def test_reads_see_what_was_confirmed_at_another_server(ensemble: Ensemble) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from txnframework.client import LoopThread
 from txnframework.testing.servers.proxy import Proxy
-from txnframework.testing.servers.zookeeper import ZooKeeper
-from txnframework.testing.servers.zookeeper_frames import Operation, ZooKeeperTap
+from txnframework_zookeeper.testing.servers.frames import Operation, ZooKeeperTap
+from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what these tests have in common
 

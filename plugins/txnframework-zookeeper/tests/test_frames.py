@@ -11,8 +11,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, NoNodeError
 
 from txnframework.testing.servers.proxy import Proxy
-from txnframework.testing.servers.zookeeper import shared_hosts
-from txnframework.testing.servers.zookeeper_frames import Operation, ZooKeeperTap
+from txnframework_zookeeper.testing.servers.frames import Operation, ZooKeeperTap
+from txnframework_zookeeper.testing.servers.zookeeper import shared_hosts
 
 BOUND_S = 30.0
 

@@ -31,14 +31,14 @@ from txnframework.model import (
     paths,
 )
 from txnframework.model.ids import TxnID
-from txnframework.testing.servers.zookeeper import Setup
-from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
 from txnframework_zookeeper._known import Known
 from txnframework_zookeeper._metadata_store import open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
 from txnframework_zookeeper._steps import Planner, Step, sequential_step, step_of
 from txnframework_zookeeper.connection._requests import CreateNode, Op
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.testing.servers.zookeeper import Setup
+from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
 from txnframework_zookeeper.tree._layout import RECORDS
 
 NOW_MS = 1_763_774_857_000

@@ -28,11 +28,11 @@ from txnframework.model import (
     Record,
     index_keys,
 )
-from txnframework.testing.servers.zookeeper import Setup
-from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import VALUES_TOGETHER_BYTES_MAX, MetadataOptions
 from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode, Multi, SetNode
+from txnframework_zookeeper.testing.servers.zookeeper import Setup
+from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
 from txnframework_zookeeper.tree._chunks import CHUNKS, to_stage
 from txnframework_zookeeper.tree._layout import node_of
 

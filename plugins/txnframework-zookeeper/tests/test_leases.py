@@ -10,11 +10,11 @@ import pytest
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import LeaseHeld, OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.model import Batch, Check, Expect, Key, Put
-from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
 from txnframework_zookeeper.connection._link import Session
 from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire, wait_for_connections
+from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
 
 QUICK = MetadataOptions(session_timeout_ms=1_200, connect_timeout_ms=5_000)
 

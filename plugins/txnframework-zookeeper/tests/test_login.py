@@ -15,11 +15,11 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 from txnframework.errors import ConfigurationError, InvalidInput, Unavailable
-from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
-from txnframework.testing.servers.zookeeper_security import sasl_users, tls
 from txnframework_zookeeper._options import PASSWORD_VARIABLE, MetadataOptions, check, locate
 from txnframework_zookeeper.connection._requests import CreateNode
 from txnframework_zookeeper.testing._clients import opened, with_client
+from txnframework_zookeeper.testing.servers.security import sasl_users, tls
+from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
 
 SECRET = "s3cret-of-alice"
 

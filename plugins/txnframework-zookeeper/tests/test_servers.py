@@ -1,4 +1,4 @@
-"""The servers of ``txnframework.testing.servers.zookeeper``: what the other tests of this plugin rely on."""
+"""The servers of ``txnframework_zookeeper.testing.servers.zookeeper``: what the other tests of this plugin rely on."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import SessionClosedRequireSaslError
 
-from txnframework.testing.servers.zookeeper import ZooKeeper, ZooKeeperServer, shared_hosts
-from txnframework.testing.servers.zookeeper_security import sasl_users, tls
+from txnframework_zookeeper.testing.servers.security import sasl_users, tls
+from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper, ZooKeeperServer, shared_hosts
 
 BOUND_S = 30.0
 
@@ -79,7 +79,7 @@ def test_one_answer_says_who_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_server_ends_with_who_started_it() -> None:
     """A server does not outlive the process that started it, though that was killed."""
-    program = "import os; from txnframework.testing.servers.zookeeper import _own_server as own;"
+    program = "import os; from txnframework_zookeeper.testing.servers.zookeeper import _own_server as own;"
     program += "print(own().servers[0]._process.pid, flush=True); os.kill(os.getpid(), 9)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == -signal.SIGKILL

@@ -33,11 +33,11 @@ from txnframework.model import (
 )
 from txnframework.model.ids import TxnID
 from txnframework.testing import VirtualEnvironment
-from txnframework.testing.servers.zookeeper import ZooKeeper as Ensemble
 from txnframework_memory import MemorySpace
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
 from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode, Op, SetNode
+from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
 from txnframework_zookeeper.tree._layout import node_of
 
 TXN = TxnID.parse(f"{0x124F80:032x}")

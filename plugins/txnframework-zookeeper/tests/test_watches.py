@@ -13,7 +13,6 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import Closed, Unavailable
 from txnframework.interfaces import ITellingWatch, IWatch
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
-from txnframework.testing.servers.zookeeper_frames import Operation
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
 from txnframework_zookeeper._record_watch import RecordWatch
@@ -21,6 +20,7 @@ from txnframework_zookeeper.connection._link import Session
 from txnframework_zookeeper.connection._requests import OnPath
 from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire
 from txnframework_zookeeper.testing._passage import Passage, passage_to
+from txnframework_zookeeper.testing.servers.frames import Operation
 from txnframework_zookeeper.tree._layout import node_of
 
 RECORD = Key("/watched/a")

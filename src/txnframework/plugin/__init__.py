@@ -29,9 +29,10 @@ The class names its role with ``@zope.interface.implementer(IMetadataStore)``; t
 same place. ``txnframework plugins`` then lists it, and ``url = "example://..."`` in the configuration uses it.
 
 The other hooks are ``txnframework_ledger_stores``, ``txnframework_coordinators``, ``txnframework_buffers``,
-``txnframework_pending_ack_stores``, ``txnframework_dispatchers``, and ``txnframework_commands``, which returns
-``Command`` values. A hook is called while plugins are loaded, and must do no I/O. The command line lists commands
-without calling the other hooks: what only one of these needs, such as a driver, is best imported in it.
+``txnframework_pending_ack_stores``, ``txnframework_dispatchers``, ``txnframework_commands``, which returns ``Command``
+values, and ``txnframework_servers``, which returns ``EmbeddedServer`` values. A hook is called while plugins are
+loaded, and must do no I/O. The command line lists commands without calling the other hooks: what only one of these
+needs, such as a driver, is best imported in it.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from txnframework.plugin._origin import Origin
 from txnframework.plugin._provider import Command, Provider
 from txnframework.plugin._registry import PluginDescription, PluginRegistry, RegisteredCommand
 from txnframework.plugin._roles import Role
+from txnframework.plugin._servers import EmbeddedServer, Server
 from txnframework.plugin._specs import GROUP, hookimpl
 from txnframework.plugin._strangers import written_elsewhere
 from txnframework.plugin._transactions import TransactionsSection
@@ -64,6 +66,7 @@ __all__ = [
     "Command",
     "CoordinatorContext",
     "DispatcherContext",
+    "EmbeddedServer",
     "Origin",
     "PluginDescription",
     "PluginRegistry",
@@ -71,6 +74,7 @@ __all__ = [
     "RegisteredCommand",
     "Role",
     "SegmentContext",
+    "Server",
     "SharedTransactionIds",
     "StoreContext",
     "SubscriptionContext",

@@ -14,8 +14,9 @@ from txnframework.errors import PluginError
 from txnframework.plugin import _specs
 from txnframework.plugin._origin import Origin, origin_of_entry_point, origin_of_object
 from txnframework.plugin._provider import Command, Provider
-from txnframework.plugin._registry import PluginRegistry, Registered, RegisteredCommand
-from txnframework.plugin._roles import COMMANDS_HOOK, HOOKS, INTERFACES, Role
+from txnframework.plugin._registry import PluginRegistry, Registered, RegisteredCommand, RegisteredServer
+from txnframework.plugin._roles import COMMANDS_HOOK, HOOKS, INTERFACES, SERVERS_HOOK, Role
+from txnframework.plugin._servers import SERVER_ROLE, EmbeddedServer
 from txnframework.plugin._verify import verify_provider
 
 _NAME = re.compile(r"[a-z][a-z0-9_.-]*")
@@ -35,9 +36,9 @@ def load_plugins(
     :raises PluginError: a plugin cannot be imported, has an unknown hook, or claims a name that another one has.
     :raises PluginContractError: a plugin's class does not keep the contract of its role.
     """
-    loading = _Loading(tuple(Role), on_error)
+    loading = _Loading(on_error, commands_only=False)
     loading.run(extra)
-    return PluginRegistry(loading.providers, loading.commands)
+    return PluginRegistry(loading.providers, loading.commands, loading.servers)
 
 
 def load_commands(
@@ -51,17 +52,19 @@ def load_commands(
 
     :raises PluginError: as ``load_plugins`` does.
     """
-    loading = _Loading((), on_error)
+    loading = _Loading(on_error, commands_only=True)
     loading.run(extra)
     return loading.commands
 
 
 class _Loading:
-    """What has been loaded, commands and providers of ``roles``; a plugin is taken in whole or not at all."""
+    """What has been loaded: commands, or everything; a plugin is taken in whole or not at all."""
 
-    def __init__(self, roles: tuple[Role, ...], on_error: Callable[[PluginError], None] | None) -> None:
-        self.providers: dict[Role, dict[str, Registered]] = {role: {} for role in roles}
+    def __init__(self, on_error: Callable[[PluginError], None] | None, *, commands_only: bool) -> None:
+        self.providers: dict[Role, dict[str, Registered]] = {} if commands_only else {role: {} for role in Role}
         self.commands: dict[str, RegisteredCommand] = {}
+        self.servers: dict[str, RegisteredServer] = {}
+        self._commands_only = commands_only
         self._on_error = on_error
         self._entry_points: dict[str, Origin] = {}
         self._plugins: list[object] = []
@@ -102,6 +105,7 @@ class _Loading:
         hooks = _hooks(plugin, origin)
         providers = [one for role in self.providers for one in _providers(hooks, role, origin)]
         commands = list(_commands(hooks, origin))
+        servers = [] if self._commands_only else list(_servers(hooks, origin))
         for new in providers:
             kept = self.providers[new.role].get(new.provider.name)
             if kept is not None:
@@ -110,11 +114,17 @@ class _Loading:
             brought = self.commands.get(command.command.full_name)
             if brought is not None:
                 raise _twice(f"command {command.command.full_name!r}", command.origin, brought.origin)
+        for server in servers:
+            offered = self.servers.get(server.server.name)
+            if offered is not None:
+                raise _twice(f"{SERVER_ROLE} {server.server.name!r}", server.origin, offered.origin)
         self._plugins.append(plugin)
         for new in providers:
             self.providers[new.role][new.provider.name] = new
         for command in commands:
             self.commands[command.command.full_name] = command
+        for server in servers:
+            self.servers[server.server.name] = server
 
 
 def _twice(what: str, new: Origin, kept: Origin) -> PluginError:
@@ -175,3 +185,8 @@ def _providers(hooks: pluggy.HookRelay, role: Role, origin: Origin) -> Iterator[
 def _commands(hooks: pluggy.HookRelay, origin: Origin) -> Iterator[RegisteredCommand]:
     for command in _results(hooks, COMMANDS_HOOK, Command, origin):
         yield RegisteredCommand(command, origin)
+
+
+def _servers(hooks: pluggy.HookRelay, origin: Origin) -> Iterator[RegisteredServer]:
+    for server in _results(hooks, SERVERS_HOOK, EmbeddedServer, origin):
+        yield RegisteredServer(server, origin)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from txnframework.errors import PluginContractError
@@ -11,6 +12,7 @@ from txnframework.model.dispatching import SubscriptionType
 from txnframework.plugin._origin import Origin
 from txnframework.plugin._provider import Command, Provider
 from txnframework.plugin._roles import INTERFACES, Role
+from txnframework.plugin._servers import SERVER_ROLE, EmbeddedServer
 from txnframework.plugin._unknown import unknown_plugin
 from txnframework.plugin._verify import declared_interfaces, verify_provider
 from txnframework.tables import Place, decode
@@ -41,8 +43,9 @@ class PluginDescription:
     """
     One line of ``txnframework plugins``.
 
-    ``role`` is the role's name, or ``command``; ``capabilities`` are the names of the marker sub-interfaces that
-    the class promises; ``distribution`` and ``version`` are None for a plugin that a program passed in.
+    ``role`` is the role's name, ``embedded server`` or ``command``; ``capabilities`` are the names of the marker
+    sub-interfaces that the class promises; ``distribution`` and ``version`` are None for a plugin that a program passed
+    in.
     """
 
     role: str
@@ -70,9 +73,17 @@ class RegisteredCommand:
     origin: Origin
 
 
+@dataclass(frozen=True, slots=True)
+class RegisteredServer:
+    """A server that can be started, and whose it is."""
+
+    server: EmbeddedServer
+    origin: Origin
+
+
 class PluginRegistry:
     """
-    Providers by role and name, and commands by their full names.
+    Providers by role and name, commands by their full names, and servers that can be started.
 
     Asking for a name that is not installed raises UnknownPlugin, which names the nearest known one and the
     distribution to install. The registry opens nothing by itself and keeps nothing that was opened.
@@ -82,9 +93,11 @@ class PluginRegistry:
         self,
         providers: Mapping[Role, Mapping[str, Registered]],
         commands: Mapping[str, RegisteredCommand],
+        servers: Mapping[str, RegisteredServer] = MappingProxyType({}),
     ) -> None:
         self._providers = {role: dict(providers.get(role, {})) for role in Role}
         self._commands = dict(commands)
+        self._servers = dict(servers)
         self._verified: set[tuple[Role, type, tuple[object, ...]]] = set()
 
     def metadata_store(self, name: str) -> Provider[StoreContext, IMetadataStore]:
@@ -119,6 +132,13 @@ class PluginRegistry:
     def commands(self) -> Mapping[str, RegisteredCommand]:
         """Return the commands that plugins bring, in order of their full names; none is loaded."""
         return dict(sorted(self._commands.items()))
+
+    def embedded_server(self, name: str) -> EmbeddedServer:
+        """Return the server ``name`` that can be started, or raise UnknownPlugin."""
+        try:
+            return self._servers[name].server
+        except KeyError:
+            raise unknown_plugin(SERVER_ROLE, name, self._servers) from None
 
     def names(self, role: Role) -> tuple[str, ...]:
         """Return the installed names of a role, in order."""
@@ -162,11 +182,11 @@ class PluginRegistry:
         return None
 
     def describe(self) -> tuple[PluginDescription, ...]:
-        """Return what is installed, by role and name, commands last."""
+        """Return what is installed, by role and name; then servers that can be started, and commands."""
         lines = [_description(registered) for role in Role for _, registered in sorted(self._providers[role].items())]
-        for name, registered in self.commands().items():
-            origin = registered.origin
-            lines.append(PluginDescription("command", name, origin.distribution, origin.version))
+        others = [(SERVER_ROLE, name, one.origin) for name, one in sorted(self._servers.items())]
+        others += [("command", name, one.origin) for name, one in self.commands().items()]
+        lines += [PluginDescription(role, name, origin.distribution, origin.version) for role, name, origin in others]
         return tuple(lines)
 
     def _provider(self, role: Role, name: str) -> Provider[Any, Any]:

@@ -35,6 +35,7 @@ HOOKS: dict[Role, str] = {
     Role.DISPATCHER: "txnframework_dispatchers",
 }
 COMMANDS_HOOK = "txnframework_commands"
+SERVERS_HOOK = "txnframework_servers"
 
 INTERFACES: dict[Role, Any] = {
     Role.METADATA_STORE: IMetadataStore,

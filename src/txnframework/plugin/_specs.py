@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         SubscriptionContext,
     )
     from txnframework.plugin._provider import Command, Provider
+    from txnframework.plugin._servers import EmbeddedServer
 
 GROUP = "txnframework"
 """pluggy's project name, and the entry-point group in which plugins are found."""
@@ -71,3 +72,8 @@ def txnframework_dispatchers() -> Iterable[Provider[DispatcherContext, IDispatch
 @hookspec
 def txnframework_commands() -> Iterable[Command]:  # type: ignore[empty-body]
     """Return commands for the command line; click is imported by ``Command.load``, not before."""
+
+
+@hookspec
+def txnframework_servers() -> Iterable[EmbeddedServer]:  # type: ignore[empty-body]
+    """Return servers that commands and tests can start; what one needs is imported by ``EmbeddedServer.launch``."""

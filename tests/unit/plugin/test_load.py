@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from txnframework.errors import PluginContractError, PluginError
-from txnframework.plugin import Command, hookimpl, load_plugins
+from txnframework.plugin import Command, hookimpl, load_commands, load_plugins
 
 COMMANDS = """
 from txnframework.plugin import Command, hookimpl
@@ -14,6 +14,14 @@ from txnframework.plugin import Command, hookimpl
 @hookimpl
 def txnframework_commands():
     return [Command({name!r}, "A command.", lambda: None)]
+"""
+
+SERVERS = """
+from txnframework.plugin import EmbeddedServer, hookimpl
+
+@hookimpl
+def txnframework_servers():
+    return [EmbeddedServer("zz-server", lambda: None)]
 """
 
 ASYNC_DISPATCHER = """
@@ -67,6 +75,15 @@ def test_one_name_claimed_twice_names_both(install: Any) -> None:
         "zz-second 4.5 and zz-first 1.2.3 both provide the command 'zz-run'; uninstall one of them"
     )
     assert (caught.value.distribution, caught.value.version) == ("zz-second", "4.5")
+
+
+def test_a_server_that_two_plugins_offer_names_both(install: Any) -> None:
+    """As for every other name; the commands of both can be listed all the same."""
+    install("zz-first", SERVERS)
+    install("zz-second", SERVERS)
+    with pytest.raises(PluginError, match="both provide the embedded server 'zz-server'; uninstall one of them"):
+        load_plugins()
+    load_commands()
 
 
 def test_one_entry_point_name_in_two_distributions_names_both(install: Any) -> None:

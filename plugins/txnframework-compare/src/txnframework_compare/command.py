@@ -105,7 +105,7 @@ def compare(
         _made(plots)
     registry = load_plugins()
     with (
-        started(backend_url, ledger_url) as (metadata, ledger),
+        started(registry, backend_url, ledger_url) as (metadata, ledger),
         opened_backend(metadata, ledger, registry) as backend,
     ):
         shown = Shown(terminal.console(stderr=True), len(taken))

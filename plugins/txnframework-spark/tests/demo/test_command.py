@@ -175,4 +175,4 @@ def can_connect(url: str) -> bool:
 
 def test_a_server_that_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     """The names that there are, are said."""
-    assert "embedded-postgresql" in refused(capsys, "--metadata", "embedded-oracle")
+    assert "(installed: postgresql" in refused(capsys, "--metadata", "embedded-oracle")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from txnframework.model.transactions import State
-from txnframework.testing.servers.postgresql import PostgresServer
 from txnframework_spark.testing.outputs import LEFT, RIGHT, Defects, compare
 from txnframework_spark.testing.stores import Stores, values
+from txnframework_sql.testing.servers.postgresql import PostgresServer
 
 TIMEOUT_MS = 240_000
 BOTH_SEGMENTS = {"alignSegments": "false"}

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from txnframework.testing.servers.postgresql import PostgresServer
 from txnframework_spark.testing.outputs import LEFT, RIGHT, Defects, batches, compare
 from txnframework_spark.testing.pipelines import PipelineProcess
 from txnframework_spark.testing.program import Job
 from txnframework_spark.testing.stores import Stores
 from txnframework_spark.testing.windows import closed_windows, events, publish
+from txnframework_sql.testing.servers.postgresql import PostgresServer
 
 BATCHES = 12
 WAIT_S = 1_800.0

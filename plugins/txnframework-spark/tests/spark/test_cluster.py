@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from txnframework.testing.servers.postgresql_databases import fresh_database
 from txnframework_spark.errors import JavaUnusable
 from txnframework_spark.java import check_java
 from txnframework_spark.testing.cluster import StandaloneCluster
 from txnframework_spark.unix_sessions import living
+from txnframework_sql.testing.servers.databases import fresh_database
 
 WAIT_S = 240
 """What takes longer hangs: beside other tests a pipeline on a cluster takes a minute to begin."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework.testing.servers.postgresql_databases import fresh_database
+from txnframework_sql.testing.servers.databases import fresh_database
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,11 +6,12 @@ Each imports what it provides, which the command line does not need to list comm
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from txnframework.interfaces import ILedgerStore, IMetadataStore
-from txnframework.plugin import Command, Provider, StoreContext, hookimpl
+from txnframework.plugin import Command, EmbeddedServer, Provider, Server, StoreContext, hookimpl
 
 if TYPE_CHECKING:
     import click
@@ -26,6 +27,20 @@ def _sql() -> click.Command:
     from txnframework_sql._command import sql
 
     return sql
+
+
+@hookimpl
+def txnframework_servers() -> Iterable[EmbeddedServer]:
+    """Return ``postgresql``, which needs the extra ``testing-postgresql``."""
+    return (EmbeddedServer("postgresql", _postgresql),)
+
+
+@contextmanager
+def _postgresql() -> Iterator[Server]:
+    from txnframework_sql.testing.servers.postgresql import PostgresServer
+
+    with PostgresServer() as server:
+        yield Server(server.create_database("txnframework"), server.kill, server.start)
 
 
 @hookimpl

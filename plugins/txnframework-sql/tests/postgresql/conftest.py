@@ -14,8 +14,8 @@ import pytest
 
 from txnframework.environment import SystemEnvironment
 from txnframework.interfaces import ILedgerStore, IMetadataStore
-from txnframework.testing.servers.postgresql import PostgresServer
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
+from txnframework_sql.testing.servers.postgresql import PostgresServer
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what several of these tests have in common
 

@@ -9,10 +9,10 @@ import pytest
 
 from txnframework.environment import SystemEnvironment
 from txnframework.model import Append, Expect, Key, Put, PutSequential
-from txnframework.testing.servers.postgresql_databases import fresh_database, run
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
 from txnframework_sql.testing import databases
 from txnframework_sql.testing.databases import clean_database, give_back, take_database
+from txnframework_sql.testing.servers.databases import fresh_database, run
 
 NAMES = """
 SELECT quote_ident(relname) FROM pg_class WHERE relkind IN ('r', 'S') AND relnamespace = 'public'::regnamespace

@@ -10,8 +10,8 @@ import pytest
 
 from txnframework.errors import LeaseHeld
 from txnframework.interfaces import ILease, IMetadataStore
-from txnframework.testing.servers.postgresql import PostgresServer
 from txnframework_sql import SqlMetadataStore
+from txnframework_sql.testing.servers.postgresql import PostgresServer
 
 if TYPE_CHECKING:
     from conftest import Stores

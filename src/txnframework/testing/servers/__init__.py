@@ -1,9 +1,7 @@
 """
-Real servers for tests, on this machine: started in a second, killed, paused and cut off as the test says.
+What servers for tests have in common, whatever they are; the servers are in the distributions that use them.
 
-* ``postgresql`` and ``zookeeper``: the servers. ``postgresql_databases``, and ``shared_hosts`` of ``zookeeper``, give a
-  place on one that a whole run of tests shares, or on one that the environment names.
-* ``proxy``: what stands between a client and any server. ``zookeeper_frames`` shows it ZooKeeper's messages.
-* ``zookeeper_security``: servers that ask for a login, or that are reached by TLS.
-* ``embedded``: servers by name, for commands that take a URL.
+* ``embedded``: servers by name, for commands that take a URL; plugins offer them by the hook ``txnframework_servers``.
+* ``proxy``: what stands between a client and any server.
+* ``ports`` and ``guard``: for who writes a launcher. A server keeps its port, and does not outlive its tests.
 """

@@ -1,32 +1,58 @@
-"""Names that stand for a server to start; the real servers are tested where they are installed."""
+"""Names that stand for a server to start; the real servers are tested with the distributions that offer them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from txnframework.testing.servers import embedded
-from txnframework.testing.servers.embedded import Server, UnusableServer, started
+from txnframework.errors import UnknownPlugin
+from txnframework.plugin import EmbeddedServer, PluginRegistry, Server, hookimpl, load_plugins
+from txnframework.testing.servers.embedded import UnusableServer, started
+
+
+def offering(name: str, launch: Callable[[], AbstractContextManager[Server]]) -> PluginRegistry:
+    """Return a registry of what is installed and a plugin that offers one more server."""
+
+    class Offering:
+        @hookimpl
+        def txnframework_servers(self) -> list[EmbeddedServer]:
+            return [EmbeddedServer(name, launch)]
+
+    return load_plugins((Offering(),))
+
+
+@contextmanager
+def nothing() -> Iterator[Server]:
+    yield Server("url://", lambda: None, lambda: None)
 
 
 def test_other_urls_stay_as_they_are() -> None:
-    """What is no such name is none of our business, and neither is what was not given."""
-    with started("memory:", None) as urls:
+    """A URL of a store is given back, and so is None."""
+    with started(load_plugins(), "memory:", None) as urls:
         assert urls == ("memory:", None)
 
 
 def test_unknown_name() -> None:
     """It is refused with the names that there are."""
     with (
-        pytest.raises(UnusableServer, match=r"embedded-nothing: .*there are .*embedded-postgresql"),
-        started("embedded-nothing"),
+        pytest.raises(UnknownPlugin, match=r"no embedded server named 'nothing' is installed \(installed: .*zz-one"),
+        started(offering("zz-one", nothing), "embedded-nothing"),
     ):
         pass
 
 
-def test_started_once_and_stopped_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_server_is_not_installed() -> None:
+    """The distribution that offers it is named."""
+    with (
+        pytest.raises(UnknownPlugin, match=r"it comes with: pip install txnframework-"),
+        started(PluginRegistry({}, {}), "embedded-postgresql"),
+    ):
+        pass
+
+
+def test_started_once_and_stopped_whatever_happens() -> None:
     """A name that is given twice is one server, which ends with the block, also when that raises."""
     running: list[str] = []
 
@@ -38,10 +64,10 @@ def test_started_once_and_stopped_whatever_happens(monkeypatch: pytest.MonkeyPat
         finally:
             running.append("stopped")
 
-    monkeypatch.setattr(embedded, "EMBEDDED", {"embedded-one": one})
+    registry = offering("zz-one", one)
 
     def use() -> None:
-        with started("embedded-one", "other:", "embedded-one") as urls:
+        with started(registry, "embedded-zz-one", "other:", "embedded-zz-one") as urls:
             assert urls == ("url://", "other:", "url://")
             assert running == ["started"]
             raise ZeroDivisionError
@@ -51,7 +77,7 @@ def test_started_once_and_stopped_whatever_happens(monkeypatch: pytest.MonkeyPat
     assert running == ["started", "stopped"]
 
 
-def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_said() -> None:
     """A server that cannot be started is bad input, with the reason; what fails later is not."""
 
     @contextmanager
@@ -59,12 +85,16 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("pip install it")
         yield Server("", lambda: None, lambda: None)
 
-    @contextmanager
-    def there() -> Iterator[str]:
-        yield Server("", lambda: None, lambda: None)
-
-    monkeypatch.setattr(embedded, "EMBEDDED", {"embedded-missing": missing, "embedded-there": there})
-    with pytest.raises(UnusableServer, match="embedded-missing: pip install it"), started("embedded-missing"):
+    with (
+        pytest.raises(UnusableServer, match="embedded-zz-missing: pip install it"),
+        started(offering("zz-missing", missing), "embedded-zz-missing"),
+    ):
         pass
-    with pytest.raises(OSError, match="later"), started("embedded-there"):
+    with pytest.raises(OSError, match="later"), started(offering("zz-there", nothing), "embedded-zz-there"):
         raise OSError("later")
+
+
+def test_servers_are_listed_with_the_plugins() -> None:
+    """As a role of their own."""
+    listed = offering("zz-one", nothing).describe()
+    assert [one.name for one in listed if one.role == "embedded server" and one.name.startswith("zz")] == ["zz-one"]

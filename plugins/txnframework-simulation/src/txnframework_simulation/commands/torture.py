@@ -98,7 +98,7 @@ def torture(
     chosen = secrets.randbelow(1 << 31) if seed is None else seed
     with (
         _working_directory(directory) as (place, keep),
-        started_servers(metadata, ledger) as ((metadata_url, ledger_url), servers),
+        started_servers(loaded.registry, metadata, ledger) as ((metadata_url, ledger_url), servers),
     ):
         urls = _urls(loaded.registry, metadata_url, ledger_url, place)
         goes = "" if directory is not None else ", which goes in the end unless something is wrong"

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from txnframework.testing.servers.embedded import Server
+from txnframework.plugin import Server
 from txnframework.testing.servers.proxy import Proxy, Side
 from txnframework_simulation.torture.member import Member
 

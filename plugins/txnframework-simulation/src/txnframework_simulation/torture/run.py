@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from txnframework.config import redact_url
-from txnframework.testing.servers.embedded import Server
+from txnframework.plugin import Server
 from txnframework_simulation.checkers import check
 from txnframework_simulation.history import History, read, write
 from txnframework_simulation.torture.assignment import make_workload

@@ -15,6 +15,7 @@ import click
 
 from txnframework.cli import terminal
 from txnframework.errors import InvalidInput
+from txnframework.plugin import load_plugins
 from txnframework.testing.servers.embedded import started
 from txnframework_spark.demo.errors import UnusableDirectory
 from txnframework_spark.demo.input import movielens_path, read_input
@@ -93,7 +94,7 @@ def demo(
     with (
         _working_directory(directory) as (place, keep),
         _interrupted_by_sigterm(),
-        started(metadata, ledger) as (metadata_url, ledger_url),
+        started(load_plugins(), metadata, ledger) as (metadata_url, ledger_url),
     ):
         settings = Settings(read, place, StoreUrls.of(metadata_url, ledger_url, place), batch_size)
         outcome = run_demo(settings, terminal.console(stderr=True))

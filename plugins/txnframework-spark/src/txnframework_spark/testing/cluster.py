@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from txnframework.testing.servers.outliving import Guard
+from txnframework.testing.servers.guard import Guard
 from txnframework_spark.java import check_java
 from txnframework_spark.spark_home import make_spark_home
 from txnframework_spark.unix_sessions import JVM, living, send_kill, wait_until_gone

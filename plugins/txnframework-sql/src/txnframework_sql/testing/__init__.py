@@ -2,7 +2,7 @@
 Harnesses for the suites of ``txnframework.testing``: one SQLite file for each test.
 
 Those over PostgreSQL, a database for each test, stand in ``txnframework_sql.testing.postgresql``; they need the extras
-``txnframework-sql[postgresql]`` and ``txnframework[testing-postgresql]``.
+``postgresql`` and ``testing-postgresql``.
 """
 
 from __future__ import annotations

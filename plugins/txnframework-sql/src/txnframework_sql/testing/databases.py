@@ -10,8 +10,8 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from txnframework.testing.servers.postgresql_databases import drop_database, make_database, rename_database, run
 from txnframework_sql.schema import NUMBERS, VERSION_TABLE, counters, metadata, store
+from txnframework_sql.testing.servers.databases import drop_database, make_database, rename_database, run
 
 _left: list[str] = []
 """Those that nobody has at present; as many as the tests of this process had at once, and gone with its server."""

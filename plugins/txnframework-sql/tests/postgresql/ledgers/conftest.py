@@ -13,8 +13,8 @@ import pytest
 
 from txnframework.environment import SystemEnvironment
 from txnframework.interfaces import ILedgerStore
-from txnframework.testing.servers.postgresql_databases import fresh_database
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
+from txnframework_sql.testing.servers.databases import fresh_database
 
 PATIENCE_S = 120
 

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from txnframework.environment import Environment, SystemEnvironment
-from txnframework.testing.servers.postgresql_databases import fresh_database
 from txnframework.testing.servers.proxy import Proxy
 from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._options import PostgresqlOptions
 from txnframework_sql.postgresql._patience import Patience
 from txnframework_sql.postgresql._url import locate
+from txnframework_sql.testing.servers.databases import fresh_database
 
 PATIENCE_S = 60
 CHANNEL = "txnframework_wire"

@@ -14,9 +14,9 @@ from txnframework.errors import Closed
 from txnframework.interfaces import IMetadataStore, ITellingWatch, IWatch
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
 from txnframework.testing import VirtualEnvironment
-from txnframework.testing.servers.postgresql_databases import fresh_database
 from txnframework.testing.servers.proxy import Proxy, Side
 from txnframework_sql import MetadataOptions, open_metadata_store
+from txnframework_sql.testing.servers.databases import fresh_database
 
 PUT = Put(Key("/a/x"), b"1", Expect.ANY, (IndexEntry("by", b"k"),))
 OTHER = Put(Key("/c/x"), b"1", Expect.ANY, (IndexEntry("by", b"z"),))

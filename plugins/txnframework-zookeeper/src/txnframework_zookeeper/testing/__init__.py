@@ -19,11 +19,11 @@ from txnframework.model import Key
 from txnframework.plugin import StoreContext
 from txnframework.testing import Crashing, Disconnecting, Harness, Processes, VirtualEnvironment, run_ready
 from txnframework.testing.servers.proxy import Proxy
-from txnframework.testing.servers.zookeeper import HOSTS_VARIABLE, shared_hosts
-from txnframework.testing.servers.zookeeper_frames import Operation, Session, ZooKeeperTap
 from txnframework_zookeeper._options import MetadataOptions
 from txnframework_zookeeper.plugin import txnframework_metadata_stores
 from txnframework_zookeeper.testing._clients import end_session, with_client
+from txnframework_zookeeper.testing.servers.frames import Operation, Session, ZooKeeperTap
+from txnframework_zookeeper.testing.servers.zookeeper import HOSTS_VARIABLE, shared_hosts
 
 CONNECT_TIMEOUT_MS = 500
 """For how long an operation waits for a lost connection, in these tests."""

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from txnframework.testing.servers.proxy import Proxy
-from txnframework.testing.servers.zookeeper_frames import Operation, ZooKeeperTap
 from txnframework_zookeeper.testing._clients import WAIT_S
+from txnframework_zookeeper.testing.servers.frames import Operation, ZooKeeperTap
 
 
 class Passage:

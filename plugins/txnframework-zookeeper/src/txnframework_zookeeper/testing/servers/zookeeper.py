@@ -24,9 +24,9 @@ from itertools import count
 from pathlib import Path
 from typing import Self, TypeVar
 
-from txnframework.testing.servers._ports import free_ports
-from txnframework.testing.servers._zookeeper_java import java_command
-from txnframework.testing.servers.outliving import Guard
+from txnframework.testing.servers.guard import Guard
+from txnframework.testing.servers.ports import free_ports
+from txnframework_zookeeper.testing.servers._java import java_command
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class Setup:
     """
     What a server is given beside the ordinary: lines of its configuration, and options of its Java.
 
-    With ``is_secure`` it listens at one more port, for TLS; see ``zookeeper_security``.
+    With ``is_secure`` it listens at one more port, for TLS; see ``security``.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)

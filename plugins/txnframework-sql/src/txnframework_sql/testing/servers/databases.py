@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from txnframework.testing.servers._postgresql_programs import programs
-from txnframework.testing.servers._psql import run_sql
-from txnframework.testing.servers.postgresql import PostgresServer
+from txnframework_sql.testing.servers._programs import programs
+from txnframework_sql.testing.servers._psql import run_sql
+from txnframework_sql.testing.servers.postgresql import PostgresServer
 
 URL_VARIABLE = "TXN_TEST_POSTGRESQL_URL"
 """The environment variable that names a server to test with, as ``postgresql://user:password@host:port/database``."""

