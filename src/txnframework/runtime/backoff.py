@@ -24,7 +24,7 @@ class Backoff:
     longest_ms: int
 
     def delay_ms(self, failures: int) -> int:
-        """Return the delay after ``failures`` consecutive failures, at least 1: from half of the maximum to the maximum."""
+        """Return the delay after ``failures`` consecutive failures (at least 1): half of the maximum, or more."""
         longest_ms = min(self.first_ms << min(max(0, failures - 1), _DOUBLINGS_MAX), self.longest_ms)
         shortened_ms = longest_ms // 2 * self.environment.random_bits(_CHANCE_BITS) >> _CHANCE_BITS
         return longest_ms - shortened_ms
