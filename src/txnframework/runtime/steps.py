@@ -110,13 +110,16 @@ class Steps:
         return tuple(task for task, path in self._running.items() if path[-1] not in within)
 
     def _before(self, keys: Iterable[Hashable]) -> list[asyncio.Task[Any]]:
+        if not self._abandoned:
+            return []
         wanted, here = frozenset(keys), self._here()
         return [task for task, its in self._abandoned.items() if its & wanted and _is_before(self._running[task], here)]
 
     def _here(self) -> Path:
         """Return the enclosing steps that have not ended."""
-        running = {path[-1] for path in self._running.values()}
-        return tuple(number for number in _within.get() if number in running)
+        within = _within.get()
+        running = {path[-1] for path in self._running.values()} if within else ()
+        return tuple(number for number in within if number in running)
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         context, path = copy_context(), (*self._here(), next(_numbers))

@@ -146,7 +146,7 @@ class AttachedConsumers:
     def _grant(self) -> None:
         for consumer_id, consumer in tuple(self._consumers.items()):
             # One that is full is granted nothing, so that what it was granted runs out and others are assigned.
-            if self._is_full(consumer_id, consumer):
+            if not consumer.owed or self._is_full(consumer_id, consumer):
                 continue
             granted = min(consumer.owed, self._room(consumer_id) - consumer.granted)
             if granted > 0:

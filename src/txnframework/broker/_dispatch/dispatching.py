@@ -318,13 +318,14 @@ class SegmentDispatch:
         while True:
             self._wake.clear()
             self._reading.raise_what_failed()
-            if self._consumers.offer(self.incarnation):
+            if self._consumers.offer(self.incarnation) and self._deliveries.waiting:
                 self._wake.set()
-            if self._may_read() and not self._reading.at_end and await self._read():
+            may_read = self._may_read()  # whatever changes that from here on wakes this
+            if may_read and not self._reading.at_end and await self._read():
                 continue
             await self._pass_by()
             self._note_progress()
-            if self._may_read():
+            if may_read:
                 self._reading.look_out(self._wake.set)
             await self._wake.wait()
 
