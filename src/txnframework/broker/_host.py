@@ -136,7 +136,8 @@ class Host:
         self._starting = BackgroundTask(self._sweep_unasked)
         self._closing: asyncio.Task[None] | None = None
         self._settles = True
-        self._closed = False
+        self.closed = False
+        """Whether nothing can be asked of it any more."""
 
     @property
     def stores(self) -> str:
@@ -148,11 +149,6 @@ class Host:
     def closing(self) -> bool:
         """Whether it lets go of what is open, or has done so."""
         return self._closing is not None
-
-    @property
-    def closed(self) -> bool:
-        """Whether nothing can be asked of it any more."""
-        return self._closed
 
     def start(self) -> None:
         """Begin soon with what is done in the background; once is enough."""
@@ -247,7 +243,7 @@ class Host:
             await self._background.finish(self.config.client.close_timeout_ms)
 
     async def _close_opened(self) -> None:
-        self._closed = True
+        self.closed = True
         async with AsyncExitStack() as last_first:
             last_first.push_async_callback(self._coordinators.close)
             await self._kept.close()
@@ -323,5 +319,5 @@ class Host:
         )
 
     def _require_open(self) -> None:
-        if self._closed:
+        if self.closed:
             raise Closed(f"the host of {self.stores} was closed")

@@ -19,9 +19,8 @@ from txnframework.broker import (
     first_completed,
 )
 from txnframework.client._arguments import time_to_wait_ms, whole_number
-from txnframework.client._closing import client_closed, close_after, require_open
+from txnframework.client._calls import client_closed, close_after, naming_deletion, require_open, require_topics
 from txnframework.client._dead_letters import DeadLetters
-from txnframework.client._deletion import naming_deletion, require_topics
 from txnframework.client._feed import Feed, Inbox, by_segment
 from txnframework.client._membership import Membership
 from txnframework.client._messages import Message, MessageID, check_message_id

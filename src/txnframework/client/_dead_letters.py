@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from txnframework.broker import first_completed
 from txnframework.client._arguments import whole_number
+from txnframework.client._calls import backoff_of
 from txnframework.client._messages import Message
-from txnframework.client._outgoing import size_of
-from txnframework.client._retrying import backoff_of
+from txnframework.client._sending import size_of
 from txnframework.errors import Closed, Conflict, InvalidInput, OutcomeUnknown, TransactionNotFound, Unavailable
 from txnframework.model.entries import EntryMessage
 from txnframework.model.names import NAME_BYTES_MAX, SegmentName, TopicName, parse_name

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from txnframework.broker import Host, OpenSegment
 from txnframework.client._beyond_window import BeyondWindow
+from txnframework.client._calls import Retrying
 from txnframework.client._messages import MessageID
-from txnframework.client._outgoing import Outgoing, claimed, divide, hash_of, supposed_indexes, take_batch
-from txnframework.client._retrying import Retrying
+from txnframework.client._sending import Outgoing, claimed, divide, hash_of, supposed_indexes, take_batch
 from txnframework.config import ClientSection
 from txnframework.errors import (
     Closed,
@@ -125,7 +126,7 @@ class Lane:
                 one.uncertain = one.uncertain or isinstance(error, OutcomeUnknown)
 
         try:
-            await self._retrying.run(lambda: self._attempt(batch), unsure)
+            await self._retrying.run(partial(self._attempt, batch), unsure)
         except (LedgerSealed, LedgerNotFound) as error:
             # Sealed, its children take over; deleted, the layout says so.
             if self._sealed is None:

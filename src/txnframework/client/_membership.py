@@ -8,8 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from txnframework.broker import Host, Joining, Place, RetryingTasks, dispatching_lease
-from txnframework.client._feed import Feed, Inbox
-from txnframework.client._missed import Missed
+from txnframework.client._feed import Feed, Inbox, Missed
 from txnframework.client._terms import Terms
 from txnframework.errors import (
     Closed,
@@ -57,6 +56,7 @@ class Membership:
         self._host = host
         self._targets = targets
         self._terms = terms
+        self._in_order = terms.follows_order
         self._inbox = inbox
         self._wake_consumer = wake
         self._changed = asyncio.Event()
@@ -105,9 +105,11 @@ class Membership:
     def ancestors(self, segment: str) -> tuple[Feed, ...]:
         """Return the feeds of the segments that one descends from, oldest first."""
         name = parse_name(segment)
-        layout = self.layouts[name.topic]
-        ancestors = layout.ancestors(layout.segment_of(name).id)
-        names = (str(layout.name_of(one.id)) for one in reversed(ancestors))
+        return self._feeds_before(name.topic, self.layouts[name.topic].segment_of(name).id)
+
+    def _feeds_before(self, topic: TopicName, segment_id: int) -> tuple[Feed, ...]:
+        layout = self.layouts[topic]
+        names = (str(layout.name_of(one.id)) for one in reversed(layout.ancestors(segment_id)))
         return tuple(self.feeds[one] for one in names if one in self.feeds)
 
     @asynccontextmanager
@@ -137,7 +139,7 @@ class Membership:
         return segment in self.feeds and self.feeds[segment].finished
 
     def _descends(self, segment: str, segments: Collection[str]) -> bool:
-        return self._terms.follows_order and any(one.place.segment in segments for one in self.ancestors(segment))
+        return self._in_order and any(one.place.segment in segments for one in self.ancestors(segment))
 
     def wanted(self) -> tuple[str, ...]:
         """Return the names of all segments, parents before children."""
@@ -228,9 +230,9 @@ class Membership:
             # A segment that this consumer only follows to may have another consumer already, as after a merge.
             refuses = first and not self._terms.stand_by and self._is_asked_for(segment_name)
             try:
-                await self._attach(str(topic), segment_name)
+                await self._attach(segment_name, topic, segment)
             except SubscriptionOwnedElsewhere as error:
-                if refuses and self._terms.follows_order:
+                if refuses and self._in_order:
                     raise
                 refused = error
                 self._wait_for(segment_name)
@@ -328,26 +330,29 @@ class Membership:
             root = layout.segment_of(named)
             descendants = layout.descendants(root.id)
             wanted |= {root.id, *(one.id for one in descendants)}
-            if self._terms.follows_order:
+            if self._in_order:
                 before = {one.id for one in layout.ancestors(root.id)}
                 wanted |= {one.id for child in descendants for one in layout.ancestors(child.id)} - before
         return tuple(segment for segment in made if segment.id in wanted)
 
     def _may_follow(self, topic: TopicName, segment: Segment) -> bool:
-        if not self._terms.follows_order:
+        if not self._in_order:
             return True
         layout = self.layouts[topic]
         wanted = {one.id for one in self._wanted_of(layout)}
         feeds = [self.feeds.get(str(layout.name_of(parent))) for parent in segment.parents if parent in wanted]
         return all(feed is not None and feed.may_be_followed for feed in feeds)
 
-    def _follows(self, segment: str) -> bool:
+    def _follows(self, topic: TopicName, segment: Segment) -> bool:
         """Return whether the segments before one are still this consumer's; their leases may have ended meanwhile."""
-        return not self._terms.follows_order or all(feed.holds for feed in self.ancestors(segment))
+        if not self._in_order or not segment.parents:
+            return True
+        return all(feed.holds for feed in self._feeds_before(topic, segment.id))
 
-    async def _attach(self, topic: str, segment: str) -> None:
+    async def _attach(self, segment: str, topic: TopicName, at: Segment) -> None:
+        """Attach to a segment, by its full name, that is at this place of the topic's layout."""
         terms = self._terms
-        place = Place(topic, terms.subscription, segment, terms.type.name)
+        place = Place(str(topic), terms.subscription, segment, terms.type.name)
         # Once for each segment: two consumers of one name that both live would take it from each other for ever.
         replaces = terms.named and segment not in self._tried
         self._tried.add(segment)
@@ -355,7 +360,7 @@ class Membership:
         joining = Joining(terms.name, permits, terms.priority, terms.named, replaces)
         lost = self.feeds.get(segment)
         missed = Missed(self._host) if lost is None else lost.missed
-        feed = Feed(place, self._inbox, self.poke, partial(self._follows, segment), missed)
+        feed = Feed(place, self._inbox, self._wake_consumer, self.poke, partial(self._follows, topic, at), missed)
         self.feeds[segment] = feed
         try:
             await self._host.dispatches.attach(feed.place, joining, feed.listener(), feed.attach_to)

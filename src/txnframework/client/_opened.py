@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 from txnframework.broker import open_host
+from txnframework.client._calls import close_after
 from txnframework.client._client import Client
-from txnframework.client._closing import close_after
 from txnframework.config import Config, check_config, load_config
 from txnframework.environment import Environment
 from txnframework.plugin import PluginRegistry, load_plugins

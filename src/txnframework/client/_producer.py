@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -11,13 +12,10 @@ from typing import Self
 from txnframework.broker import Host
 from txnframework.client._arguments import INT64_MAX, header_pairs, several_values, whole_number
 from txnframework.client._beyond_window import BeyondWindow
-from txnframework.client._closing import close_after, require_open
-from txnframework.client._deletion import naming_deletion
+from txnframework.client._calls import Retrying, close_after, naming_deletion, require_open
 from txnframework.client._lane import Lane
 from txnframework.client._messages import MessageID
-from txnframework.client._outgoing import Outgoing, hash_of, size_of
-from txnframework.client._retrying import Retrying
-from txnframework.client._sending import Room, Sending
+from txnframework.client._sending import Outgoing, Room, Sending, hash_of, size_of
 from txnframework.client._transaction import TransactionPart, part_of
 from txnframework.errors import Closed, InvalidInput, LedgerSealed, TopicNotFound
 from txnframework.model.entries import EntryMessage
@@ -96,7 +94,7 @@ class Producer:
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing was stored.
         :raises OutcomeUnknown: as for a cancelled call, it may stand there; send it again with the same sequence id.
         """
-        (sent,) = await self._send_in(txn, (value,), _Common(key, header_pairs(headers), sequence_id))
+        (sent,) = await self._send((value,), _Common(key, header_pairs(headers), sequence_id), txn)
         return sent
 
     async def send_many(
@@ -119,7 +117,7 @@ class Producer:
         :raises OutcomeUnknown: some or all of them may stand there; send the same ones again, in the same order and
             with the same sequence id, and those that stand there are confirmed.
         """
-        return await self._send_in(txn, several_values(values), _Common(key, header_pairs(headers), sequence_id))
+        return await self._send(several_values(values), _Common(key, header_pairs(headers), sequence_id), txn)
 
     async def close(self) -> None:
         """
@@ -127,7 +125,7 @@ class Producer:
         goes on.
         """
         self._closed = True
-        async with self._room.turn():
+        async with self._room.turn:
             pass  # whoever called ``send`` before has found room
         while self._rerouting is not None or any(lane.busy for lane in self._lanes.values()):
             if self._rerouting is not None:
@@ -146,28 +144,28 @@ class Producer:
     ) -> None:
         await close_after(error, self.close)
 
-    async def _send_in(
-        self, txn: TransactionPart | None, values: Sequence[bytes | None], common: _Common
+    async def _send(
+        self, values: Sequence[bytes | None], common: _Common, txn: TransactionPart | None
     ) -> tuple[MessageID, ...]:
         """Send as one operation of a transaction, or outside of any."""
+        operation: AbstractContextManager[Branch | None] = nullcontext() if txn is None else part_of(txn).operation()
         async with naming_deletion(self._host, lambda: (self._layout,)):
-            if txn is None:
-                return await self._send(values, common, None, "")
-            with part_of(txn).operation() as branch:
-                return await self._send(values, common, branch, txn.principal)
+            with operation as branch:
+                if self._closed:
+                    raise Closed(f"producer {self.name} was closed")
+                require_open(self._host)
+                self._check(values, common)
+                return await self._sent(values, common, branch, "" if txn is None else txn.principal)
 
-    async def _send(
+    async def _sent(
         self, values: Sequence[bytes | None], common: _Common, branch: Branch | None, principal: str
     ) -> tuple[MessageID, ...]:
-        if self._closed:
-            raise Closed(f"producer {self.name} was closed")
-        require_open(self._host)
-        self._check(values, common)
+        """Put the messages on their way as they find room; return where they stand."""
         first = common.sequence_id
         chosen = first is not None
         sending = Sending(self._room, len(values))
         try:
-            async with self._room.turn():
+            async with self._room.turn:
                 at = 0
                 while at < len(values):
                     upto = at + await sending.room_for(len(values) - at)

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host
-from txnframework.client._closing import require_open
-from txnframework.client._retrying import Retrying
+from txnframework.client._calls import Retrying, require_open
 from txnframework.errors import (
     EndTransactionTimeout,
     InvalidInput,
@@ -182,19 +182,20 @@ class Transaction(TransactionPart):
         :raises OutcomeUnknown: it may be committed; ``Client.outcome`` tells.
         :raises EndTransactionTimeout: in the log family: it is decided, and has not taken effect everywhere yet.
         """
-        counting = frozenset({self._begun().number, *branches})
+        branch = self._begun()
+        counting = frozenset({branch.number, *branches})
         try:
             await self._until_idle("its commit has begun")
         except asyncio.CancelledError:
             # Nothing is decided. What is in flight may come to stand there, so this part must not be committed later.
             self._poisoned = True
-            end = End(self.id, Action.ABORT, self.principal)
-            self._host.steps.leave(lambda: self._decide(end), (self.id,))
+            end = End(branch.txn_id, Action.ABORT, self.principal)
+            self._host.steps.leave(partial(self._decide, end), (end.txn_id,))
             raise
         if self._poisoned and self._state is State.OPEN:
             await self.abort()
-            raise TransactionHasFailedOperations(self.id) from self._failure
-        await self._end(End(self.id, Action.COMMIT, self.principal, counting))
+            raise TransactionHasFailedOperations(branch.txn_id) from self._failure
+        await self._end(End(branch.txn_id, Action.COMMIT, self.principal, counting))
 
     async def abort(self) -> None:
         """
@@ -203,35 +204,35 @@ class Transaction(TransactionPart):
         :raises InvalidTransactionState: it was committed.
         :raises OutcomeUnknown: ``Client.outcome`` tells.
         """
-        self._begun()
+        txn_id = self.id
         self._closed_by = "it was aborted"
-        await self._end(End(self.id, Action.ABORT, self.principal))
+        await self._end(End(txn_id, Action.ABORT, self.principal))
 
     async def _end(self, end: End) -> None:
         require_open(self._host)
-        await self._host.steps.finish(lambda: self._decide(end), (self.id,))
+        await self._host.steps.finish(partial(self._decide, end), (end.txn_id,))
 
     async def _decide(self, end: End) -> None:
         coordinator = self._coordinator
         assert coordinator is not None, "it has begun"
         try:
-            ended = await self._retrying.run(lambda: coordinator.end(end))
+            ended = await self._retrying.run(partial(coordinator.end, end))
         except EndTransactionTimeout:
             self._ended_by(end, State.COMMITTED if end.action is Action.COMMIT else State.ABORTED)
             raise
         except InvalidTransactionState as error:
-            self._ended(error.actual)
+            self._ended(end.txn_id, error.actual)
             raise
         self._ended_by(end, ended.state)
 
     def _ended_by(self, end: End, state: State) -> None:
         self._host.outcomes.note(self._begun(), counts=end.action is Action.COMMIT)
-        self._ended(state)
+        self._ended(end.txn_id, state)
 
-    def _ended(self, state: State) -> None:
+    def _ended(self, txn_id: TxnID, state: State) -> None:
         self._state = state
         self._closed_by = f"it has ended ({state.value}); begin another one"
-        self._host.settle_soon(self.id)
+        self._host.settle_soon(txn_id)
 
     async def __aenter__(self) -> Self:
         await self.begin()

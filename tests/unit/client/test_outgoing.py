@@ -4,8 +4,7 @@ import asyncio
 from collections import deque
 
 from txnframework.client._messages import MessageID
-from txnframework.client._outgoing import Outgoing, claimed, divide, hash_of, size_of, take_batch
-from txnframework.client._sending import Room, Sending
+from txnframework.client._sending import Outgoing, Room, Sending, claimed, divide, hash_of, size_of, take_batch
 from txnframework.model import Branch, Position, ProducerSequence, TxnID
 from txnframework.model.entries import EntryMessage
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from txnframework.client._retrying import Retrying
+from txnframework.client._calls import Retrying
 from txnframework.config import ClientSection
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import (

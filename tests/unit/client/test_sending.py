@@ -26,7 +26,7 @@ def test_whoever_asks_first_finds_room_for_all_of_its_messages_first() -> None:
         sendings = {"long": Sending(room, 5), "short": Sending(room, 1)}
 
         async def send(name: str, count: int) -> None:
-            async with room.turn():
+            async with room.turn:
                 left = count
                 while left:
                     taken = await sendings[name].room_for(left)
