@@ -6,8 +6,11 @@ import ast
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 CORE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -27,6 +30,18 @@ ALLOWED = {
     "broker": {"backoff", "environment", "errors", "interfaces", "metrics", "model", "plugin", "config"},
     "client": {"backoff", "environment", "errors", "interfaces", "metrics", "model", "plugin", "config", "broker"},
 }
+
+
+def project_of(folder: Path) -> dict[str, Any]:
+    """Return what a distribution declares."""
+    project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project
+
+
+def requirements_of(project: dict[str, Any]) -> list[Requirement]:
+    """Return what a distribution asks for, with all of its extras."""
+    extras = project.get("optional-dependencies", {}).values()
+    return [Requirement(one) for one in (*project["dependencies"], *(one for extra in extras for one in extra))]
 
 
 def imported(module: Path) -> set[str]:
@@ -55,6 +70,29 @@ def test_a_plugin_is_a_whole_distribution(folder: Path) -> None:
     package = folder / "src" / folder.name.replace("-", "_")
     assert (package / "py.typed").exists()
     assert list((folder / "tests").rglob("test_*.py"))
+
+
+@pytest.mark.parametrize("folder", [ROOT, *PLUGINS], ids=lambda path: path.name)
+def test_a_stranger_finds_license_authors_and_addresses(folder: Path) -> None:
+    """All distributions say the same, so that one change of the address is a change of all."""
+    project, core = project_of(folder), CORE["project"]
+    assert project["license-files"] == ["LICENSE"]
+    assert (folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    assert project["authors"] == core["authors"]
+    assert project["urls"] == core["urls"]
+    assert project["keywords"]
+    assert set(core["classifiers"]) - {"Framework :: AsyncIO"} <= set(project["classifiers"])
+
+
+@pytest.mark.parametrize("folder", [ROOT, *PLUGINS], ids=lambda path: path.name)
+def test_distributions_are_installed_in_versions_that_fit(folder: Path) -> None:
+    """Before 1.0 a minor version may break what another distribution uses, and a patch may not."""
+    version = Version(CORE["project"]["version"])
+    assert version.major == 0, "say here which versions fit from 1.0 on"
+    bounds = {f">={version.major}.{version.minor}.0", f"<{version.major}.{version.minor + 1}"}
+    for requirement in requirements_of(project_of(folder)):
+        if requirement.name.startswith("txnframework"):
+            assert {str(one) for one in requirement.specifier} == bounds, requirement
 
 
 @pytest.mark.parametrize("layer", sorted(ALLOWED))

@@ -1,4 +1,4 @@
-"""Every distribution builds, installs alone with what it asks for, and is found by its entry point."""
+"""Every distribution builds, installs alone, is found by its entry point and has a bill of materials (SBOM)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
@@ -33,47 +37,87 @@ DRIVERS = ("sqlalchemy", "sqlite3", "alembic", "kazoo", "pyspark", "pyarrow", "p
 EXTRAS = ("pytest", "click", "rich")
 
 
-def run(*command: str | Path) -> str:
-    """Run a command outside of the source tree; return what it printed."""
+def run(*command: str | Path, folder: Path = Path("/")) -> str:
+    """Run a command, by default outside of the source tree; return what it printed."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TXN"))}
     done = subprocess.run(
-        [str(part) for part in command], cwd="/", env=environment, capture_output=True, text=True, check=False
+        [str(part) for part in command], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 @pytest.fixture(scope="session")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a wheel of the core and of every plugin, each built from its own folder."""
-    folder = tmp_path_factory.mktemp("wheels")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with wheel and sdist of the core and of every plugin, each built from its own folder."""
+    folder = tmp_path_factory.mktemp("built")
     for project in (ROOT, *PLUGINS):
-        run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, project)
+        run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", folder, folder=project)
     return folder
 
 
-def installed(place: Path, wheels: Path, *requirements: str) -> Path:
+@pytest.fixture(scope="session")
+def sboms(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder for bills of materials, which stay there where ``TXN_SBOMS`` names one."""
+    folder = Path(os.environ.get("TXN_SBOMS") or tmp_path_factory.mktemp("sboms"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def installed(place: Path, built: Path, *requirements: str) -> Path:
     """Return the interpreter of a new environment with these requirements."""
     run(sys.executable, "-m", "venv", place)
     python = place / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "--find-links", wheels, *requirements)
+    run(python, "-m", "pip", "install", "--quiet", "--find-links", built, *requirements)
     return python
 
 
-def test_the_core_installs_alone_and_imports_no_driver(wheels: Path, tmp_path: Path) -> None:
+def test_the_core_installs_alone_and_imports_no_driver(built: Path, tmp_path: Path) -> None:
     """Without plugins it starts, finds none, and has imported no library of any backend."""
-    python = installed(tmp_path / "venv", wheels, "txnframework")
+    python = installed(tmp_path / "venv", built, "txnframework")
     assert json.loads(run(python, "-c", FOUND)) == {"plugins": [], "distributions": [], "commands": []}
     imported = run(python, "-c", IMPORTED)
     assert not [driver for driver in (*DRIVERS, *EXTRAS) if f"'{driver}'" in imported]
 
 
+@pytest.mark.parametrize("folder", [ROOT, *PLUGINS], ids=lambda path: path.name)
+def test_what_is_built_has_the_license(folder: Path, built: Path) -> None:
+    """Whoever passes a wheel or an sdist on passes the license on."""
+    text = (ROOT / "LICENSE").read_bytes()
+    name = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"].replace("-", "_")
+    (wheel,) = built.glob(f"{name}-*.whl")
+    (sdist,) = built.glob(f"{name}-*.tar.gz")
+    with zipfile.ZipFile(wheel) as files:
+        (inside,) = [one for one in files.namelist() if one.endswith(".dist-info/licenses/LICENSE")]
+        assert files.read(inside) == text
+        (metadata,) = [one for one in files.namelist() if one.endswith(".dist-info/METADATA")]
+        lines = files.read(metadata).decode().splitlines()
+    assert {"License-Expression: Apache-2.0", "License-File: LICENSE"} <= set(lines)
+    with tarfile.open(sdist) as archive:
+        inside = archive.extractfile(f"{sdist.name.removesuffix('.tar.gz')}/LICENSE")
+        assert inside is not None
+        assert inside.read() == text
+
+
 @pytest.mark.parametrize("folder", PLUGINS, ids=lambda path: path.name)
-def test_a_plugin_installs_alone_and_is_found(folder: Path, wheels: Path, tmp_path: Path) -> None:
+def test_a_plugin_installs_alone_and_is_found(folder: Path, built: Path, sboms: Path, tmp_path: Path) -> None:
     """What it declares is there after ``pip install`` of it alone, and no plugin comes along that it did not name."""
     project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    python = installed(tmp_path / "venv", wheels, folder.name)
+    python = installed(tmp_path / "venv", built, folder.name)
     found = json.loads(run(python, "-c", FOUND))
     assert found["plugins"] or found["commands"]
-    asked_for = {one.split(">")[0].split("[")[0] for one in project["dependencies"]}
+    asked_for = {Requirement(one).name for one in project["dependencies"]}
     assert set(found["distributions"]) <= {folder.name, *asked_for}
+    components = materials_of(python, sboms / f"{folder.name}.cdx.json")
+    assert components[folder.name] == project["version"]
+    assert {canonicalize_name(one) for one in asked_for} <= components.keys()
+
+
+def materials_of(python: Path, sbom: Path) -> dict[str, str]:
+    """Write what is installed there as CycloneDX; return the version of each distribution in it."""
+    # The library's own check against the schema takes longer than all the rest.
+    form = ("--no-validate", "--output-reproducible", "--output-file", sbom)
+    run(sys.executable, "-m", "cyclonedx_py", "environment", *form, python)
+    document = json.loads(sbom.read_text(encoding="utf-8"))
+    assert document["bomFormat"] == "CycloneDX"
+    return {canonicalize_name(one["name"]): one["version"] for one in document["components"]}

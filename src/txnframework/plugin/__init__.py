@@ -5,7 +5,7 @@ A plugin is a distribution with an entry point in the group ``txnframework`` tha
 
     [project]
     name = "txnframework-example"
-    dependencies = ["txnframework>=0.1.0"]
+    dependencies = ["txnframework>=0.1.0,<0.2"]
 
     [project.entry-points.txnframework]
     example = "txnframework_example.plugin"
