@@ -22,7 +22,7 @@ extensions = [
 ]
 source_suffix = {".md": "markdown"}
 # What stands beside a distribution's code is a page too: a link to it leads there, here as in the repository.
-include_patterns = ["README.md", "CONTRIBUTING.md", "docs/**.md", "plugins/*/README.md"]
+include_patterns = ["*.md", "docs/**.md", "plugins/*/README.md"]
 exclude_patterns = [".*", "docs/examples"]
 root_doc = "docs/index"
 html_theme = "furo"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +94,43 @@ def test_distributions_are_installed_in_versions_that_fit(folder: Path) -> None:
     for requirement in requirements_of(project_of(folder)):
         if requirement.name.startswith("txnframework"):
             assert {str(one) for one in requirement.specifier} == bounds, requirement
+
+
+def test_the_lock_has_a_version_of_each_dependency() -> None:
+    """The versions that it names are among those that the distributions ask for; if not: ``tox run -e lock``."""
+    text = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8")
+    pinned = [Requirement(line) for line in text.splitlines() if line and not line.lstrip().startswith(("#", "-"))]
+    locked: dict[str, list[Requirement]] = {}
+    for requirement in pinned:
+        locked.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    assert "://" not in text, "the lock names a host"
+    assert not [name for name in locked if name.startswith("txnframework")], "the lock pins what is in this tree"
+    for folder in (ROOT, *PLUGINS):
+        for requirement in requirements_of(project_of(folder)):
+            if requirement.name.startswith("txnframework"):
+                continue
+            versions = [one.specifier for one in locked.get(canonicalize_name(requirement.name), [])]
+            assert versions, f"{folder.name} asks for {requirement}, which is not locked: tox run -e lock"
+            for version in versions:
+                chosen = str(version).removeprefix("==")
+                assert requirement.specifier.contains(chosen), f"{requirement} is locked as {chosen}: tox run -e lock"
+
+
+def test_pinned_tools_are_the_same_everywhere() -> None:
+    """A linter of another version refuses before a commit what passes in CI, or lets pass what fails there."""
+    locked = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8").splitlines()
+    for name in (".pre-commit-config.yaml", "tox.ini"):
+        pinned = re.findall(r"[a-z-]+==[0-9.]*[0-9]\b(?!\.)", (ROOT / name).read_text(encoding="utf-8"))
+        assert any(one.startswith("ruff==") for one in pinned), name
+        assert set(pinned) <= set(locked), f"{name} has other versions: tox run -e lock"
+
+
+def test_hosted_ci_has_every_python_that_is_promised() -> None:
+    """A Python that is missing there is left out by tox without failing."""
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    promised = {one.rpartition(" ")[2] for one in CORE["project"]["classifiers"] if ":: Python :: 3." in one}
+    assert set(re.findall(r"^ +(3\.[0-9]+)$", workflow, re.M)) == promised
+    assert "run: .ci/run\n" in workflow
 
 
 @pytest.mark.parametrize("layer", sorted(ALLOWED))
