@@ -18,7 +18,7 @@ CORE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
 ALLOWED = {
     "environment": set(),
-    "backoff": {"environment"},
+    "runtime": {"environment", "errors"},
     "values": set(),
     "errors": {"values"},
     "metrics": {"errors"},
@@ -28,8 +28,8 @@ ALLOWED = {
     "interfaces": {"model"},
     "plugin": {"environment", "errors", "interfaces", "metrics", "model", "tables", "urls"},
     "config": {"errors", "model", "plugin", "tables", "urls"},
-    "broker": {"backoff", "environment", "errors", "interfaces", "metrics", "model", "plugin", "config"},
-    "client": {"backoff", "environment", "errors", "interfaces", "metrics", "model", "plugin", "config", "broker"},
+    "broker": {"environment", "errors", "interfaces", "metrics", "model", "plugin", "config", "runtime"},
+    "client": {"environment", "errors", "interfaces", "metrics", "model", "plugin", "config", "runtime", "broker"},
 }
 
 
@@ -203,7 +203,6 @@ def test_plugins_keep_to_what_plugins_may_know(folder: Path) -> None:
                 continue
             other = name.split(".")[1]
             allowed = {
-                "backoff",
                 "environment",
                 "errors",
                 "interfaces",
@@ -211,6 +210,7 @@ def test_plugins_keep_to_what_plugins_may_know(folder: Path) -> None:
                 "model",
                 "plugin",
                 "config",
+                "runtime",
                 "testing",
             }
             allowed |= {"broker", "client", "blocking", "cli"} if host else set()
