@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from txnframework.broker import Passing
+from txnframework.broker import ForwardingProxy
 from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
 from txnframework.model import Batch, Key, Put, PutSequential, Record
 
 
-class CountingStore(Passing):
+class CountingStore(ForwardingProxy):
     """
     Passes everything on; ``written`` counts the records that were put, by the first part of their keys.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from txnframework import Client
-from txnframework.broker import FamilyStanding, StandingReport
+from txnframework.broker import FamilyStatus, StatusReport
 from txnframework.cli._metrics import serving
 from txnframework.errors import InvalidTransactionState, TransactionConflict, Unavailable
 from txnframework.metrics import Metrics
@@ -27,7 +27,7 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
     return metrics.registry.get_sample_value(name, labels) or 0.0
 
 
-def of_metadata(report: StandingReport) -> FamilyStanding:
+def of_metadata(report: StatusReport) -> FamilyStatus:
     """Return what is told of the family of these tests; others may be installed."""
     return next(one for one in report.families if one.family == "metadata")
 
@@ -132,7 +132,7 @@ def test_how_the_stores_stand(stores: Stores) -> None:
             assert topic.lags == {"billing": 1}
             await (await client.host.coordinator()).end(End(txn.id, Action.COMMIT))
             family = of_metadata(await client.host.standing.report())
-            assert family == FamilyStanding("metadata", 0, None, 1)
+            assert family == FamilyStatus("metadata", 0, None, 1)
 
     stores.run(work())
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from txnframework import InvalidInput
-from txnframework.broker._topics import subscribing, topics
+from txnframework.broker.topics import subscriptions, topics
 from txnframework.testing._suites._names import longest_name, longest_segment
 
 TOPIC = "topic://" + longest_segment(1).removeprefix("segment://").rpartition("/")[0]
@@ -55,7 +55,7 @@ def test_names_of_earlier_releases(stores: Any, monkeypatch: pytest.MonkeyPatch)
         async with stores.open() as client:
             with monkeypatch.context() as earlier:
                 earlier.setattr(topics, "check_new_topic", lambda topic: None)
-                earlier.setattr(subscribing, "check_new_name", lambda name, what: name)
+                earlier.setattr(subscriptions, "check_new_name", lambda name, what: name)
                 await client.create_topic(topic)
                 await client.subscribe(topic, subscription)
             assert topic in map(str, await client.topics.list())

@@ -10,7 +10,7 @@ import pytest
 from installed import without_log_family
 
 from txnframework import Client, Message, TopicName, TxnID
-from txnframework.broker._topics.layouts import StoredLayouts
+from txnframework.broker.topics.layouts import StoredLayouts
 from txnframework.errors import (
     ConsumerBusy,
     InvalidInput,

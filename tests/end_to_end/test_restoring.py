@@ -11,7 +11,7 @@ from restored_pair import RETENTION_MS, Pair
 
 from txnframework import Client, State
 from txnframework.broker import Restored, RestoreReport, RestoreRequest
-from txnframework.broker._restoring.reconciling import Reconciling
+from txnframework.broker.restore.reconciliation import Reconciliation
 from txnframework.errors import InvalidInput, StoreMismatch, TransactionNotFound, Unavailable, VersionMismatch
 from txnframework.model import Action, End, Key, paths
 
@@ -264,7 +264,7 @@ def test_opening_is_refused_until_an_interrupted_restore_is_repeated(
         pair.put_back("metadata")
         request = RestoreRequest(Restored.METADATA, taken_ms)
         steps = 0
-        real = Reconciling._write
+        real = Reconciliation._write
 
         async def stop_at(self: Any, change: Any) -> None:
             nonlocal steps
@@ -273,7 +273,7 @@ def test_opening_is_refused_until_an_interrupted_restore_is_repeated(
                 raise Stopped
             await real(self, change)
 
-        monkeypatch.setattr(Reconciling, "_write", stop_at)
+        monkeypatch.setattr(Reconciliation, "_write", stop_at)
         for at in range(1, 100):
             steps = at
             try:
@@ -295,7 +295,7 @@ def test_nobody_else_may_change_what_is_restored(pair: Pair, monkeypatch: pytest
     async def work() -> None:
         await pair.play(lambda client: client.create_topic("orders"))
         await pair.play(lambda client: sent(client, b"one"))
-        real = Reconciling._write
+        real = Reconciliation._write
 
         async def lost(self: Any, change: Any) -> None:
             async def loses() -> None:
@@ -303,7 +303,7 @@ def test_nobody_else_may_change_what_is_restored(pair: Pair, monkeypatch: pytest
 
             await real(self, loses)
 
-        monkeypatch.setattr(Reconciling, "_write", lost)
+        monkeypatch.setattr(Reconciliation, "_write", lost)
         with pytest.raises(Unavailable, match="another process"):
             await pair.restore(RestoreRequest(Restored.LEDGER))
         monkeypatch.undo()
@@ -426,7 +426,7 @@ def test_an_interrupted_restore_is_repeated_as_it_was(pair: Pair, monkeypatch: p
         other = f"sqlite:///{pair.directory}/other.db"
         await pair.play(filled)
         await pair.play(filled, metadata=other, ledger=f"sqlite:///{pair.directory}/others-ledger.db")
-        monkeypatch.setattr(Reconciling, "_write", stop)
+        monkeypatch.setattr(Reconciliation, "_write", stop)
         with pytest.raises(Stopped):
             await pair.restore(RestoreRequest(Restored.LEDGER, forced=True), metadata=other)
         monkeypatch.undo()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from txnframework import Client, State
-from txnframework.broker._agreement.leases import held_leases
-from txnframework.broker._coordinating.sessions import SESSION, session_lease
+from txnframework.broker.coordination import held_leases
+from txnframework.broker.coordinators.sessions import SESSION, session_lease
 from txnframework.errors import InvalidTransactionState, OutcomeUnknown, Unavailable
 from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model import End, OpenQuery, Swept

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pytest
 
-from txnframework.broker._topics import subscribing, topics
+from txnframework.broker.topics import subscriptions, topics
 from txnframework.cli._app import make_group
 from txnframework.client import _calls, _client, _transaction_calls
 
@@ -65,7 +65,7 @@ IN_JSON += ("topic list", "transaction find-hanging", "transaction list", "plugi
 async def fill(stores: Stores, earlier: pytest.MonkeyPatch) -> str:
     """Store hostile data, names that earlier releases took included; return the id of an open transaction."""
     earlier.setattr(topics, "check_new_topic", lambda topic: None)
-    earlier.setattr(subscribing, "check_new_name", lambda name, what: name)
+    earlier.setattr(subscriptions, "check_new_name", lambda name, what: name)
     earlier.setattr(_calls, "check_known_name", lambda name, what: name)
     earlier.setattr(_client, "check_new_name", lambda name, what: name)
     earlier.setattr(_transaction_calls, "check_principal", lambda given: None)

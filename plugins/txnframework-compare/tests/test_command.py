@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from txnframework.broker._coordinating.participants import HostParticipants
+from txnframework.broker.coordinators.coordinators import HostParticipants
 from txnframework.cli import main
 from txnframework.model.ids import TxnID
 from txnframework.model.transactions import Participant, Transaction

@@ -7,12 +7,6 @@ of them do at the same time is decided by compare-and-set in the metadata store.
 
 from __future__ import annotations
 
-from txnframework.broker._compaction.attempts import Attempt, Kept
-from txnframework.broker._compaction.compactors import Compactor, DecidedMessage, LatestByKey
-from txnframework.broker._compaction.copying import EVERYTHING, Copied, CopyPlan, CopyRange, copies
-from txnframework.broker._compaction.decided import CommitTimes, Order
-from txnframework.broker._compaction.writing import PartWriter
-from txnframework.broker._cursors.stored import StoredCursor
 from txnframework.broker._dispatch.acknowledging import FINISHED_ELSEWHERE, GIVEN_UP
 from txnframework.broker._dispatch.deliveries import HeldMessage
 from txnframework.broker._dispatch.dispatches import Attached, Dispatches, Place
@@ -20,18 +14,21 @@ from txnframework.broker._dispatch.dispatching import SegmentDispatch
 from txnframework.broker._dispatch.open_acks import acks_of, cumulative_ack
 from txnframework.broker._dispatch.parts import Delivery, Joining, Listener
 from txnframework.broker._host import Host, open_host
-from txnframework.broker._inspecting.ack_status import ack_status
-from txnframework.broker._inspecting.backlog import Lag, SegmentLag
-from txnframework.broker._inspecting.hanging import HangingTransaction
-from txnframework.broker._inspecting.standing import FamilyStanding, StandingReport, TopicStanding
-from txnframework.broker._measuring.passing import Passing
-from txnframework.broker._restoring.reconciling import Counts
-from txnframework.broker._restoring.restoring import Restored, RestoreReport, RestoreRequest, restore
 from txnframework.broker._serving.domains import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker._serving.foundation import Foundation
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription, dispatching_lease
-from txnframework.broker._topics.subscribing import Start
-from txnframework.broker._topics.topics import Topics
+from txnframework.broker.backlog import Lag, SegmentLag
+from txnframework.broker.compaction.attempts import Attempt, CompactionResult, PartWriter
+from txnframework.broker.compaction.compactors import Compactor, DecidedMessage, LatestByKey
+from txnframework.broker.compaction.copies import EVERYTHING, Copied, CopyPlan, CopyRange, copies
+from txnframework.broker.compaction.messages import CommitTimes, Order
+from txnframework.broker.cursors import StoredCursor
+from txnframework.broker.restore.reconciliation import Counts
+from txnframework.broker.restore.restoration import Restored, RestoreReport, RestoreRequest, restore
+from txnframework.broker.status import FamilyStatus, HangingTransaction, StatusReport, TopicStatus, ack_status
+from txnframework.broker.topics.subscriptions import Start
+from txnframework.broker.topics.topics import Topics
+from txnframework.runtime.forwarding import ForwardingProxy
 from txnframework.runtime.tasks import RetryingTasks, first_completed
 
 __all__ = [
@@ -41,6 +38,7 @@ __all__ = [
     "Attached",
     "Attempt",
     "CommitTimes",
+    "CompactionResult",
     "Compactor",
     "Copied",
     "CopyPlan",
@@ -50,13 +48,13 @@ __all__ = [
     "Delivery",
     "Dispatches",
     "DomainPlugins",
-    "FamilyStanding",
+    "FamilyStatus",
+    "ForwardingProxy",
     "Foundation",
     "HangingTransaction",
     "HeldMessage",
     "Host",
     "Joining",
-    "Kept",
     "Lag",
     "LatestByKey",
     "Listener",
@@ -64,7 +62,6 @@ __all__ = [
     "OpenSegment",
     "Order",
     "PartWriter",
-    "Passing",
     "Place",
     "RestoreReport",
     "RestoreRequest",
@@ -73,10 +70,10 @@ __all__ = [
     "SegmentDispatch",
     "SegmentLag",
     "SegmentSubscription",
-    "StandingReport",
     "Start",
+    "StatusReport",
     "StoredCursor",
-    "TopicStanding",
+    "TopicStatus",
     "Topics",
     "ack_status",
     "acks_of",

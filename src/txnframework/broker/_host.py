@@ -7,30 +7,29 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from txnframework.broker._compaction.compacting import Compacting
-from txnframework.broker._coordinating.coordinators import Coordinators
-from txnframework.broker._coordinating.deadlines import Deadlines
-from txnframework.broker._coordinating.families import coordinators_by_family
-from txnframework.broker._coordinating.outcomes import KnownOutcomes
-from txnframework.broker._coordinating.participants import HostParticipants
-from txnframework.broker._coordinating.sessions import Sessions
-from txnframework.broker._coordinating.sweeps import Sweeps
-from txnframework.broker._coordinating.unasked import open_each
 from txnframework.broker._dispatch.dispatches import Dispatches, Place
 from txnframework.broker._dispatch.parts import DispatchParts
-from txnframework.broker._inspecting.backlog import Backlog
-from txnframework.broker._inspecting.hanging import Hanging
-from txnframework.broker._inspecting.standing import Standing
-from txnframework.broker._measuring.metadata_store import measured_store
 from txnframework.broker._serving.belonging import check_belonging
 from txnframework.broker._serving.domains import DomainPlugins, NoPlugins
 from txnframework.broker._serving.foundation import Foundation
 from txnframework.broker._serving.kept import KeptOpen
 from txnframework.broker._serving.opening import Opening, open_stores
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
-from txnframework.broker._topics.topics import Topics
-from txnframework.broker._upkeep.rounds import Upkeep
-from txnframework.broker._upkeep.trimming import Trimming
+from txnframework.broker.backlog import Backlog
+from txnframework.broker.compaction.segments import SegmentCompaction
+from txnframework.broker.coordinators.coordinators import (
+    Coordinators,
+    HostParticipants,
+    KnownOutcomes,
+    coordinators_by_family,
+)
+from txnframework.broker.coordinators.sessions import Sessions
+from txnframework.broker.coordinators.sweeps import Deadlines, Sweeps, open_with_retries
+from txnframework.broker.maintenance import Maintenance
+from txnframework.broker.metrics import measured_store
+from txnframework.broker.retention import Trimmer
+from txnframework.broker.status import HangingTransactions, StoreStatus
+from txnframework.broker.topics.topics import Topics
 from txnframework.config import Config, redact_url
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.errors import Closed, TransactionDomainMismatch
@@ -122,12 +121,12 @@ class Host:
         self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
         self.sweeps = Sweeps(self._coordinators.values, environment, config.transactions, self.sessions.abort_orphans)
         self.dispatches = Dispatches(metadata, self._dispatch_parts, config.subscriptions, environment, self.steps)
-        self.upkeep = Upkeep(metadata, environment, config, self._tend)
+        self.upkeep = Maintenance(metadata, environment, config, self._tend)
         self.backlog = Backlog(metadata, self._kept.visit, config.subscriptions.read_entries_max)
-        self.compacting = Compacting(metadata, ledgers, self._kept.visit, self._coordinator_of, environment)
-        self.hanging = Hanging(self.coordinators, self.sessions, environment)
-        self.standing = Standing(self.coordinators, self.topics, self.backlog, environment)
-        self._trimming = Trimming(metadata, self._kept.visit, self._opening.keeps_beside, environment)
+        self.compacting = SegmentCompaction(metadata, ledgers, self._kept.visit, self._coordinator_of, environment)
+        self.hanging = HangingTransactions(self.coordinators, self.sessions, environment)
+        self.standing = StoreStatus(self.coordinators, self.topics, self.backlog, environment)
+        self._trimming = Trimmer(metadata, self._kept.visit, self._opening.keeps_beside, environment)
         self._deadlines = Deadlines(environment, config.transactions.timers_max, self._abort_overdue)
         bounds = config.transactions
         self._background = BackgroundQueue(
@@ -272,7 +271,7 @@ class Host:
 
     async def _sweep_unasked(self) -> None:
         """Sweep, also if nobody asks this host for anything: others may wait for what a dead process left open."""
-        await open_each(dict.fromkeys(self._by_family.values()), self._coordinator, self.environment)
+        await open_with_retries(dict.fromkeys(self._by_family.values()), self._coordinator, self.environment)
 
     async def _abort_overdue(self, txn_id: TxnID) -> None:
         for coordinator in self._coordinators.of(txn_id):

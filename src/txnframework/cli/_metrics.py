@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from txnframework.broker import StandingReport
+from txnframework.broker import StatusReport
 from txnframework.cli._config_option import config_option
 from txnframework.cli._exporter import answering
 from txnframework.cli._loaded import Loaded
@@ -49,7 +49,7 @@ def metrics(loaded: Loaded, listen: str | None, config: Path | None) -> None:
     with_client(loaded, config, lambda client: _serve(client, host, port))
 
 
-def families_of(report: StandingReport) -> Iterator[Metric]:
+def families_of(report: StatusReport) -> Iterator[Metric]:
     """Yield a report as Prometheus' metric families."""
     from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
 
@@ -132,7 +132,7 @@ def up_of(is_up: bool) -> Metric:
 class _Looked:
     """What was seen already."""
 
-    def __init__(self, report: StandingReport) -> None:
+    def __init__(self, report: StatusReport) -> None:
         self._report = report
 
     def collect(self) -> Iterator[Metric]:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from crash_scenario import ORDERS, Scenario
 
 from txnframework import Client, Compactor, DecidedMessage, Message
-from txnframework.broker import EVERYTHING, Kept, copies
+from txnframework.broker import EVERYTHING, CompactionResult, copies
 
 PRICES = "topic://public/default/prices"
 SEGMENT = "segment://public/default/orders/0000-ffff-0"
@@ -81,7 +81,7 @@ class CompactInParts(Compact):
                         await writer.add(one.data, one.messages)
                 await writer.seal()
             names.append(writer.name)
-        await compacting.attempts.finish(attempt, Kept(tuple(names[1:]), plan.upto, EVERYTHING, plan.order))
+        await compacting.attempts.finish(attempt, CompactionResult(tuple(names[1:]), plan.upto, EVERYTHING, plan.order))
 
 
 class CompactNulls(Scenario):

@@ -1,6 +1,6 @@
 """
 A persistent topic is deleted and made again under the same name, while others still remove the former one
-(``txnframework.broker._topics.deleting`` and ``txnframework.broker._topics.topics`` follow this).
+(``txnframework.broker.topics.deletion`` and ``txnframework.broker.topics.topics`` follow this).
 
 Who takes part: *two deleters*, one of the first topic and one of the second, whose replies may be lost, so that the
 call is repeated; *two finishers*, who remove what is left of a deleted topic and may be paused between any two steps;

@@ -1,6 +1,6 @@
 """
 Subscriptions begin and end by being listed in the topic's layout and struck off it; their cursors follow
-(``txnframework.broker._topics.subscribing`` and ``txnframework.broker._cursors.stored`` follow this).
+(``txnframework.broker.topics.subscriptions`` and ``txnframework.broker.cursors`` follow this).
 
 Who takes part: *two subscribers*, who give up what stands of an earlier life and then list the name; an *unsubscriber*,
 who strikes it off and then gives up its cursors; a *consumer*, who needs a cursor and makes it where there is none, as

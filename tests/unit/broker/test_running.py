@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from txnframework.broker._coordinating.coordinators import ServedCoordinator
-from txnframework.broker._coordinating.sweeps import BUSY_DELAY_MS, Sweeps
 from txnframework.broker._dispatch.plain_acks import PlainAcks
+from txnframework.broker.coordinators.coordinators import ServedCoordinator
+from txnframework.broker.coordinators.sweeps import BUSY_DELAY_MS, Sweeps
 from txnframework.config import TransactionsSection
 from txnframework.errors import Closed, Unavailable
 from txnframework.model import Ack, Position, Swept

@@ -14,7 +14,7 @@ OWN_WAITS = {
     "txnframework_sql/_leases.py": "a heartbeat: it comes at its time, whether the last one got through or not",
     "txnframework_sql/postgresql/_listener.py": "a heartbeat",
     "txnframework_sql/sqlite/_polling.py": "a poll at the configured interval",
-    "broker/_upkeep/rounds.py": "rounds at the configured interval",
+    "broker/maintenance.py": "rounds at the configured interval",
     "broker/_dispatch/plain_acks.py": "gathers acknowledgments; no attempt failed",
 }
 """Loops that wait by themselves and catch errors as well, and why that is no retry."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
-from txnframework.broker import Passing
+from txnframework.broker import ForwardingProxy
 from txnframework.errors import InvalidName
 from txnframework.interfaces import IAtomicBatchStore, ILedgerStore, IManagedLedger, IMetadataStore
 from txnframework.model import Append, Appended, Batch, Expected, Key, Put, PutSequential, Record
@@ -40,7 +40,7 @@ class Counts:
         return Counts(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
 
-class CountingMetadata(Passing):
+class CountingMetadata(ForwardingProxy):
     """Counts records that are put and deleted."""
 
     _behind: IAtomicBatchStore
@@ -74,7 +74,7 @@ class CountingMetadata(Passing):
         return written
 
 
-class CountingLedger(Passing):
+class CountingLedger(ForwardingProxy):
     """Counts the entries that are appended to one ledger."""
 
     _behind: IManagedLedger
@@ -95,7 +95,7 @@ class CountingLedger(Passing):
         return appended
 
 
-class CountingLedgers(Passing):
+class CountingLedgers(ForwardingProxy):
     """Gives out ledgers that count."""
 
     _behind: ILedgerStore

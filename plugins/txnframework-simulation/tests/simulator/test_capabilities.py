@@ -10,10 +10,8 @@ from zope.interface import Attribute, classImplements, providedBy
 from zope.interface.interface import InterfaceClass, Method
 
 import txnframework.interfaces as interfaces
-from txnframework.broker import Passing
-from txnframework.broker._measuring.coordinator import MeasuredCoordinator
-from txnframework.broker._measuring.metadata_store import MeasuredMetadataStore
-from txnframework.broker._measuring.pending_acks import MeasuredPendingAcks
+from txnframework.broker import ForwardingProxy
+from txnframework.broker.metrics import MeasuredCoordinator, MeasuredMetadataStore, MeasuredPendingAcks
 from txnframework.interfaces import (
     IAtomicBatchStore,
     ILease,
@@ -109,7 +107,7 @@ def test_nothing_is_hidden(wrapper: type, role: InterfaceClass) -> None:
 
 def test_every_wrapper_is_tried() -> None:
     """One that is added is added here; so is one that does not pass on by itself what it does not know."""
-    wrappers = {one for one in _below(Passing) if one.__module__.startswith("txnframework.")}
+    wrappers = {one for one in _below(ForwardingProxy) if one.__module__.startswith("txnframework.")}
     named = {one for name, one in vars(faults).items() if name.startswith("Faulty")}
     assert wrappers | named == set(ROLES)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
-from txnframework.broker._cursors.stored import StoredCursor
+from txnframework.broker.cursors import StoredCursor
 from txnframework.environment import Environment
 from txnframework.interfaces import IMetadataStore, ITellingWatch, ITransactionCoordinator, IWatch
 from txnframework.model.ids import TxnID

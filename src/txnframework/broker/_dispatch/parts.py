@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from txnframework.broker._coordinating.outcomes import KnownOutcomes
 from txnframework.broker._dispatch.deliveries import HeldMessage
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
+from txnframework.broker.coordinators.coordinators import KnownOutcomes
 from txnframework.config import SubscriptionsSection
 from txnframework.environment import Environment
 from txnframework.interfaces import IDispatcher, IMetadataStore, ITransactionCoordinator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from txnframework.broker._cursors.stored import StoredCursor
+from txnframework.broker.cursors import StoredCursor
 from txnframework.errors import StoreMismatch
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
 from txnframework.model import paths, records

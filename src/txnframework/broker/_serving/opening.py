@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from txnframework.broker._cursors.stored import StoredCursor
-from txnframework.broker._measuring.pending_acks import measured_pending_acks
 from txnframework.broker._serving.belonging import check_cursor
 from txnframework.broker._serving.domains import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker._serving.foundation import Foundation
 from txnframework.broker._serving.plain_buffer import PlainBuffer
 from txnframework.broker._serving.plain_pending_acks import PlainPendingAcks
 from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
+from txnframework.broker.cursors import StoredCursor
+from txnframework.broker.metrics import measured_pending_acks
 from txnframework.config import Config, redact_url, store_name
 from txnframework.environment import Environment
 from txnframework.errors import LedgerNotFound, StoreMismatch

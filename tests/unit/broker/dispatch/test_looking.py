@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from zope.interface import implementer
 
-from txnframework.broker._cursors.stored import StoredCursor
 from txnframework.broker._dispatch.looking import Looking
+from txnframework.broker.cursors import StoredCursor
 from txnframework.interfaces import ITellingWatch
 from txnframework.model.metadata import Key, Record
 from txnframework.testing.clock import VirtualEnvironment

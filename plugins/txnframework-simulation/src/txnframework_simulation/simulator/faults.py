@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from zope.interface import Interface, directlyProvides, implementer, providedBy
 
-from txnframework.broker import Passing
+from txnframework.broker import ForwardingProxy
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.interfaces import (
     IAtomicBatchStore,
@@ -116,7 +116,7 @@ class Calls:
 
 
 @implementer(IWatch)
-class FaultyWatch(Passing):
+class FaultyWatch(ForwardingProxy):
     """
     A watch whose wake-ups go through ``Calls``.
 
@@ -188,7 +188,7 @@ class FaultyTailWatch(FaultyWatch):
 
 
 @implementer(ILease)
-class FaultyLease(Passing):
+class FaultyLease(ForwardingProxy):
     """A lease whose release goes through ``Calls``; that it was lost is told at once, as its contract wants it."""
 
     def __init__(self, lease: ILease, calls: Calls) -> None:
@@ -209,7 +209,7 @@ class FaultyLease(Passing):
 
 
 @implementer(IMetadataStore)
-class FaultyMetadataStore(Passing):
+class FaultyMetadataStore(ForwardingProxy):
     """
     A metadata store whose calls go through ``Calls``; without atomic batches, whatever the real one has.
 
@@ -305,7 +305,7 @@ class FaultyAtomicStore(FaultyMetadataStore):
 
 
 @implementer(IManagedLedger)
-class FaultyLedger(Passing):
+class FaultyLedger(ForwardingProxy):
     """A managed ledger whose calls go through ``Calls``."""
 
     def __init__(self, ledger: IManagedLedger, calls: Calls) -> None:
@@ -373,7 +373,7 @@ class FaultyLedger(Passing):
 
 
 @implementer(ILedgerStore)
-class FaultyLedgerStore(Passing):
+class FaultyLedgerStore(ForwardingProxy):
     """A ledger store whose calls, and those of its ledgers, go through ``Calls``."""
 
     def __init__(self, ledgers: ILedgerStore, calls: Calls) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark import StorageLevel
 
-from txnframework.broker import EVERYTHING, Attempt, Host, Kept, Order
+from txnframework.broker import EVERYTHING, Attempt, CompactionResult, Host, Order
 from txnframework.errors import Fenced
 from txnframework.model.names import parse_name, segment_id_of
 from txnframework_spark import process
@@ -120,7 +120,7 @@ class Compaction:
             copied.unpersist()
         rows.sort(key=lambda row: row["part"])  # of ordered copies, partitions are in order too
         ledgers = tuple(row["ledger"] for row in rows) or (process.run(_empty(host, attempt)),)
-        kept = Kept(ledgers, before.plan.upto, EVERYTHING, self.order)
+        kept = CompactionResult(ledgers, before.plan.upto, EVERYTHING, self.order)
         process.run(host.compacting.attempts.finish(attempt, kept))
         messages, size = sum(row["messages"] for row in rows), sum(row["bytes"] for row in rows)
         return Result(before, COMPACTED, messages, size, len(ledgers))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from txnframework.broker import EVERYTHING, CopyPlan, Host, Kept, Order
+from txnframework.broker import EVERYTHING, CompactionResult, CopyPlan, Host, Order
 from txnframework.errors import InvalidInput, TransactionNotFound
 from txnframework.model.layout import Layout
 from txnframework.model.names import topic_of
@@ -28,7 +28,7 @@ class Standing:
     """
 
     segment: str
-    earlier: Kept | None
+    earlier: CompactionResult | None
     plan: CopyPlan
     stored_bytes: int
     undecided: bool

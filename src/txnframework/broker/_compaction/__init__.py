@@ -1,1 +1,0 @@
-"""Compaction: copies of segments with only the messages that somebody decided to keep."""

@@ -1,1 +1,0 @@
-"""Questions about a subscription, answered from the stores without dispatching it."""

@@ -1,1 +1,0 @@
-"""Topics: their layouts and changes of them, their subscriptions, their end."""

@@ -1,0 +1,178 @@
+"""The backlog of a subscription: its size and its next messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from txnframework.broker._dispatch.deliveries import HeldMessage
+from txnframework.broker._serving.segments import OpenSegment
+from txnframework.broker.cursors import cursor_on
+from txnframework.errors import EntryTrimmed, SubscriptionNotFound
+from txnframework.interfaces import IMetadataStore, IPlannableBuffer
+from txnframework.model.acks import AckState
+from txnframework.model.cursor import Cursor, state_of
+from txnframework.model.entries import EntryView
+from txnframework.model.layout import Layout
+from txnframework.model.positions import EntryRange, Limit, Position
+from txnframework.model.reading import EntryPage, ReadRequest
+
+Visit = Callable[[str], AbstractAsyncContextManager[OpenSegment]]
+
+COUNT_MAX = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLag:
+    """
+    The messages of one segment that may be read and that a subscription has not acknowledged.
+
+    What an open transaction wrote is not among them; what one has acknowledged still is. Nothing of the messages is
+    read, so messages of aborted transactions are counted until the subscription has passed them: ``exact`` is False
+    where there may be some, and ``messages`` then is the most that there can be.
+    """
+
+    segment: str
+    messages: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How much a subscription has before it, by segment, parents before their children."""
+
+    segments: tuple[SegmentLag, ...]
+
+    @property
+    def messages(self) -> int:
+        """The messages of all segments."""
+        return sum(one.messages for one in self.segments)
+
+    @property
+    def exact(self) -> bool:
+        """Whether no message of an aborted transaction can be among them."""
+        return all(one.exact for one in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Peeked:
+    """A message that a subscription has not acknowledged, in ``segment``; ``incarnation`` is its cursor's."""
+
+    segment: str
+    held: HeldMessage
+    incarnation: int
+
+
+class Backlog:
+    """Looks at what subscriptions have before them, and changes nothing."""
+
+    def __init__(self, store: IMetadataStore, visit: Visit, entries_max: int) -> None:
+        self._store = store
+        self._visit = visit
+        self._entries_max = entries_max
+
+    async def lag(self, layout: Layout, subscription: str) -> Lag:
+        """
+        Return how much a subscription has before it; see ``SegmentLag`` for what is counted.
+
+        :raises SubscriptionNotFound: the topic does not list it.
+        """
+        _require_listed(layout, subscription)
+        found = []
+        for segment_id in layout.made():
+            # The cursor first: it never passes what may be read, so what is asked for afterwards reaches as far.
+            cursor = await cursor_on(self._store, layout, segment_id, subscription)
+            async with self._visit(str(layout.name_of(segment_id))) as opened:
+                found.append(await _lag_of(opened, cursor))
+        return Lag(tuple(found))
+
+    async def undecided(self, layout: Layout) -> dict[str, int]:
+        """Return, by segment, how many confirmed messages may not be read yet: an open transaction is before them."""
+        found = {}
+        for segment_id in layout.made():
+            async with self._visit(str(layout.name_of(segment_id))) as opened:
+                readable = await opened.buffer.max_read_position()
+                found[opened.name] = await _count(opened, readable, (await opened.ledger.tail()).last_confirmed)
+        return found
+
+    async def peek(self, layout: Layout, subscription: str, messages_max: int) -> tuple[Peeked, ...]:
+        """
+        Return the first messages that a subscription has not acknowledged, parents before their children, in the order
+        of each segment; those that an open transaction has acknowledged are among them, as they may come back.
+
+        :raises SubscriptionNotFound: the topic does not list it.
+        """
+        _require_listed(layout, subscription)
+        found: list[Peeked] = []
+        for segment_id in layout.made():
+            if len(found) < messages_max:
+                cursor = await cursor_on(self._store, layout, segment_id, subscription)
+                async with self._visit(str(layout.name_of(segment_id))) as opened:
+                    found.extend(await self._peek(opened, cursor, messages_max - len(found)))
+        return tuple(found)
+
+    async def _peek(self, opened: OpenSegment, cursor: Cursor, messages_max: int) -> list[Peeked]:
+        found: list[Peeked] = []
+        after = cursor.mark_delete
+        while len(found) < messages_max:
+            page = await _page_after(opened, _over_deleted(after, cursor), self._entries_max)
+            for entry in page.entries:
+                view = EntryView(entry.data, entry.position, opened.name)
+                for index, message in enumerate(view.messages()):
+                    position = Position(entry.position.ledger_id, entry.position.entry_id, index)
+                    if state_of(cursor, position) is AckState.PENDING:
+                        held = HeldMessage(position, view.count, message, view.producer, entry.branch)
+                        found.append(Peeked(opened.name, held, cursor.incarnation))
+            if page.upto <= after:
+                break
+            after = page.upto
+        return found[:messages_max]
+
+
+def _require_listed(layout: Layout, subscription: str) -> None:
+    if subscription not in layout.subscriptions:
+        raise SubscriptionNotFound(str(layout.topic), subscription)
+
+
+async def _lag_of(opened: OpenSegment, cursor: Cursor) -> SegmentLag:
+    readable = await opened.buffer.max_read_position()
+    messages = await _count(opened, cursor.mark_delete, readable)
+    for first, last in cursor.deleted:
+        messages -= await _count(opened, Position(first.ledger_id, first.entry_id - 1), min(last, readable))
+    messages -= sum(len(indexes) for entry, indexes in cursor.partial.items() if entry <= readable)
+    return SegmentLag(opened.name, max(0, messages), await _is_exact(opened, cursor.mark_delete, readable))
+
+
+async def _count(opened: OpenSegment, after: Position, upto: Position) -> int:
+    if after >= upto:
+        return 0
+    return (await opened.ledger.count(EntryRange(after, upto), COUNT_MAX)).messages
+
+
+async def _is_exact(opened: OpenSegment, after: Position, upto: Position) -> bool:
+    """Return whether no branch that does not count can have entries in a range."""
+    if after >= upto:
+        return True
+    if not IPlannableBuffer.providedBy(opened.buffer):
+        return False
+    try:
+        return not (await opened.buffer.plan(after, upto)).aborted
+    except EntryTrimmed:
+        (left,) = await opened.ledger.ledgers(-1, 1)
+        return await _is_exact(opened, max(after, Position(left.ledger_id, -1)), upto)
+
+
+async def _page_after(opened: OpenSegment, after: Position, entries_max: int) -> EntryPage:
+    """Return a page behind a position, or, where entries are gone, the place before the first one that is left."""
+    try:
+        return await opened.buffer.read(ReadRequest(after, Limit(entries_max)))
+    except EntryTrimmed:
+        (left,) = await opened.ledger.ledgers(-1, 1)
+        return EntryPage((), Position(left.ledger_id, -1))
+
+
+def _over_deleted(after: Position, cursor: Cursor) -> Position:
+    """Return where to read on if the next entries of the ledger were acknowledged one by one."""
+    following = Position(after.ledger_id, after.entry_id + 1)
+    return next((last for first, last in cursor.deleted if first <= following <= last), after)

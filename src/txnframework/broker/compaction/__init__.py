@@ -1,0 +1,1 @@
+"""Compaction: copies of segments that hold only the messages a compactor keeps."""

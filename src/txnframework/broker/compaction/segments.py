@@ -1,0 +1,182 @@
+"""Compaction of one segment into a ledger of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Set
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
+
+from txnframework.broker._serving.segments import OpenSegment
+from txnframework.broker.compaction.attempts import Attempt, Attempts, CompactionResult, continued_from
+from txnframework.broker.compaction.compactors import Compactor, DecidedMessage
+from txnframework.broker.compaction.copies import CopyPlan, plan_copies
+from txnframework.broker.compaction.messages import (
+    CommitTimes,
+    Order,
+    compacted_entries,
+    in_order_of_commits,
+    in_order_of_positions,
+    readable_end,
+)
+from txnframework.environment import Environment
+from txnframework.errors import Fenced, LedgerNotFound
+from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator
+from txnframework.model.compacted import CompactedEntry, encode_compacted
+from txnframework.model.layout import Layout
+from txnframework.model.positions import EARLIEST, Position
+
+Visit = Callable[[str], AbstractAsyncContextManager[OpenSegment]]
+Entries = AsyncGenerator[CompactedEntry, None]
+Source = Callable[[], Entries]
+
+
+class SegmentCompaction:
+    """
+    Writes what is kept of a segment to a ledger of its own, as one of ``attempts``.
+
+    Who spreads the copying over several processes begins and finishes an attempt there too, writes several ledgers
+    between the two, and asks here for what both have to know alike: up to where, and in which order.
+    """
+
+    def __init__(
+        self,
+        store: IMetadataStore,
+        ledgers: ILedgerStore,
+        visit: Visit,
+        coordinator: Callable[[str], Awaitable[ITransactionCoordinator | None]],
+        environment: Environment,
+    ) -> None:
+        self.attempts = Attempts(store, ledgers, environment)
+        self._ledgers = ledgers
+        self._visit = visit
+        self._coordinator = coordinator
+
+    async def compact(self, layout: Layout, compactor: Callable[[], Compactor], order: Order) -> None:
+        """
+        Compact every segment up to what may be read now; one compactor decides about each.
+
+        In the order of positions it goes on from what an earlier compaction kept in that order; otherwise it begins
+        anew. What it drops together with the null that deletes it must not come back:
+
+        * All attempts are begun before anything is looked at, so that none that began earlier can still finish one
+          segment and not another.
+        * Parents are finished before their children look for the last time. A child drops a null only if all its
+          ancestors were compacted to their ends in this run, knowing of it. Killed in between, the null is still there.
+        * A compactor that keeps nulls finishes children first: what it finds anew in a parent may be deleted by a null
+          that another compactor had dropped from the child.
+
+        :raises CommitOrderUnknown: the messages cannot be put in the order of their commits any more.
+        :raises CompactedInOtherOrder: they were compacted in the order of commits, and the first ones were trimmed.
+        :raises Fenced: another compaction of a segment began later.
+        """
+        made = layout.made()
+        attempts = {number: await self.attempts.begin(str(layout.name_of(number))) for number in made}
+        ancestors = {number: {one.id for one in layout.ancestors(number)} for number in made}
+        drops_nulls = type(compactor()).relate is not Compactor.relate
+        deleted: dict[int, Set[bytes]] = dict.fromkeys(made, frozenset())
+        for number in made:
+            if ancestors[number] and drops_nulls:
+                deleted[number] = await self._deleted(attempts[number], compactor(), order)
+        whole: set[int] = set()
+        for number in made if drops_nulls else reversed(made):
+            later = frozenset[bytes]().union(*(deleted[one] for one in deleted if number in ancestors[one]))
+            gone = deleted[number] if ancestors[number] and ancestors[number] <= whole else frozenset[bytes]()
+            one = compactor()
+            if await self._compact(attempts[number], one, order, (later, gone if ancestors[number] else None)):
+                whole.add(number)
+
+    async def commit_times(self, segment: str) -> CommitTimes:
+        """Return what tells when the transactions of a segment's entries were committed."""
+        return CommitTimes(segment, await self._coordinator(segment))
+
+    async def plan(self, segment: str, earlier: CompactionResult | None, order: Order, messages_max: int) -> CopyPlan:
+        """Plan what several processes copy of a segment; ``plan_copies`` says how."""
+        async with self._visit(segment) as opened:
+            return await plan_copies(opened, self._ledgers, earlier, order, messages_max)
+
+    async def _deleted(self, attempt: Attempt, compactor: Compactor, order: Order) -> Set[bytes]:
+        """Return the keys that a segment deletes."""
+        async with self._visit(attempt.segment) as opened, self._looking(attempt, opened, compactor, order):
+            return compactor.deleted()
+
+    async def _compact(
+        self, attempt: Attempt, compactor: Compactor, order: Order, related: tuple[Set[bytes], Set[bytes] | None]
+    ) -> bool:
+        """Compact a segment; return whether that was to its end, which nothing can be added behind any more."""
+        async with self._visit(attempt.segment) as opened:
+            async with self._looking(attempt, opened, compactor, order) as (source, upto):
+                compactor.relate(*related)
+                made = await self._write(attempt, source, compactor)
+            await self.attempts.finish(attempt, CompactionResult((made,), upto, compactor.name, order))
+            tail = await opened.ledger.tail()
+        return tail.sealed and tail.last_confirmed <= upto
+
+    @contextlib.asynccontextmanager
+    async def _looking(
+        self, attempt: Attempt, opened: OpenSegment, compactor: Compactor, order: Order
+    ) -> AsyncIterator[tuple[Source, Position]]:
+        """Show a compactor every message up to a position; give them, to be shown again, and the position."""
+        earlier = attempt.earlier
+        upto = await readable_end(opened, EARLIEST if earlier is None else earlier.upto)
+        try:
+            async with self._source(opened, earlier, upto, order) as source:
+                async with aclosing(source()) as entries:
+                    async for entry in entries:
+                        for message in _messages_of(entry):
+                            compactor.look(message)
+                yield source, upto
+        except LedgerNotFound as error:
+            if error.name == opened.name:
+                raise
+            # A later attempt has finished: what was kept is gone.
+            raise Fenced(f"compaction of {opened.name}") from error
+
+    @contextlib.asynccontextmanager
+    async def _source(
+        self, opened: OpenSegment, earlier: CompactionResult | None, upto: Position, order: Order
+    ) -> AsyncIterator[Source]:
+        """Give what there is to decide about, as often as it is asked for."""
+        if order == "commit":
+            times = await self.commit_times(opened.name)
+            yield lambda: in_order_of_commits(opened, upto, times)
+            return
+        going_on = continued_from(earlier, order)
+        if going_on is None:
+            yield lambda: in_order_of_positions(opened, EARLIEST, upto, whole=earlier is not None)
+            return
+        ledgers = [await self._ledgers.open(name) for name in going_on.ledgers]
+
+        async def both() -> Entries:
+            for ledger in ledgers:
+                async for entry in compacted_entries(ledger):
+                    yield entry
+            async for entry in in_order_of_positions(opened, going_on.upto, upto):
+                yield entry
+
+        try:
+            yield both
+        finally:
+            for ledger in ledgers:
+                await ledger.close()
+
+    async def _write(self, attempt: Attempt, source: Source, compactor: Compactor) -> str:
+        """Write what a compactor keeps that was shown every message; return the ledger."""
+        async with self.attempts.writing(attempt) as writer, aclosing(source()) as entries:
+            async for entry in entries:
+                chosen = [compactor.keeps(message) for message in _messages_of(entry)]
+                kept = tuple(one for one, stays in zip(entry.messages, chosen, strict=True) if stays)
+                if kept:
+                    await writer.add(encode_compacted(replace(entry, messages=kept)), len(kept))
+            await writer.seal()
+        return writer.name
+
+
+def _messages_of(entry: CompactedEntry) -> list[DecidedMessage]:
+    txn_id = None if entry.branch is None else entry.branch.txn_id
+    return [
+        DecidedMessage(
+            Position(entry.position.ledger_id, entry.position.entry_id, index), message, entry.producer, txn_id
+        )
+        for index, message in entry.messages
+    ]

@@ -1,0 +1,1 @@
+"""Coordinators of a host: distribution over hosts, deadlines, sweeps, participants."""

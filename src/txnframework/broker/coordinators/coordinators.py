@@ -1,0 +1,199 @@
+"""The open coordinators of a host, and the participants that they settle."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from zope.interface import implementer
+
+from txnframework.broker._serving.domains import DomainPlugins, NoPlugins
+from txnframework.broker._serving.foundation import Foundation
+from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
+from txnframework.broker.coordination import Election
+from txnframework.broker.coordinators.shares import CoordinatorShare
+from txnframework.broker.metrics import measured_coordinator
+from txnframework.config import Config
+from txnframework.errors import LedgerNotFound, TransactionNotFound, Unavailable, UnknownPlugin
+from txnframework.interfaces import IParticipants, ITransactionCoordinator
+from txnframework.model.ids import LOG_FAMILY, LOG_FAMILY_BIT, Branch, TxnID
+from txnframework.model.names import topic_of
+from txnframework.model.transactions import Participant, State, Transaction
+from txnframework.plugin import CoordinatorContext, PluginRegistry
+from txnframework.runtime.concurrency import SharedOpenings
+
+
+def coordinators_by_family(config: Config, registry: PluginRegistry) -> dict[str, str]:
+    """
+    Return the name of the coordinator of each family that serves a domain, or a namespace of one.
+
+    A transaction's id tells its family and no more, so each family has one; those that are not installed have none.
+    """
+    named = [config.domains.segment.coordinator, config.domains.persistent.coordinator]
+    for overrides in config.namespaces.values():
+        named += [one.coordinator for one in (overrides.segment, overrides.persistent) if one.coordinator]
+    found: dict[str, str] = {}
+    for name in named:
+        try:
+            families = registry.coordinator(name).families
+        except UnknownPlugin:
+            continue
+        for family in sorted(families):
+            found.setdefault(family, name)
+    return found
+
+
+class KnownOutcomes:
+    """A bounded memory of outcomes, which never change; the oldest are forgotten first and can be asked for again."""
+
+    def __init__(self, branches_max: int) -> None:
+        self._branches_max = branches_max
+        self._counts: OrderedDict[Branch, bool] = OrderedDict()
+
+    def note(self, branch: Branch, *, counts: bool) -> None:
+        """The branch's transaction has ended: what it wrote and acknowledged counts, or does not."""
+        self._counts[branch] = counts
+        self._counts.move_to_end(branch)
+        if len(self._counts) > self._branches_max:
+            self._counts.popitem(last=False)
+
+    def counts(self, branch: Branch) -> bool | None:
+        """Return whether a branch counts; None: nothing was heard of it here, or its transaction is open."""
+        return self._counts.get(branch)
+
+    async def ask(self, coordinator: ITransactionCoordinator, branch: Branch) -> None:
+        """
+        Ask for the outcome of a transaction of which nothing was heard, and note it if it has ended.
+
+        One that was forgotten cannot be told from one that was aborted: nobody may rely on it.
+        """
+        try:
+            found = await coordinator.describe(branch.txn_id)
+        except TransactionNotFound:
+            self.note(branch, counts=False)
+            return
+        if found.state in (State.COMMITTED, State.ABORTED):
+            self.note(branch, counts=found.counts(branch.number))
+
+
+OpenIt = Callable[[str], Awaitable[OpenSegment]]
+Subscribed = Callable[[str, str, str], Awaitable[SegmentSubscription]]
+
+
+@implementer(IParticipants)
+class HostParticipants:
+    """Opens what a transaction touched and settles it there, if it is served by the transaction's family."""
+
+    def __init__(
+        self,
+        segment: OpenIt,
+        subscription: Subscribed,
+        is_deleted: Callable[[str], Awaitable[bool]],
+        plugins_of: Callable[[str], DomainPlugins | NoPlugins],
+    ) -> None:
+        self._segment = segment
+        self._subscription = subscription
+        self._is_deleted = is_deleted
+        self._plugins_of = plugins_of
+
+    async def settle(self, participant: Participant, ended: Transaction) -> None:
+        """Make the outcome take effect on one segment, or on one subscription of it."""
+        try:
+            await self._settle(participant, ended)
+        except LedgerNotFound as error:
+            if await self._is_deleted(participant.segment):
+                raise
+            raise Unavailable(f"segment {participant.segment} cannot be opened") from error
+
+    async def _settle(self, participant: Participant, ended: Transaction) -> None:
+        if participant.subscription:
+            topic = str(topic_of(participant.segment))
+            subscribed = await self._subscription(topic, participant.subscription, participant.segment)
+            self._require_family(participant, ended)
+            await subscribed.pending_acks.settle(ended)
+            return
+        segment = await self._segment(participant.segment)
+        self._require_family(participant, ended)
+        await segment.buffer.settle(ended)
+
+    def _require_family(self, participant: Participant, ended: Transaction) -> None:
+        """Leave it to a host that can: plugins of another family find nothing to do, which would pass for done."""
+        plugins, family = self._plugins_of(participant.segment), ended.txn_id.family
+        if isinstance(plugins, DomainPlugins) and family not in plugins.coordinator.families:
+            reason = f"plugins of another family serve {participant.segment} here"
+            raise Unavailable(f"transaction {ended.txn_id} of the {family} family cannot be settled: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCoordinator:
+    """A coordinator, this host's share of its family's ids, and whether this host is the one that sweeps."""
+
+    coordinator: ITransactionCoordinator
+    share: CoordinatorShare
+    election: Election
+
+    async def close(self) -> None:
+        """Stand for nothing any more."""
+        await self.election.stop()
+        await self.share.stop()
+        await self.coordinator.close()
+
+
+class Coordinators:
+    """Opens each coordinator on first use, and keeps it; ``elected`` is called when this host is to sweep one."""
+
+    def __init__(
+        self,
+        foundation: Foundation,
+        participants: IParticipants,
+        elected: Callable[[], None],
+    ) -> None:
+        self._config = foundation.config
+        self._registry = foundation.registry
+        self._environment = foundation.environment
+        self._metadata = foundation.metadata
+        self._ledgers = foundation.ledgers
+        self._participants = participants
+        self._elected = elected
+        self._metrics = foundation.metrics
+        self._served: SharedOpenings[str, ServedCoordinator] = SharedOpenings()
+
+    async def get(self, name: str) -> ServedCoordinator:
+        """
+        Return a coordinator by its plugin's name.
+
+        :raises UnknownPlugin: it is not installed.
+        """
+        return await self._served.get(name, lambda: self._open(name))
+
+    def values(self) -> tuple[ServedCoordinator, ...]:
+        """Return all that are open by now."""
+        return self._served.values()
+
+    def of(self, txn_id: TxnID) -> list[ITransactionCoordinator]:
+        """Return what is open of the coordinators that may have begun a transaction."""
+        opened = [served.coordinator for served in self._served.values()]
+        return [one for one in opened if one.family == txn_id.family]
+
+    async def close(self) -> None:
+        """Close all that are open, whatever of it fails."""
+        async with AsyncExitStack() as stack:
+            for served in await self._served.drain():
+                stack.push_async_callback(served.close)
+
+    async def _open(self, name: str) -> ServedCoordinator:
+        provider = self._registry.coordinator(name)
+        options = self._registry.decode_options(provider, self._config.coordinators.get(name, {}))
+        bounds = self._config.transactions
+        first = LOG_FAMILY_BIT if LOG_FAMILY in provider.families else 0
+        ids = tuple(range(first, first + bounds.coordinators))
+        share = CoordinatorShare(self._metadata, self._environment, name, ids, bounds.sweep)
+        context = CoordinatorContext(
+            self._metadata, self._ledgers, self._participants, self._environment, options, bounds, share, self._metrics
+        )
+        coordinator = measured_coordinator(await self._registry.open(provider, context), self._metrics)
+        return ServedCoordinator(
+            coordinator, share, Election(self._metadata, self._environment, f"sweep {name}", self._elected)
+        )

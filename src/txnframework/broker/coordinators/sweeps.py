@@ -1,0 +1,244 @@
+"""Timers and sweeps: they abort overdue and orphaned transactions and delete settled ones."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from txnframework.broker.coordinators.coordinators import ServedCoordinator
+from txnframework.config import TransactionsSection
+from txnframework.environment import Environment
+from txnframework.errors import Closed, TxnFrameworkError
+from txnframework.interfaces import ITransactionCoordinator
+from txnframework.model.ids import TxnID
+from txnframework.model.transactions import Swept
+from txnframework.runtime.backoff import Backoff
+from txnframework.runtime.tasks import RESTART_DELAY_MS, BackgroundTask, first_completed
+
+AT_ONCE_MAX = 16
+"""How many overdue transactions are aborted at the same time."""
+STALE_MAX = 1_000
+"""How many timers of ended transactions may wait to be forgotten, besides as many as there are live ones."""
+
+
+class Deadlines:
+    """
+    Aborts each transaction at its deadline, unless it ended before and its timer was cancelled.
+
+    At most ``timers_max`` are kept. What is beyond, and what cannot be aborted in time, is found by the elected sweep.
+    """
+
+    def __init__(self, environment: Environment, timers_max: int, abort: Callable[[TxnID], Awaitable[None]]) -> None:
+        self._environment = environment
+        self._timers_max = timers_max
+        self._abort = abort
+        self._due_ms: dict[TxnID, int] = {}
+        self._queue: list[tuple[int, TxnID]] = []
+        self._sooner = asyncio.Event()
+        self._work = BackgroundTask(self._run)
+
+    def __len__(self) -> int:
+        return len(self._due_ms)
+
+    def set(self, txn_id: TxnID, due_ms: int) -> None:
+        """Abort a transaction at ``due_ms``."""
+        if len(self._due_ms) >= self._timers_max:
+            return
+        if not self._queue or due_ms < self._queue[0][0]:
+            self._sooner.set()
+        self._due_ms[txn_id] = due_ms
+        heapq.heappush(self._queue, (due_ms, txn_id))
+
+    def cancel(self, txn_id: TxnID) -> None:
+        """The transaction has ended."""
+        if self._due_ms.pop(txn_id, None) is not None and len(self._queue) > 2 * len(self._due_ms) + STALE_MAX:
+            self._queue = [(due_ms, one) for one, due_ms in self._due_ms.items()]
+            heapq.heapify(self._queue)
+
+    def start(self) -> None:
+        """Begin; once is enough."""
+        self._work.start()
+
+    async def stop(self) -> None:
+        """Stop; an abort under way is given up, which is safe at any point."""
+        await self._work.stop()
+
+    async def _run(self) -> None:
+        while True:
+            self._sooner.clear()
+            if not self._queue:
+                await self._sooner.wait()
+            elif self._queue[0][0] > self._environment.now_ms():
+                await first_completed(self._environment.sleep_until(self._queue[0][0]), self._sooner.wait())
+            else:
+                await asyncio.gather(*(self._end(txn_id) for txn_id in self._take_overdue()))
+
+    def _take_overdue(self) -> list[TxnID]:
+        """Return some transactions whose time has come, and forget their timers."""
+        now_ms = self._environment.now_ms()
+        overdue: list[TxnID] = []
+        while self._queue and self._queue[0][0] <= now_ms and len(overdue) < AT_ONCE_MAX:
+            _, txn_id = heapq.heappop(self._queue)
+            if self._due_ms.pop(txn_id, None) is not None:
+                overdue.append(txn_id)
+        return overdue
+
+    async def _end(self, txn_id: TxnID) -> None:
+        try:
+            await self._abort(txn_id)
+        except TxnFrameworkError:
+            return  # the elected sweep finds it
+        except Exception as error:
+            report = {"message": f"transaction {txn_id} was not aborted at its deadline", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(report)
+
+
+_LOG = logging.getLogger(__name__)
+
+DELAY_MS = 1_000
+DELAY_MS_MAX = 30_000
+"""The longest wait before it is tried the first time, and after many failures."""
+
+
+async def open_with_retries(
+    names: Iterable[str], open_one: Callable[[str], Awaitable[object]], environment: Environment
+) -> None:
+    """
+    Open all of them, and those that cannot be opened now again later.
+
+    Not at once: a program that is gone in a moment has no time for it.
+    """
+    backoff = Backoff(environment, DELAY_MS, DELAY_MS_MAX)
+    left, failures = list(names), 0
+    while left:
+        failures += 1
+        await backoff.pause(failures)
+        for name in tuple(left):
+            try:
+                await open_one(name)
+            except Closed:
+                return
+            except TxnFrameworkError as error:
+                if failures == 1:
+                    _LOG.warning("coordinator %s cannot be opened to sweep, and is tried again: %s", name, error)
+            else:
+                left.remove(name)
+
+
+BUSY_DELAY_MS = 20
+"""The wait before a sweep goes on that left work behind, so that it does not spin on what cannot be done now."""
+
+
+class Sweeps:
+    """
+    Runs ``expire`` and ``collect`` of the coordinators that this host is elected for, and looks for transactions whose
+    process is gone: when a deadline is due, when a process ends, and at an interval.
+
+    Any number of processes may sweep the same transactions; each decision is a compare-and-set. A deadline that
+    another process set is kept by that process's own timer, and by the next sweep, at once, when the process is gone.
+    """
+
+    def __init__(
+        self,
+        coordinators: Callable[[], Iterable[ServedCoordinator]],
+        environment: Environment,
+        transactions: TransactionsSection,
+        orphans: Callable[[ITransactionCoordinator], Awaitable[None]],
+    ) -> None:
+        self._coordinators = coordinators
+        self._environment = environment
+        self._transactions = transactions
+        self._backoff = Backoff(environment, RESTART_DELAY_MS, RESTART_DELAY_MS)
+        self._orphans = orphans
+        self._next_ms: int | None = None
+        self._sooner = asyncio.Event()
+        self._work = BackgroundTask(self._run)
+        # A coordinator is swept once at a time: what somebody asks for comes after what is under way.
+        self._sweeping = asyncio.Lock()
+
+    def start(self) -> None:
+        """Begin; once is enough."""
+        self._work.start()
+
+    def wake(self) -> None:
+        """There may be something to do now."""
+        self._next_ms = self._environment.now_ms()
+        self._sooner.set()
+
+    async def stop(self) -> None:
+        """Stop; a sweep under way is given up, which is safe at any point."""
+        await self._work.stop()
+
+    async def sweep(self) -> None:
+        """Sweep once, elected or not."""
+        for served in tuple(self._coordinators()):
+            await self._sweep(served.coordinator)
+
+    async def _sweep(self, coordinator: ITransactionCoordinator) -> int | None:
+        """
+        Sweep once; return when the next sweep has work, None if the coordinator does not know.
+
+        A step that fails does not keep the others from being tried: what is in one's way may not be in theirs. An
+        error of the framework passes, or comes again; any other exception is a defect, and the loop's exception
+        handler is told.
+        """
+
+        async def orphans(_: int) -> Swept:
+            await self._orphans(coordinator)
+            return Swept(0, 0)
+
+        next_ms: int | None = None
+        async with self._sweeping:
+            for step in (orphans, coordinator.expire, coordinator.collect):
+                next_ms = _earlier(next_ms, await self._try(step))
+        return next_ms
+
+    async def _try(self, step: Callable[[int], Awaitable[Swept]]) -> int | None:
+        """Take a step; return when it has work again."""
+        now_ms = self._environment.now_ms()
+        try:
+            return _next_of(await step(now_ms), now_ms)
+        except TxnFrameworkError:
+            # The store is away or something is in the way: a deadline must not wait for the interval because of it.
+            return self._environment.now_ms() + self._backoff.delay_ms(1)
+        except Exception as error:
+            report = {"message": "a sweep failed; the next one tries again", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(report)
+            return None
+
+    async def _run(self) -> None:
+        while True:
+            self._next_ms = None
+            next_ms: int | None = None
+            for served in tuple(self._coordinators()):
+                if served.election.won:
+                    next_ms = _earlier(next_ms, await self._sweep(served.coordinator))
+            now_ms = self._environment.now_ms()
+            latest_ms = now_ms + self._transactions.sweep_interval_ms
+            # What woke this while the sweep ran may be due before what the sweep found. Something that is due and
+            # cannot be done yet must not make this spin.
+            self._next_ms = max(
+                now_ms + BUSY_DELAY_MS, min(latest_ms, next_ms or latest_ms, self._next_ms or latest_ms)
+            )
+            await self._sleep()
+
+    async def _sleep(self) -> None:
+        """Return at ``_next_ms``, which may come nearer while this waits."""
+        while self._next_ms is not None and self._environment.now_ms() < self._next_ms:
+            self._sooner.clear()
+            await first_completed(self._environment.sleep_until(self._next_ms), self._sooner.wait())
+
+
+def _next_of(swept: Swept, now_ms: int) -> int | None:
+    """When a sweep of this kind has work again."""
+    if swept.left and swept.done:
+        return now_ms + BUSY_DELAY_MS
+    return swept.next_ms
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return min(one, other)

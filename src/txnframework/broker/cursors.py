@@ -1,0 +1,347 @@
+"""Durable cursors: what a subscription has acknowledged on a segment, and the batches that did it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+from zope.interface import implementer
+
+from txnframework.broker.coordination import expected_version, update_record
+from txnframework.errors import SubscriptionNotFound, TxnFrameworkError
+from txnframework.interfaces import ICursor, IManagedLedger, IMetadataStore
+from txnframework.model import paths, records
+from txnframework.model.acks import Ack, ProcessedRange
+from txnframework.model.cursor import Cursor, advance, beginning_after, from_record, to_record, unite
+from txnframework.model.indexes import subscription_indexes
+from txnframework.model.layout import Layout
+from txnframework.model.metadata import Key, Put, Record
+from txnframework.model.names import parse_name, segment_id_of
+from txnframework.model.positions import EARLIEST, Position
+from txnframework.model.records import HistoryDocument, SubscriptionRecord
+
+LEDGERS_MAX = 100
+"""How many ledgers are looked at for one gap."""
+
+
+class Gaps:
+    """
+    Moves the mark of a cursor over the places between two ledgers, at which no entry can be.
+
+    Positions alone do not tell whether an entry can be between the last one of a ledger and the first one of another.
+    The ledgers do. Without this the mark of a subscription stays before its first ledger, however much is done.
+    """
+
+    def __init__(self, ledger: IManagedLedger | None) -> None:
+        self._ledger = ledger
+        # The last gap in which an entry was found that is not done: a closed ledger does not change.
+        self._open: tuple[Position, Position] | None = None
+
+    async def closed(self, cursor: Cursor) -> Cursor:
+        """Return the cursor with its mark moved as far as the ledgers allow; as it is where they cannot be asked."""
+        while cursor.deleted and self._may_touch(cursor.mark_delete, cursor.deleted[0][0]):
+            try:
+                touches = await self._touches(cursor.mark_delete, cursor.deleted[0][0])
+            except TxnFrameworkError:
+                return cursor  # the ranges say the same, at more length: another write moves the mark
+            if not touches:
+                self._open = cursor.mark_delete, cursor.deleted[0][0]
+                return cursor
+            cursor = advance(cursor, cursor.deleted[0][1])
+        return cursor
+
+    def _may_touch(self, mark: Position, first: Position) -> bool:
+        return first.entry_id == 0 and first.ledger_id > mark.ledger_id and (mark, first) != self._open
+
+    async def _touches(self, mark: Position, first: Position) -> bool:
+        """Return whether no ledger holds an entry between the mark and the first entry of a later ledger."""
+        if self._ledger is None:
+            return False
+        for summary in await self._ledger.ledgers(mark.ledger_id - 1, LEDGERS_MAX):
+            if summary.ledger_id >= first.ledger_id:
+                return True
+            if summary.entries and summary.last > mark:
+                return False
+        return False
+
+
+HISTORY_BATCHES_MAX = 100
+"""How many batches a subscription remembers."""
+REPLAYED_BATCHES = 2
+"""Of how many of them the messages are kept."""
+
+
+def with_processed(record: SubscriptionRecord, segment: str, processed: ProcessedRange) -> SubscriptionRecord | None:
+    """Return the record that remembers ``processed`` of ``segment``, None if it does; the oldest batches go."""
+    entry = HistoryDocument(
+        segment=segment,
+        query=processed.query,
+        batch=processed.batch,
+        start=str(processed.start),
+        end=str(processed.end),
+    )
+    if entry in record.history:
+        return None
+    # A batch that was planned anew replaces what it was before, on the same segment.
+    others = [old for old in record.history if not (_same_batch(old, entry) and old.segment == segment)]
+    history = [*others, entry]
+    # By query in the order they came, then by batch: a batch that is settled once more, late, does not count as new.
+    queries = list(dict.fromkeys(old.query for old in history))
+    batches = sorted({(queries.index(old.query), old.batch) for old in history})[-HISTORY_BATCHES_MAX:]
+    kept = [old for old in history if (queries.index(old.query), old.batch) in set(batches)]
+    return None if kept == record.history else msgspec.structs.replace(record, history=kept)
+
+
+def replayed_from(record: SubscriptionRecord, segment: str) -> Position | None:
+    """
+    Return after which position of a segment a pipeline that starts again may read anew; None: nowhere.
+
+    That is where the last batches begin: a batch may be acknowledged without the pipeline having noted it.
+    """
+    queries = list(dict.fromkeys(old.query for old in record.history))
+    last = sorted({(queries.index(old.query), old.batch) for old in record.history})[-REPLAYED_BATCHES:]
+    starts = [
+        Position.parse(old.start)
+        for old in record.history
+        if old.segment == segment and (queries.index(old.query), old.batch) in last
+    ]
+    return min(starts, default=None)
+
+
+def _same_batch(one: HistoryDocument, other: HistoryDocument) -> bool:
+    return one.query == other.query and one.batch == other.batch
+
+
+class OwnWrites:
+    """
+    Knows whether what stands in a record is the work of this process alone, since it looked at it last.
+
+    Every write names what it replaced, and a compare-and-set sees to that: so if each of them replaced the one before
+    it, nobody else has written in between.
+    """
+
+    def __init__(self) -> None:
+        self._last: bytes | None = None
+        self._others_wrote = True
+
+    def replacing(self, before: bytes | None, after: bytes) -> None:
+        """``after`` is about to be written where ``before`` stands."""
+        if before is None or before != self._last:
+            self._others_wrote = True
+        self._last = after
+
+    def looking(self) -> None:
+        """The record is about to be read by whoever is interested in what others write."""
+        self._others_wrote = False
+
+    def are_all(self, standing: bytes | None) -> bool:
+        """Return whether nobody else has written since, if this is what stands."""
+        return not self._others_wrote and standing is not None and standing == self._last
+
+
+FIRST_INCARNATION = 1
+
+Update = Callable[[Cursor | None], Cursor | None]
+
+
+@implementer(ICursor)
+class StoredCursor:
+    """
+    The cursor record and the part of the subscription record that must be written before it.
+
+    It keeps nothing in memory that counts: every change reads, unites and compares, so any number of processes may have
+    one. ``own_writes`` only saves looks at what this process wrote itself. With the segment's ``ledger``, its mark also
+    moves from the end of one ledger into the next.
+    """
+
+    def __init__(
+        self,
+        store: IMetadataStore,
+        topic: str,
+        segment: str,
+        subscription: str,
+        ledger: IManagedLedger | None = None,
+    ) -> None:
+        self.topic = topic
+        self.segment = segment
+        self.subscription = subscription
+        self._store = store
+        self._key = paths.cursor_key(segment, subscription)
+        self._gaps = Gaps(ledger)
+        self.own_writes = OwnWrites()
+
+    @property
+    def key(self) -> Key:
+        """Where the record stands, for a watch."""
+        return self._key
+
+    async def load(self) -> Cursor:
+        """
+        Return it as it is now.
+
+        Where the topic lists the subscription and its cursor was not made yet, it is made: where the list says, or
+        else, on a segment that came later, before the first entry.
+
+        :raises SubscriptionNotFound: there is no such subscription, or it was given up.
+        """
+        cursor = await self.read()
+        if cursor is None or cursor.tombstone:
+            await self._begin()
+            cursor = await self.read()
+        if cursor is None or cursor.tombstone:
+            raise SubscriptionNotFound(self.topic, self.subscription)
+        return cursor
+
+    async def read(self) -> Cursor | None:
+        """Return what is recorded, tombstones included, None if nothing is; makes nothing."""
+        record = await self._store.get(self._key)
+        return None if record is None else _decoded(record)
+
+    async def seek(self, to: Position) -> Cursor:
+        """
+        Begin a new incarnation with exactly what stands up to ``to`` done; acks of the old one have no effect any more.
+
+        ``to`` is an entry, or a message that is not the last one of its batch.
+
+        :raises SubscriptionNotFound: there is no such subscription, or it was given up.
+        """
+        before = await self.load()
+        sought = beginning_after(before.incarnation + 1, to)
+
+        def move(cursor: Cursor | None) -> Cursor | None:
+            nonlocal sought
+            if cursor is None or cursor.tombstone:
+                raise SubscriptionNotFound(self.topic, self.subscription)
+            if cursor == sought:  # the outcome was unknown, and it was applied
+                return None
+            sought = beginning_after(cursor.incarnation + 1, to)
+            return sought
+
+        await self._update(move, own=False)
+        return sought
+
+    async def give_up(self) -> None:
+        """
+        Leave a tombstone, unless the topic lists the subscription (again): its next life is none of our business.
+
+        A cursor that begins later goes on with its versions and incarnations. The tombstone is written in any case,
+        over another one too: whoever was about to make a cursor of the life that is over is refused then.
+        """
+
+        async def bury(record: Record | None) -> Put | None:
+            if await self._starts_at() is not None:
+                return None
+            if record is None:
+                return self._write(record, Cursor(FIRST_INCARNATION - 1, EARLIEST, tombstone=True))
+            return self._write(record, replace(_decoded(record), deleted=(), partial={}, tombstone=True))
+
+        await update_record(self._store, self._key, bury)
+
+    async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: ProcessedRange | None) -> bool:
+        """
+        Unite ``acks`` with the cursor; return False, changing nothing, if it has another incarnation or is gone.
+
+        A crash between history and cursor leaves a history that names a range ahead of the cursor. Whoever settles
+        the acknowledgment again, which is still recorded, finds the entry there and moves the cursor.
+        """
+        if processed is not None:
+            found = await self.read()
+            if not _lives(found, incarnation):
+                return False
+            await self._remember(processed)
+        applied = True
+
+        def move(cursor: Cursor | None) -> Cursor | None:
+            nonlocal applied
+            applied = _lives(cursor, incarnation)
+            if cursor is None or not applied:
+                return None
+            united = unite(cursor, acks)
+            return None if united == cursor else united
+
+        await self._update(move)
+        return applied
+
+    async def _begin(self) -> None:
+        """
+        Make the cursor of a subscription that the topic lists, unless it is there.
+
+        The cursor is read before the list, and ``give_up`` always writes: a list that was read before the
+        subscription was given up makes nothing after it.
+        """
+
+        async def begin(record: Record | None) -> Put | None:
+            buried = None if record is None else _decoded(record)
+            if buried is not None and not buried.tombstone:
+                return None
+            at = await self._starts_at()
+            if at is None:
+                return None
+            return self._write(record, Cursor(FIRST_INCARNATION if buried is None else buried.incarnation + 1, at))
+
+        await update_record(self._store, self._key, begin)
+
+    async def _update(self, update: Update, *, own: bool = True) -> None:
+        """Change it; not as ``own`` where a dispatch of this process has to look at what it does not expect."""
+
+        async def decide(record: Record | None) -> Put | None:
+            after = update(None if record is None else _decoded(record))
+            if after is None:
+                return None
+            put = self._write(record, await self._gaps.closed(after))
+            if own:
+                self.own_writes.replacing(None if record is None else record.value, put.value)
+            return put
+
+        await update_record(self._store, self._key, decide)
+
+    def _write(self, record: Record | None, cursor: Cursor) -> Put:
+        return Put(self._key, records.encode(to_record(cursor)), expected_version(record))
+
+    async def _remember(self, processed: ProcessedRange) -> None:
+        """Write the range into the subscription's history."""
+        key = paths.subscription_key(self.topic, self.subscription)
+
+        async def decide(record: Record | None) -> Put | None:
+            before = records.SubscriptionRecord() if record is None else _subscription(record)
+            after = with_processed(before, self.segment, processed)
+            if after is None:
+                return None
+            return Put(key, records.encode(after), expected_version(record), subscription_indexes(after))
+
+        await update_record(self._store, key, decide)
+
+    async def _starts_at(self) -> Position | None:
+        """Return where a cursor begins that was not made yet; None: the topic does not list the subscription."""
+        segment = parse_name(self.segment)
+        record = await self._store.get(paths.topic_key(segment.topic))
+        if record is None:
+            return None
+        topic = records.decode(records.TopicRecord, record)
+        if topic.deleted or self.subscription not in topic.subscriptions:
+            return None
+        at = topic.starting.get(self.subscription, {}).get(segment_id_of(segment))
+        return EARLIEST if at is None else Position.parse(at).entry
+
+
+async def cursor_on(store: IMetadataStore, layout: Layout, segment_id: int, subscription: str) -> Cursor:
+    """Return how far a subscription that the layout lists is on a segment; one that is being made: where it begins."""
+    name = str(layout.name_of(segment_id))
+    cursor = await StoredCursor(store, str(layout.topic), name, subscription).read()
+    if cursor is None or cursor.tombstone:
+        incarnation = FIRST_INCARNATION if cursor is None else cursor.incarnation + 1
+        return Cursor(incarnation, layout.starting.get(subscription, {}).get(segment_id, EARLIEST))
+    return cursor
+
+
+def _lives(cursor: Cursor | None, incarnation: int) -> bool:
+    return cursor is not None and not cursor.tombstone and cursor.incarnation == incarnation
+
+
+def _decoded(record: Record) -> Cursor:
+    return from_record(records.decode(records.CursorRecord, record))
+
+
+def _subscription(record: Record) -> records.SubscriptionRecord:
+    return records.decode(records.SubscriptionRecord, record)

@@ -1,0 +1,119 @@
+"""Periodic rounds over all topics: trimming, and completion of interrupted changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from txnframework.broker.coordination import wait_until_free
+from txnframework.broker.retention import keeps_everything
+from txnframework.config import Config
+from txnframework.environment import Environment
+from txnframework.errors import LeaseHeld, TxnFrameworkError
+from txnframework.interfaces import ILease, IMetadataStore
+from txnframework.model import paths, records
+from txnframework.model.metadata import KeyRange, Record
+from txnframework.model.names import TOPIC_DOMAINS, TopicName
+from txnframework.runtime.tasks import BackgroundTask, first_completed
+
+_LOG = logging.getLogger(__name__)
+
+PAGE_TOPICS = 10
+
+Tend = Callable[[TopicName, records.TopicRecord], Awaitable[None]]
+
+
+class Maintenance:
+    """
+    Goes through the topics, some in each round, and on from there in the next one.
+
+    A lease elects one process to do it; without it, several would do the same work, which harms nobody. Processes that
+    trim and processes that do not elect one each.
+    """
+
+    def __init__(self, store: IMetadataStore, environment: Environment, config: Config, tend: Tend) -> None:
+        self._store = store
+        self._environment = environment
+        self._interval_ms = config.retention.interval_ms
+        self._segments_max = config.retention.segments_max
+        rules = [config.retention, *map(config.retention_of, config.namespaces)]
+        # A process that is told to keep everything must not keep one from trimming that is told to.
+        self._lease = "upkeep" if all(map(keeps_everything, rules)) else "upkeep with trimming"
+        self._tend = tend
+        self._left: list[KeyRange] = []
+        self._held: ILease | None = None
+        # Set while the lease may be this process's own: it was taken, or nobody knows what came of taking it.
+        self._own = asyncio.Event()
+        self._work = BackgroundTask(self._run)
+
+    def start(self) -> None:
+        """Begin; once is enough."""
+        self._work.start()
+
+    async def stop(self) -> None:
+        """Stop; a round under way is given up, which is safe at any point."""
+        await self._work.stop()
+
+    async def round(self) -> None:
+        """
+        Tend some topics, if no other process does.
+
+        What fails with an error of the framework has its turn again in a later round, and keeps no other topic from
+        its own; any other exception is a defect, and the loop's exception handler is told.
+        """
+        self._own.set()
+        try:
+            # Asked for again in each round, by whoever has it, too. An ``Election`` would come too late for a process
+            # that does its rounds by hand and is gone.
+            self._held = await self._store.acquire_lease(self._lease, self._store.session)
+        except LeaseHeld:
+            self._own.clear()
+            return
+        self._left = self._left or [paths.topics_range(domain=domain) for domain in TOPIC_DOMAINS]
+        seen = 0
+        while self._left and seen < self._segments_max:
+            page = await self._store.scan(self._left.pop(0), PAGE_TOPICS)
+            if isinstance(page.resume, KeyRange):
+                self._left.insert(0, page.resume)
+            for record in page.records:
+                seen += await self._try(record)
+
+    async def all_topics(self) -> None:
+        """Tend what no round has come to yet, to the last topic, if no other process does."""
+        await self.round()
+        while self._left:
+            await self.round()
+        if self._held is not None and not self._work.started:
+            # This process may live long and never do it again: others are to have their turn.
+            with suppress(TxnFrameworkError):  # otherwise it ends with the session
+                await self._held.release()
+            self._held = None
+
+    async def _try(self, record: Record) -> int:
+        """Tend one topic; return how many segments it has."""
+        try:
+            document = records.decode(records.TopicRecord, record)
+            await self._tend(paths.topic_of(record.key.path), document)
+        except TxnFrameworkError as error:
+            _LOG.warning("%s could not be tended: %s", record.key.path, error)
+            return 1
+        return max(1, len(document.segments))
+
+    async def _run(self) -> None:
+        while True:
+            await self._environment.sleep_until(self._environment.now_ms() + self._interval_ms)
+            try:
+                await self._until_its_turn()
+                await self.round()
+            except TxnFrameworkError as error:
+                _LOG.warning("a round over the topics failed, the next one tries again: %s", error)
+            except Exception as error:
+                report = {"message": "a round over the topics failed; the next one tries again", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(report)
+
+    async def _until_its_turn(self) -> None:
+        """Wait while another process is elected: to ask for the lease in vain would cost a write each time."""
+        if not self._own.is_set():
+            await first_completed(wait_until_free(self._store, paths.lease_key(self._lease)), self._own.wait())

@@ -1,0 +1,167 @@
+"""Proxies that measure the roles of a host, used if it was opened with ``Metrics``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from txnframework.errors import Conflict, NotFound, OutcomeUnknown, TransactionConflict
+from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, IPendingAckStore, ITransactionCoordinator
+from txnframework.model.acks import AckRequest
+from txnframework.model.metadata import Batch, IndexRange, Key, Put, PutSequential, Record, RecordPage
+from txnframework.model.paths import is_header, is_operation
+from txnframework.model.transactions import End, Transaction
+from txnframework.runtime.forwarding import ForwardingProxy
+
+if TYPE_CHECKING:
+    from prometheus_client import Counter
+
+    from txnframework.metrics import Metrics
+
+
+OK: Final = "ok"
+CONFLICT: Final = "conflict"
+REJECT: Final = "reject"
+UNKNOWN: Final = "unknown"
+FAILED: Final = "failed"
+
+
+def result_of(error: BaseException, forbidden: str) -> str:
+    """Return the word for ``error``; ``forbidden``: the word where the state forbids the call."""
+    if isinstance(error, Conflict | NotFound):
+        return forbidden
+    # A call that was cancelled may have been applied, as one whose reply was lost.
+    return FAILED if isinstance(error, Exception) and not isinstance(error, OutcomeUnknown) else UNKNOWN
+
+
+def header_cas(metrics: Metrics) -> Counter:
+    """Return PIP-473's counter of decisions: the store sees them fail, the coordinator sees that one is forbidden."""
+    return metrics.counter(
+        "pulsar_txn_metadata_store_header_cas_total",
+        "Compare-and-sets of a transaction's header: ok, conflict (another one came first), reject (what the header"
+        " says forbids it, so nothing was written), unknown (the reply was lost), failed.",
+        ("result",),
+    )
+
+
+class MeasuredCoordinator(ForwardingProxy):
+    """Times endings."""
+
+    _behind: ITransactionCoordinator
+
+    def __init__(self, behind: ITransactionCoordinator, metrics: Metrics) -> None:
+        super().__init__(behind)
+        self._ended = metrics.histogram(
+            "txnframework_end_seconds",
+            "Time until a transaction was decided, by result: ok, reject (it ended otherwise, is not known or is"
+            " another's), unknown (the reply was lost), failed.",
+            ("family", "action", "result"),
+        )
+        self._decisions = header_cas(metrics)
+        self._family = behind.family
+
+    async def end(self, request: End) -> Transaction:
+        """Decide a transaction, timed."""
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
+        result = OK
+        try:
+            return await self._behind.end(request)
+        except BaseException as error:
+            result = result_of(error, REJECT)
+            if result == REJECT:
+                self._decisions.labels(REJECT).inc()
+            raise
+        finally:
+            self._ended.labels(self._family, request.action.value, result).observe(clock() - began_s)
+
+
+def measured_coordinator(coordinator: ITransactionCoordinator, metrics: Metrics | None) -> ITransactionCoordinator:
+    """Return ``coordinator``, measured where there is a ``Metrics``."""
+    return coordinator if metrics is None else ITransactionCoordinator(MeasuredCoordinator(coordinator, metrics))
+
+
+T = TypeVar("T")
+
+
+class MeasuredMetadataStore(ForwardingProxy):
+    """Counts what is written of transactions, and times index queries."""
+
+    _behind: IAtomicBatchStore
+
+    def __init__(self, behind: IMetadataStore, metrics: Metrics) -> None:
+        super().__init__(behind)
+        self._operations = metrics.counter(
+            "pulsar_txn_metadata_store_op_writes_total", "Operation records of transactions that were written."
+        )
+        self._decisions = header_cas(metrics)
+        self._queries = metrics.histogram(
+            "pulsar_txn_metadata_store_index_query_seconds", "Time until a page of a secondary index was there."
+        )
+
+    async def put(self, write: Put) -> int:
+        """Write a record, counted."""
+        return await self._counted((write,), self._behind.put(write))
+
+    async def put_sequential(self, write: PutSequential) -> Key:
+        """Write a record under the next number, counted."""
+        return await self._counted((write,), self._behind.put_sequential(write))
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        """Apply a batch, its writes counted."""
+        return await self._counted(batch.puts, self._behind.apply(batch))
+
+    async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
+        """Return a page of an index, timed."""
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
+        page = await self._behind.scan_index(entries, items_max)
+        self._queries.observe(clock() - began_s)
+        return page
+
+    async def _counted(self, writes: Iterable[Put | PutSequential], call: Awaitable[T]) -> T:
+        headers = sum(isinstance(one, Put) and isinstance(one.expected, int) and is_header(one.key) for one in writes)
+        try:
+            answer = await call
+        except BaseException as error:
+            if headers:
+                self._decisions.labels(result_of(error, CONFLICT)).inc(headers)
+            raise
+        if headers:
+            self._decisions.labels(OK).inc(headers)
+        operations = sum(is_operation(one.prefix if isinstance(one, PutSequential) else one.key) for one in writes)
+        if operations:
+            self._operations.inc(operations)
+        return answer
+
+
+def measured_store(store: IMetadataStore, metrics: Metrics | None) -> IMetadataStore:
+    """Return ``store``, measured where there is a ``Metrics``."""
+    return store if metrics is None else IMetadataStore(MeasuredMetadataStore(store, metrics))
+
+
+class MeasuredPendingAcks(ForwardingProxy):
+    """Counts conflicts."""
+
+    _behind: IPendingAckStore
+
+    def __init__(self, behind: IPendingAckStore, metrics: Metrics) -> None:
+        super().__init__(behind)
+        self._conflicts = metrics.counter(
+            "txnframework_ack_conflicts_total",
+            "Acknowledgments that were refused because another transaction holds the message or this one has ended.",
+        )
+
+    async def add(self, request: AckRequest) -> None:
+        """Acknowledge in a transaction; conflicts are counted."""
+        try:
+            await self._behind.add(request)
+        except TransactionConflict:
+            self._conflicts.inc()
+            raise
+
+
+def measured_pending_acks(store: IPendingAckStore, metrics: Metrics | None) -> IPendingAckStore:
+    """Return ``store``, measured where there is a ``Metrics``."""
+    return store if metrics is None else IPendingAckStore(MeasuredPendingAcks(store, metrics))

@@ -1,0 +1,1 @@
+"""Repair of a pair of stores after a restore from a backup."""

@@ -1,0 +1,304 @@
+"""Repair of a pair of stores of which one was restored from a backup: an operator's command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from txnframework.broker._host import Host
+from txnframework.broker._serving.belonging import beyond_reserved
+from txnframework.broker._serving.foundation import Foundation
+from txnframework.broker._serving.opening import open_stores
+from txnframework.broker.coordination import expected_version, held_leases
+from txnframework.broker.restore.reconciliation import Counts, Reconciliation, UndecidedEntries
+from txnframework.config import Config, redact_url
+from txnframework.environment import Environment, SystemEnvironment
+from txnframework.errors import InvalidInput, LeaseHeld, StoreMismatch, Unavailable
+from txnframework.interfaces import ILedgerStore, IMetadataStore, IRestorable
+from txnframework.model import index_keys, paths, records
+from txnframework.model.entry_view import EntryView
+from txnframework.model.ids import LOG_FAMILY, Branch
+from txnframework.model.indexes import TXN_BY_FINAL_STATE
+from txnframework.model.metadata import IndexRange, Put
+from txnframework.model.paths import restore_key
+from txnframework.model.positions import EntryRange, Limit
+from txnframework.model.transactions import State
+from txnframework.plugin import PluginRegistry, load_plugins
+
+_PAGE = Limit(500)
+_OTHER_WAY = (
+    "the metadata store is the older one; say so, with the time at which its backup was taken:"
+    " --restored metadata --taken TIME"
+)
+
+
+async def require_metadata_older(host: Host, taken_ms: int) -> None:
+    """
+    Refuse a time of the backup after which the metadata store still knows of an end.
+
+    Whatever was committed after that time, and has been forgotten since, would be aborted.
+
+    :raises InvalidInput: it knows of such a transaction.
+    """
+    later_ms = taken_ms + host.config.transactions.retention_ms // 2
+    for state in (State.COMMITTED, State.ABORTED):
+        whole = index_keys.prefix_range(TXN_BY_FINAL_STATE, state.value)
+        later = IndexRange(whole.index, index_keys.encode(state.value, later_ms), whole.stop)
+        if (await host.metadata.scan_index(later, 1)).records:
+            raise InvalidInput(
+                "the metadata store knows of transactions that ended after that backup was taken: it is another one"
+            )
+
+
+async def require_ledgers_older(host: Host) -> None:
+    """
+    Refuse ledgers that hold what a newer metadata store would know of: what was aborted there would count.
+
+    A newer one has reserved every number that stands in them. And it has a header or an abort record of whoever wrote
+    there lately, because a header stays for ``transactions.retention_ms`` after the end; half of that is left for
+    clocks. What was written longer ago says nothing, so a wrong answer may still go unnoticed.
+
+    :raises InvalidInput: they hold such a number, or such an entry.
+    """
+    found = await beyond_reserved(host.metadata, host.ledgers)
+    if found is not None:
+        raise InvalidInput(
+            f"the ledgers hold transaction number {found.number} of coordinator {found.coordinator}, of which the"
+            f" metadata store has reserved numbers below {found.reserved} only: {_OTHER_WAY}"
+        )
+    since_ms = host.environment.now_ms() - host.config.transactions.retention_ms // 2
+    after = ""
+    while names := await host.ledgers.list_names("segment://", after, _PAGE.items):
+        for name in names:
+            await _require_known(host, name, since_ms)
+        after = names[-1]
+
+
+async def _require_known(host: Host, name: str, since_ms: int) -> None:
+    """Refuse a segment that was written since then by a branch of which the metadata store knows nothing."""
+    ledger = await host.ledgers.open(name)
+    upto = (await ledger.tail()).last_confirmed
+    after = await ledger.find_time(max(0, since_ms))
+    known: set[tuple[int, Branch]] = set()
+    while found := await ledger.read(EntryRange(after, upto), _PAGE):
+        for entry in found:
+            branch = EntryView(entry.data, entry.position).branch
+            if branch is None or branch.txn_id.family == LOG_FAMILY or (entry.position.ledger_id, branch) in known:
+                continue
+            if not await _is_known(host.metadata, name, entry.position.ledger_id, branch):
+                raise InvalidInput(
+                    f"{name} holds an entry at {entry.position} of transaction {branch.txn_id}, of which the metadata"
+                    f" store knows nothing: {_OTHER_WAY}"
+                )
+            known.add((entry.position.ledger_id, branch))
+        after = found[-1].position
+
+
+async def _is_known(store: IMetadataStore, name: str, ledger_id: int, branch: Branch) -> bool:
+    """Whether there is a header, or a record that says that the branch was aborted there."""
+    if await store.get(paths.header_key(branch.txn_id)) is not None:
+        return True
+    return await store.get(paths.abort_record_key(name, ledger_id, branch.txn_id, branch.number)) is not None
+
+
+IDENTITY_BITS = 64
+LEASE = "restore"
+TELLING_MS_MAX = 1_000
+"""How long an open transaction's participants are told that it is aborted; a sweep tells those not reached."""
+
+Progress = Callable[[str], None]
+"""Is told, in a sentence each, what is being done."""
+
+
+class Restored(Enum):
+    """Which of the two stores is the older one, because it was restored from a backup."""
+
+    METADATA = "metadata"
+    LEDGER = "ledger"
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRequest:
+    """
+    What the operator knows and wants.
+
+    ``taken_ms``: when the backup of the metadata store was taken; needed where that is the older one. ``forced``: the
+    two never belonged together, and are to from now on. ``dry_run``: change nothing, only say what would be done.
+    """
+
+    restored: Restored
+    taken_ms: int | None = None
+    forced: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """What was done, or would be: the identities before, the one that both have now, and how much was changed."""
+
+    metadata_identity: str
+    ledger_identity: str
+    identity: str
+    counts: Counts
+
+
+async def restore(
+    config: Config,
+    request: RestoreRequest,
+    registry: PluginRegistry | None = None,
+    environment: Environment | None = None,
+    progress: Progress = lambda _: None,
+) -> RestoreReport:
+    """
+    Make one pair of two stores again of which one was restored from a backup. Nobody else may have them open.
+
+    Both take a new identity, so that what was left behind is never taken for this pair; transaction ids are skipped
+    beyond everything that either store knows, so that none returns; what cannot be decided any more is aborted; and
+    every open transaction is aborted, at last:
+
+    * *The metadata store is the older one.* Its headers are believed: COMMITTED and ABORTED are final. An entry that
+      was appended before the backup was taken and has neither header nor abort record is committed: its intent and
+      header stood before it, so they had been collected by then, and collection leaves an abort record where one is
+      needed. An entry appended later without a header that says COMMITTED is *undecidable*: its transaction began, or
+      ended, after the backup, whichever its number is, since a block of numbers that was reserved before may be given
+      out after. It gets an abort record. What tells the two apart is when the entry was appended, by the ledger store's
+      clock. A header stays for ``transactions.retention_ms`` after its end, so the line is drawn half of that before
+      ``taken_ms``, and ``taken_ms`` may be wrong by as much either way.
+    * *The ledger store is the older one.* The metadata store knows of every entry that is left, so nothing is
+      undecidable but what is open. Cursors beyond the end of their segment are moved back to it, abort records and
+      intents beyond it are dropped, and acknowledgments beyond it have no effect. Segments that are missing are made
+      anew, empty. A transaction that was committed keeps what is left of it.
+    * *They never belonged together* (``forced``). What the metadata store says of ids is about others, so every
+      transactional entry of the metadata family in the ledgers is undecidable.
+
+    What a transaction of the log family wrote, and how it ended, is all in the ledger store, and of one moment. So none
+    of it is undecidable, whichever store is older. What its acknowledgments did to cursors is in the metadata store, as
+    what plain ones did: an older one gives back what was acknowledged since, also where the transaction's messages
+    stay; a newer one keeps it, also where the transaction is open again in the ledgers, and is aborted.
+
+    Repeating it is safe, and finishes what was interrupted: the ledger store takes the new identity first and the
+    metadata store last, so opening the pair is refused in between. It is repeated as it was begun.
+
+    :raises StoreMismatch: their identities differ, and nothing says that they ever belonged together.
+    :raises InvalidInput: a store cannot take a new identity, it was not said when the backup was taken, or what was
+        said is not so: that time is still to come, the metadata store knows of what happened after it, was restored
+        since, or belongs to the ledgers that it was to be forced upon, or the ledgers that are said to be older hold
+        what the metadata store knows nothing of; nothing was changed.
+    :raises Unavailable: somebody else has the stores open, or had when the backup was taken, a moment ago.
+    """
+    if request.restored is Restored.METADATA and request.taken_ms is None and not request.forced:
+        raise InvalidInput("say when the backup of the metadata store was taken: entries from after it are aborted")
+    registry = registry or load_plugins()
+    environment = environment or SystemEnvironment()
+    if request.taken_ms is not None and request.taken_ms > environment.now_ms() + config.transactions.max_clock_skew_ms:
+        raise InvalidInput("the backup is said to have been taken at a time that is still to come")
+    telling_ms = min(TELLING_MS_MAX, config.transactions.end_timeout_ms)
+    alone = msgspec.structs.replace(config.transactions, sweep=False, end_timeout_ms=telling_ms)
+    quiet = msgspec.structs.replace(config, transactions=alone)
+    metadata, ledgers = await open_stores(quiet, registry, environment, as_they_are=True)
+    host = Host(Foundation(quiet, registry, environment, metadata, ledgers))
+    try:
+        return await _restore(host, request, progress)
+    finally:
+        await host.close()
+
+
+async def _restore(host: Host, request: RestoreRequest, progress: Progress) -> RestoreReport:
+    metadata, ledgers = host.metadata, host.ledgers
+    for store in (metadata, ledgers):
+        _restorable(store)
+    if not request.dry_run:
+        await _require_alone(metadata)
+    before = (metadata.identity, ledgers.identity)
+    found = await metadata.get(restore_key())
+    begun = None if found is None else records.decode(records.RestoreRecord, found)
+    to = await _identity_to_take(host, request, begun)
+    if not request.dry_run:
+        # From the second of these on opening is refused; until then the pair is as it was.
+        record = records.RestoreRecord(
+            ledgers=before[1],
+            to=to,
+            restored=request.restored.value,
+            forced=request.forced,
+            at_ms=host.environment.now_ms(),
+        )
+        await metadata.put(Put(restore_key(), records.encode(record), expected_version(found)))
+        await _restorable(ledgers).take_identity(to)
+    counts = await Reconciliation(host, _undecided(host, request), request.dry_run, progress).run()
+    if not request.dry_run:
+        await _restorable(metadata).take_identity(to)
+        progress(f"both stores are {to} now")
+    return RestoreReport(*before, to, counts)
+
+
+async def _require_alone(metadata: IMetadataStore) -> None:
+    """
+    Keep others from restoring, and refuse while a lease shows that somebody has the stores open.
+
+    What a process commits while its entries are being judged would be confirmed to it, and aborted here.
+    """
+    try:
+        await metadata.acquire_lease(LEASE, metadata.session)
+    except LeaseHeld as held:
+        raise Unavailable("these stores are being restored by another process already; wait for its end") from held
+    others = [name for name in await held_leases(metadata, "") if name != LEASE]
+    if others:
+        raise Unavailable(
+            f"another process has these stores open: it holds the lease {others[0]!r}; stop it, and repeat this once"
+            " the sessions of those that were killed, or that were alive when the backup was taken, have expired"
+        )
+
+
+async def _identity_to_take(host: Host, request: RestoreRequest, begun: records.RestoreRecord | None) -> str:
+    """Return the identity that both take: that of a restore which was interrupted, or else a new one."""
+    metadata, ledgers = host.metadata, host.ledgers
+    # A restored metadata store may hold the record of a restore of long ago; that one is about other identities.
+    if begun is not None and begun.to != metadata.identity and ledgers.identity in (begun.ledgers, begun.to):
+        if begun.restored and (begun.restored, begun.forced) != (request.restored.value, request.forced):
+            forced = ", forced" if begun.forced else ""
+            raise InvalidInput(
+                f"a restore of these stores was interrupted, for which the {begun.restored} store was the older one"
+                f"{forced}; repeat it as it was: what it decided and what another one would decide do not fit together"
+            )
+        return begun.to
+    if metadata.identity != ledgers.identity:
+        if not request.forced:
+            raise StoreMismatch(
+                f"{redact_url(host.config.metadata.url)} is {metadata.identity!r}, but"
+                f" {redact_url(host.config.ledger.url)} belongs to {ledgers.identity!r}: restoring is for two that were"
+                " made together"
+            )
+    elif request.forced:
+        raise InvalidInput("these two stores were made together; to force them would abort whatever was committed")
+    else:
+        await _require_older(host, request, begun)
+    return f"restored-{host.environment.random_bits(IDENTITY_BITS):016x}"
+
+
+async def _require_older(host: Host, request: RestoreRequest, begun: records.RestoreRecord | None) -> None:
+    """Refuse what the stores themselves contradict: what was committed would be aborted, or what was aborted seen."""
+    if request.restored is Restored.LEDGER:
+        await require_ledgers_older(host)
+        return
+    taken_ms = request.taken_ms or 0
+    if begun is not None and begun.to == host.metadata.identity and begun.at_ms >= taken_ms:
+        raise InvalidInput("these stores were restored after that backup was taken; nothing is left to finish")
+    await require_metadata_older(host, taken_ms)
+
+
+def _restorable(store: IMetadataStore | ILedgerStore) -> IRestorable:
+    if not IRestorable.providedBy(store):
+        raise InvalidInput(f"the store {store.identity!r} cannot take a new identity; its plugin does not offer it")
+    return store
+
+
+def _undecided(host: Host, request: RestoreRequest) -> UndecidedEntries | None:
+    """Return which entries cannot be decided without looking for a header that says so; None: there are none."""
+    if request.forced:
+        return UndecidedEntries(after_ms=0, headers_tell=False)
+    if request.restored is Restored.LEDGER or request.taken_ms is None:
+        return None
+    return UndecidedEntries(max(0, request.taken_ms - host.config.transactions.retention_ms // 2), headers_tell=True)

@@ -1,0 +1,212 @@
+"""Reports about messages, transactions and stores; nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from txnframework.broker._dispatch.open_acks import OpenAcks
+from txnframework.broker._serving.segments import SegmentSubscription
+from txnframework.broker.backlog import Backlog
+from txnframework.broker.coordinators.sessions import Sessions
+from txnframework.broker.topics.topics import Topics
+from txnframework.environment import Environment
+from txnframework.errors import NotFound
+from txnframework.interfaces import ITransactionCoordinator
+from txnframework.model.acks import AckState, AckStatus
+from txnframework.model.cursor import state_of
+from txnframework.model.ids import TxnID
+from txnframework.model.layout import Layout
+from txnframework.model.positions import Limit, Position
+from txnframework.model.transactions import OpenQuery, State, Transaction
+
+
+async def ack_status(subscription: SegmentSubscription, position: Position) -> AckStatus:
+    """
+    Return whether a message, or a whole entry, is done, held by an open transaction, or neither.
+
+    The cursor is read last: what was settled between the two readings is found there.
+
+    :raises SubscriptionNotFound: there is no such subscription.
+    """
+    pending = await subscription.pending_acks.recover()
+    cursor = await subscription.cursor.load()
+    if state_of(cursor, position) is AckState.DELETED:
+        return AckStatus(AckState.DELETED)
+    held = OpenAcks(pending.open, cursor.incarnation).holder(position)
+    if held is None:
+        return AckStatus(AckState.PENDING)
+    return AckStatus(AckState.PENDING_ACK, held.branch.txn_id)
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """
+    A transaction that has been open, or has ended without taking effect everywhere, for ``age_ms``.
+
+    ``owner_lives``: whether the process that began an open one is alive; None: it named none, or has ended.
+    ``operations_left``: how many operations of an ended one wait, at the participants that ``transaction`` names.
+    """
+
+    transaction: Transaction
+    age_ms: int
+    owner_lives: bool | None = None
+    operations_left: int = 0
+
+
+class HangingTransactions:
+    """Finds them, by reading alone. ``coordinators`` returns one of each family, always in the same order."""
+
+    def __init__(
+        self,
+        coordinators: Callable[[], Awaitable[Iterable[ITransactionCoordinator]]],
+        sessions: Sessions,
+        environment: Environment,
+    ) -> None:
+        self._coordinators = coordinators
+        self._sessions = sessions
+        self._environment = environment
+
+    async def find(
+        self, age_ms_min: int, after: HangingTransaction | None, transactions_max: int
+    ) -> tuple[HangingTransaction, ...]:
+        """
+        Return those that hang for at least so long, a page: of each family the open ones, then the ended ones.
+
+        What has operations and is not known is left out: it never counted, and no time is known of it.
+
+        :raises TransactionNotFound: ``after``, the last one of the page before, has been forgotten since.
+        """
+        last = None if after is None else after.transaction
+        found: list[HangingTransaction] = []
+        for coordinator in await self._coordinators():
+            if last is not None and coordinator.family != last.txn_id.family:
+                continue  # looked at for the pages before
+            after_id = None if last is None else last.txn_id
+            if last is None or last.state is State.OPEN:
+                query = OpenQuery(age_ms_min, after_id, Limit(transactions_max - len(found)))
+                found += [await self._opened(one) for one in await coordinator.list_open(query)]
+                after_id = None
+            room = transactions_max - len(found)
+            if room:
+                found += await self._ended(coordinator, age_ms_min, after_id, room)
+            if len(found) >= transactions_max:
+                break
+            last = None
+        return tuple(found)
+
+    async def _opened(self, one: Transaction) -> HangingTransaction:
+        # Looked for after the transaction was found: whose session lives took its lease before it began one.
+        lives = None if one.session is None else await self._sessions.lives(one.session)
+        return HangingTransaction(one, self._environment.now_ms() - one.created_ms, lives)
+
+    async def _ended(
+        self, coordinator: ITransactionCoordinator, age_ms_min: int, after: TxnID | None, room: int
+    ) -> list[HangingTransaction]:
+        found: list[HangingTransaction] = []
+        while len(found) < room and (page := await coordinator.outstanding(after, Limit(room))):
+            now_ms = self._environment.now_ms()
+            for one in page:
+                if one.ended is None:
+                    continue
+                # Of one that is decided and still being carried out no end is known yet.
+                since_ms = one.ended.created_ms if one.ended.finalized_ms is None else one.ended.finalized_ms
+                age_ms = now_ms - since_ms
+                if age_ms >= age_ms_min:
+                    found.append(HangingTransaction(one.ended, age_ms, operations_left=one.operations))
+            after = page[-1].txn_id
+        return found[:room]
+
+
+_PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyStatus:
+    """
+    The transactions of one family.
+
+    ``open_count``: those that are open. ``oldest_age_ms``: since the first of them began, None where none is.
+    ``operations_left``: operations of transactions that have ended, or are not known, which nobody has settled.
+    """
+
+    family: str
+    open_count: int
+    oldest_age_ms: int | None
+    operations_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatus:
+    """
+    The messages of one topic.
+
+    ``undecided``: those by segment that are confirmed and may not be read yet, behind the first open transaction.
+    ``lags``: those by subscription that may be read and are not acknowledged.
+    """
+
+    topic: str
+    undecided: dict[str, int]
+    lags: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """Everything, as it was while it was looked at."""
+
+    families: tuple[FamilyStatus, ...]
+    topics: tuple[TopicStatus, ...]
+
+
+class StoreStatus:
+    """Looks at everything, changes nothing. ``coordinators`` returns one of each family."""
+
+    def __init__(
+        self,
+        coordinators: Callable[[], Awaitable[Iterable[ITransactionCoordinator]]],
+        topics: Topics,
+        backlog: Backlog,
+        environment: Environment,
+    ) -> None:
+        self._coordinators = coordinators
+        self._topics = topics
+        self._backlog = backlog
+        self._environment = environment
+
+    async def report(self) -> StatusReport:
+        """Return how everything stands; it takes as long as there are open transactions, segments and subscriptions."""
+        families = [await self._family(coordinator) for coordinator in await self._coordinators()]
+        topics = []
+        for topic in await self._topics.list():
+            try:
+                topics.append(await self._topic(await self._topics.layout(topic)))
+            except NotFound:
+                continue  # deleted, or changed, while we looked
+        return StatusReport(tuple(families), tuple(topics))
+
+    async def _family(self, coordinator: ITransactionCoordinator) -> FamilyStatus:
+        open_count, first_ms = 0, None
+        after: TxnID | None = None
+        while page := await coordinator.list_open(OpenQuery(0, after, Limit(_PAGE))):
+            open_count += len(page)
+            began_ms = min(one.created_ms for one in page)
+            first_ms = began_ms if first_ms is None else min(first_ms, began_ms)
+            if len(page) < _PAGE:
+                break
+            after = page[-1].txn_id
+        age_ms = None if first_ms is None else max(0, self._environment.now_ms() - first_ms)
+        return FamilyStatus(coordinator.family, open_count, age_ms, await _operations_left(coordinator))
+
+    async def _topic(self, layout: Layout) -> TopicStatus:
+        undecided = await self._backlog.undecided(layout)
+        lags = {name: (await self._backlog.lag(layout, name)).messages for name in layout.subscriptions}
+        return TopicStatus(str(layout.topic), undecided, lags)
+
+
+async def _operations_left(coordinator: ITransactionCoordinator) -> int:
+    left = 0
+    after: TxnID | None = None
+    while page := await coordinator.outstanding(after, Limit(_PAGE)):
+        left += sum(one.operations for one in page)
+        after = page[-1].txn_id
+    return left

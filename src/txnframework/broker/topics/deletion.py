@@ -1,0 +1,204 @@
+"""Deletion of topics with all their records and ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from txnframework.broker.coordination import ATTEMPTS_MAX
+from txnframework.broker.topics.layouts import StoredLayouts, too_many_conflicts
+from txnframework.errors import LedgerNotFound, TopicInUse, TopicNotFound, TransactionNotFound
+from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator
+from txnframework.model import paths
+from txnframework.model.ids import TxnID
+from txnframework.model.layout import Layout, deleted, ended_at, removed
+from txnframework.model.metadata import Expect, KeyRange
+from txnframework.model.names import TopicName, parse_name, segment_id_of
+from txnframework.model.positions import Limit
+from txnframework.model.transactions import OpenQuery
+
+if TYPE_CHECKING:
+    from txnframework.broker.topics.subscriptions import SubscriptionChanges
+
+
+PAGE = Limit(100)
+SCAN_ITEMS_MAX = 500
+NO_LEDGER = -1
+"""Below every ledger's id."""
+
+
+class TopicDeletion:
+    """
+    Deletes topics. The decision is one compare-and-set of the layout; what follows may be done by any process, and
+    again after any failure.
+
+    The layout stays, marked, and names what is left to remove until that is done; then it keeps the next segment's id,
+    so that a topic of this name that is made later has other segments, other ledgers and other cursors: whoever still
+    holds something of the former one can do nothing to it. Records of its subscriptions stay, emptied, for the same
+    reason as after unsubscribing: their versions must not start over.
+
+    A persistent topic's segment has the topic's own name in every life. What is removed of it by name is therefore
+    bounded by its last ledger, which the mark names before anything is removed: whoever is paused while it removes, and
+    goes on when the name has returned, finds only higher ledgers there.
+    """
+
+    def __init__(
+        self,
+        store: IMetadataStore,
+        ledgers: ILedgerStore,
+        layouts: StoredLayouts,
+        subscribing: SubscriptionChanges,
+        coordinator: Callable[[str], Awaitable[ITransactionCoordinator | None]],
+        let_go: Callable[[str, int | None], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._ledgers = ledgers
+        self._layouts = layouts
+        self._subscribing = subscribing
+        self._coordinator = coordinator
+        self._let_go = let_go
+
+    async def delete(self, topic: TopicName, *, force: bool, life: int | None = None) -> None:
+        """
+        Delete a topic; repeated after a failure, it finishes.
+
+        What begins to use it between the look at who does and the decision ends with it, as by force. ``life``: only
+        the topic that is this one of its name; if there is a later one, this one was deleted, and nothing is done.
+
+        :raises TopicInUse: it has subscriptions, or open transactions took part in it, and ``force`` is not set.
+        :raises TopicNotFound: there is no such topic, and nothing left of one.
+        """
+        decided = False
+        for _ in range(ATTEMPTS_MAX):
+            found = await self._layouts.find(topic)
+            if found is not None and life is not None and found[0].life != life:
+                return
+            if found is None or (found[0].deleted and not found[0].segments and not decided):
+                raise TopicNotFound(str(topic), deleted=found is not None)
+            layout, version = found
+            life = layout.life
+            if layout.deleted:
+                await self.finish(topic)
+                return
+            if not force:
+                await self.require_unused(layout)
+            decided = True  # perhaps: if the reply is lost, the next look tells
+            await self._layouts.put_if(deleted(layout), version)
+        raise too_many_conflicts(topic, ATTEMPTS_MAX)
+
+    async def require_unused(self, layout: Layout) -> None:
+        """Raise TopicInUse if the topic has subscriptions, or if open transactions took part in it."""
+        topic = str(layout.topic)
+        if layout.subscriptions:
+            raise TopicInUse(topic, f"it has the subscriptions {', '.join(layout.subscriptions)}")
+        names = {str(layout.name_of(segment_id)) for segment_id in layout.segments}
+        coordinator = await self._coordinator(topic)
+        if coordinator is None:
+            return
+        page = await coordinator.list_open(OpenQuery(limit=PAGE))
+        while page:
+            for transaction in page:
+                if names & await _segments_of(coordinator, transaction.txn_id):
+                    raise TopicInUse(topic, f"transaction {transaction.txn_id}, which is open, took part in it")
+            if len(page) < PAGE.items:
+                return
+            page = await coordinator.list_open(OpenQuery(after=page[-1].txn_id, limit=PAGE))
+
+    async def finish(self, topic: TopicName) -> None:
+        """Remove what is left of a deleted topic; nothing if there is nothing left, or if it is there."""
+        for _ in range(ATTEMPTS_MAX):
+            found = await self._layouts.find(topic)
+            if found is None or not found[0].deleted or not found[0].segments:
+                return
+            layout, version = found
+            if layout.name_returns and layout.last_ledger is None:
+                last = await self._last_ledger(layout, version)
+                if last is not None:
+                    await self._layouts.put_if(ended_at(layout, last), version)
+                continue
+            await self._remove(layout)
+            await self._layouts.put_if(removed(layout), version)
+        raise too_many_conflicts(topic, ATTEMPTS_MAX)
+
+    async def life(self, topic: TopicName) -> int | None:
+        """Return how many topics of this name there were, the present or last one included; None: there was none."""
+        found = await self._layouts.find(topic)
+        return None if found is None else found[0].life
+
+    async def is_deleted(self, segment: str, life: int | None = None) -> bool:
+        """
+        Return whether a segment was deleted for ever; False also of one whose topic was never known.
+
+        ``life``: and so was the one that this topic of its name had, also if the name has returned.
+        """
+        name = parse_name(segment)
+        found = await self._layouts.find(name.topic)
+        if found is None:
+            return False
+        layout, number = found[0], segment_id_of(name)
+        if life is not None and layout.life != life:
+            return True
+        return layout.deleted or (number < layout.next_id and number not in layout.segments)
+
+    # -- removing -------------------------------------------------------------------------------------
+
+    async def _last_ledger(self, layout: Layout, version: int) -> int | None:
+        """Return the last ledger id of a deleted topic, which is sealed; None to look again."""
+        try:
+            ledger = await self._ledgers.open(str(layout.topic))
+        except LedgerNotFound:
+            return NO_LEDGER  # removed by another process, which has changed the mark; or lost
+        try:
+            # What was opened is this life's if the mark is still the same after that: the next life's is made later.
+            found = await self._layouts.find(layout.topic)
+            return (await ledger.seal()).open_ledger_id if found is not None and found[1] == version else None
+        except LedgerNotFound:
+            return None
+        finally:
+            await ledger.close()
+
+    async def _remove(self, layout: Layout) -> None:
+        coordinator = await self._coordinator(str(layout.topic))
+        for segment_id in layout.segments:
+            name = str(layout.name_of(segment_id))
+            # The ledger first: from then on nobody appends or reads there, and no outcome is recorded for it any more.
+            await self._ledgers.delete(name, layout.last_ledger)
+            if coordinator is not None:
+                await coordinator.forget_segment(name, layout.last_ledger)
+            await self._let_go(name, layout.last_ledger)
+        for subscription in await self._subscriptions(layout):
+            await self._subscribing.bury(layout, subscription)
+        for segment_id in layout.segments:
+            name = str(layout.name_of(segment_id))
+            # A persistent topic's name may return as that of its segment: its cursors stay, as tombstones, so that
+            # whoever still holds acknowledgments of this life can do nothing to the next one.
+            if not layout.name_returns:
+                await self._delete_cursors(name)
+
+    async def _subscriptions(self, layout: Layout) -> tuple[str, ...]:
+        """Return the names of all subscriptions that something may stand of."""
+        names = set(layout.subscriptions)
+        left: object = paths.subscriptions_range(str(layout.topic))
+        while isinstance(left, KeyRange):
+            page = await self._store.scan(left, SCAN_ITEMS_MAX)
+            names.update(paths.subscription_of(record.key.path)[1] for record in page.records)
+            left = page.resume
+        return tuple(sorted(names))
+
+    async def _delete_cursors(self, segment: str) -> None:
+        """Remove the cursors of a segment whose name never returns."""
+        left: object = paths.cursors_range(segment)
+        while isinstance(left, KeyRange):
+            page = await self._store.scan(left, SCAN_ITEMS_MAX)
+            for record in page.records:
+                await self._store.delete(record.key, Expect.ANY)
+            left = page.resume
+
+
+async def _segments_of(coordinator: ITransactionCoordinator, txn_id: TxnID) -> frozenset[str]:
+    """Return the segments in which an open transaction took part; none if it is gone."""
+    try:
+        described = await coordinator.describe(txn_id)
+    except TransactionNotFound:
+        return frozenset()
+    return frozenset(participant.segment for participant in described.participants)

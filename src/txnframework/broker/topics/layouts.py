@@ -1,0 +1,52 @@
+"""Layout records of topics."""
+
+from __future__ import annotations
+
+from txnframework.errors import OutcomeUnknown, TopicNotFound, Unavailable, VersionMismatch
+from txnframework.interfaces import IMetadataStore
+from txnframework.model import paths, records
+from txnframework.model.layout import Layout, from_record, to_record
+from txnframework.model.metadata import Expected, Put
+from txnframework.model.names import TopicName
+
+
+class StoredLayouts:
+    """Reads and writes layouts; a change is written only where the layout stayed as it was read."""
+
+    def __init__(self, store: IMetadataStore) -> None:
+        self._store = store
+
+    async def load(self, topic: TopicName) -> tuple[Layout, int]:
+        """
+        Return the layout and its version.
+
+        :raises TopicNotFound: there is no such topic.
+        """
+        found = await self.find(topic)
+        if found is None or found[0].deleted:
+            raise TopicNotFound(str(topic), deleted=found is not None)
+        return found
+
+    async def find(self, topic: TopicName) -> tuple[Layout, int] | None:
+        """Return the layout and its version, also of a topic that was deleted; None: there never was one."""
+        record = await self._store.get(paths.topic_key(topic))
+        if record is None:
+            return None
+        return from_record(topic, records.decode(records.TopicRecord, record)), record.version
+
+    async def put(self, layout: Layout, expected: Expected) -> None:
+        """Write the layout; raises as the store's ``put`` does."""
+        await self._store.put(Put(paths.topic_key(layout.topic), records.encode(to_record(layout)), expected))
+
+    async def put_if(self, layout: Layout, version: int) -> bool:
+        """Write the layout unless it changed; False also when nobody knows, the caller looks again."""
+        try:
+            await self.put(layout, version)
+        except (VersionMismatch, OutcomeUnknown):
+            return False
+        return True
+
+
+def too_many_conflicts(topic: TopicName, attempts: int) -> Unavailable:
+    """Return the error of a change that did not come through, however often it was tried."""
+    return Unavailable(f"the layout of {topic} changed {attempts} times while it was being changed")

@@ -1,0 +1,161 @@
+"""Creation and deletion of subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Literal
+
+from txnframework.broker.coordination import ATTEMPTS_MAX, expected_version, update_record
+from txnframework.broker.cursors import StoredCursor
+from txnframework.broker.topics.layouts import StoredLayouts, too_many_conflicts
+from txnframework.errors import OutcomeUnknown, SubscriptionNotFound, Unavailable, VersionMismatch
+from txnframework.interfaces import IMetadataStore
+from txnframework.model import paths, records
+from txnframework.model.indexes import subscription_indexes
+from txnframework.model.layout import Layout, Segment, SegmentState, begun, with_subscription, without_subscription
+from txnframework.model.metadata import Put, Record
+from txnframework.model.names import TopicName, check_new_name
+from txnframework.model.positions import EARLIEST, Position
+
+if TYPE_CHECKING:
+    from txnframework.broker._serving.segments import OpenSegment
+
+
+Start = Literal["earliest", "latest"]
+
+
+class SubscriptionChanges:
+    """
+    Lets subscriptions begin and end, each by one compare-and-set of the layout, which lists those that live.
+
+    A life begins when the name is listed, together with where it begins on each segment. Its cursors and its record
+    are made after that, by whoever comes first; it ends when the name is struck off, and they are given up after
+    that. Whoever makes or gives up one reads it, then looks at the list, then writes it only if it stayed as it was;
+    what stands of an earlier life is written anew before the name is listed. So nobody who was paused can touch
+    another life than the one it saw.
+    """
+
+    def __init__(
+        self, store: IMetadataStore, layouts: StoredLayouts, segment: Callable[[str], Awaitable[OpenSegment]]
+    ) -> None:
+        self._store = store
+        self._layouts = layouts
+        self._segment = segment
+
+    async def subscribe(self, topic: TopicName, name: str, start: Start) -> None:
+        """Let a subscription begin, or finish what others began of it; one that is there stays as it is."""
+        for _ in range(ATTEMPTS_MAX):
+            layout, version = await self._layouts.load(topic)
+            if name not in layout.subscriptions:
+                check_new_name(name, "subscription name")
+                await self.bury(layout, name)
+                await self._layouts.put_if(with_subscription(layout, name, await self._starts(layout, start)), version)
+            elif name not in layout.starting or await self._finish(layout, version, name):
+                return
+        raise too_many_conflicts(topic, ATTEMPTS_MAX)
+
+    async def strike_off(self, topic: TopicName, name: str) -> None:
+        """
+        End the life of a subscription; what stands of it is left to ``bury``.
+
+        :raises SubscriptionNotFound: there is no such subscription, and nothing of an earlier life stands.
+        :raises OutcomeUnknown: it may be struck off; repeated, it may end another life that has begun since.
+        """
+        layout, version = await self._layouts.load(topic)
+        record = await self._store.get(paths.subscription_key(str(topic), name))
+        if name not in layout.subscriptions and (record is None or _decoded(record).deleted):
+            raise SubscriptionNotFound(str(topic), name)
+        for _ in range(ATTEMPTS_MAX):
+            if name not in layout.subscriptions:
+                return
+            before, unknown = version, None
+            try:
+                await self._layouts.put(without_subscription(layout, name), version)
+            except VersionMismatch:
+                pass
+            except OutcomeUnknown as error:
+                unknown = error
+            else:
+                return  # one that is listed from here on is another life
+            try:
+                layout, version = await self._layouts.load(topic)
+            except Unavailable as error:
+                if unknown is None:
+                    raise
+                raise OutcomeUnknown(f"{unknown}; then {error}") from unknown
+            if unknown is not None and name in layout.subscriptions and version != before:
+                raise OutcomeUnknown(
+                    f"subscription {name} of {topic} may have been given up and begun again"
+                ) from unknown
+        raise too_many_conflicts(topic, ATTEMPTS_MAX)
+
+    async def make_cursors(self, layout: Layout, segment_id: int) -> None:
+        """Make the cursors of the subscriptions that are listed on a segment; they begin at its first entry."""
+        for name in layout.subscriptions:
+            await self._make_cursor(layout, segment_id, name)
+
+    async def bury(self, layout: Layout, name: str) -> None:
+        """Give up what stands of a subscription that is not listed; the record last: it tells that this is done."""
+        for segment_id in layout.segments:
+            await StoredCursor(self._store, str(layout.topic), str(layout.name_of(segment_id)), name).give_up()
+        key = paths.subscription_key(str(layout.topic), name)
+
+        async def bury(record: Record | None) -> Put | None:
+            if await self._listed(layout.topic, name):
+                return None
+            after = records.SubscriptionRecord() if record is None else _decoded(record)
+            after.deleted, after.registrations, after.history = True, [], []
+            return Put(key, records.encode(after), expected_version(record), subscription_indexes(after))
+
+        await update_record(self._store, key, bury)
+
+    # -- one step each --------------------------------------------------------------------------------
+
+    async def _starts(self, layout: Layout, start: Start) -> dict[int, Position]:
+        """Return after which positions a new subscription begins."""
+        if start == "earliest":
+            return {}
+        return {segment.id: await self._end_of(layout, segment) for segment in layout.in_order()}
+
+    async def _end_of(self, layout: Layout, segment: Segment) -> Position:
+        """Return what may be read of a segment now."""
+        if segment not in layout.active() and segment.state is not SegmentState.REPLACED:
+            return EARLIEST  # a child that is only planned has nothing in it, and may have no ledger
+        opened = await self._segment(str(layout.name_of(segment.id)))
+        return await opened.buffer.max_read_position()
+
+    async def _finish(self, layout: Layout, version: int, name: str) -> bool:
+        """Make what is missing of a subscription that is listed; return False to look again."""
+        for segment_id in layout.segments:
+            if not await self._make_cursor(layout, segment_id, name):
+                return False
+        await self._make_record(layout.topic, name)
+        return await self._layouts.put_if(begun(layout, name), version)
+
+    async def _make_cursor(self, layout: Layout, segment_id: int, name: str) -> bool:
+        """Make the cursor unless it is there; return False if the subscription was given up in the meantime."""
+        try:
+            await StoredCursor(self._store, str(layout.topic), str(layout.name_of(segment_id)), name).load()
+        except SubscriptionNotFound:
+            return False
+        return True
+
+    async def _make_record(self, topic: TopicName, name: str) -> None:
+        key = paths.subscription_key(str(topic), name)
+
+        async def make(record: Record | None) -> Put | None:
+            after = records.SubscriptionRecord(deleted=True) if record is None else _decoded(record)
+            if not after.deleted or not await self._listed(topic, name):
+                return None
+            after.deleted = False
+            return Put(key, records.encode(after), expected_version(record), subscription_indexes(after))
+
+        await update_record(self._store, key, make)
+
+    async def _listed(self, topic: TopicName, name: str) -> bool:
+        found = await self._layouts.find(topic)
+        return found is not None and not found[0].deleted and name in found[0].subscriptions
+
+
+def _decoded(record: Record) -> records.SubscriptionRecord:
+    return records.decode(records.SubscriptionRecord, record)

@@ -1,0 +1,288 @@
+"""Topics: creation and layout changes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from txnframework.broker.coordination import ATTEMPTS_MAX
+from txnframework.broker.topics.deletion import TopicDeletion
+from txnframework.broker.topics.layouts import StoredLayouts, too_many_conflicts
+from txnframework.broker.topics.subscriptions import Start, SubscriptionChanges
+from txnframework.errors import InvalidName, LedgerNotFound, TopicExists, TopicNotFound, VersionMismatch
+from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator, IWatch
+from txnframework.model import paths, records
+from txnframework.model.layout import (
+    Layout,
+    Segment,
+    SegmentState,
+    create_layout,
+    finish_change,
+    passed_over,
+    plan_merge,
+    plan_split,
+    planned_changes,
+)
+from txnframework.model.metadata import Expect, KeyRange, Record
+from txnframework.model.names import INTERNAL_PREFIX, TOPIC_DOMAINS, TopicName, check_new_topic
+
+if TYPE_CHECKING:
+    from txnframework.broker._serving.segments import OpenSegment
+
+
+LIST_ITEMS_MAX = 1_000
+
+
+class Topics:
+    """
+    Makes topics and changes their layouts; every method may be called in any process, and repeated after any failure.
+
+    A change is planned by compare-and-set on the layout, then the children and their cursors are made, then the
+    parents are sealed, then the change is marked as done by compare-and-set. A crash leaves a plan behind that
+    ``finish_changes`` carries out, whoever calls it; it never leaves a sealed segment without children.
+    """
+
+    def __init__(
+        self,
+        store: IMetadataStore,
+        ledgers: ILedgerStore,
+        segment: Callable[[str], Awaitable[OpenSegment]],
+        coordinator: Callable[[str], Awaitable[ITransactionCoordinator | None]],
+        let_go: Callable[[str, int | None], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._ledgers = ledgers
+        self._segment = segment
+        self._layouts = StoredLayouts(store)
+        self._subscribing = SubscriptionChanges(store, self._layouts, segment)
+        self.deleting = TopicDeletion(store, ledgers, self._layouts, self._subscribing, coordinator, let_go)
+
+    async def create(self, topic: TopicName, segments: int = 1) -> Layout:
+        """
+        Make a topic of ``segments`` segments; a persistent one has one.
+
+        :raises InvalidInput: its name is kept for internal topics or breaks a rule for new names, or it is persistent
+            and was to have several.
+        :raises TopicExists: it is there already.
+        :raises OutcomeUnknown: it may have been made.
+        """
+        if topic.internal:
+            raise InvalidName(str(topic), f"names that begin with {INTERNAL_PREFIX!r} are kept for internal topics")
+        await self.deleting.finish(topic)
+        before = await self._layouts.find(topic)
+        if before is not None and not before[0].deleted:
+            raise TopicExists(str(topic))
+        check_new_topic(topic)
+        layout = create_layout(topic, segments, None if before is None else before[0])
+        # Ledgers first: a crash here leaves empty ledgers that the next attempt finds, not a topic without ledgers.
+        for segment_id in layout.segments:
+            await (await self._ledgers.create(str(layout.name_of(segment_id)))).close()
+        try:
+            await self._layouts.put(layout, Expect.ABSENT if before is None else before[1])
+        except VersionMismatch as error:
+            await self._withdraw(layout)
+            raise TopicExists(str(topic)) from error
+        return layout
+
+    async def delete(self, topic: TopicName, *, force: bool = False, life: int | None = None) -> None:
+        """
+        Delete a topic with its messages, its subscriptions and what is kept of transactions in it.
+
+        ``life``: only this one of the topics of that name; a later one is left alone.
+
+        :raises TopicInUse: it has subscriptions, or open transactions took part in it, and ``force`` is not set.
+        :raises TopicNotFound: there is no such topic, and nothing left of one.
+        """
+        await self.deleting.delete(topic, force=force, life=life)
+
+    async def delete_all(self, tenant: str, namespace: str, *, force: bool = False) -> None:
+        """
+        Delete every topic of a namespace, after a look that none is in use; raises as ``delete`` does.
+
+        What was deleted when this fails stays so; repeat it.
+        """
+        names = await self.list(tenant, namespace)
+        for name in () if force else names:
+            with contextlib.suppress(TopicNotFound):  # somebody else deleted it meanwhile, as below
+                await self.deleting.require_unused(await self.layout(name))
+        for name in names:
+            with contextlib.suppress(TopicNotFound):
+                await self.delete(name, force=force)
+
+    async def layout(self, topic: TopicName) -> Layout:
+        """
+        Return the layout as it is now.
+
+        :raises TopicNotFound: there is no such topic.
+        """
+        return (await self._layouts.load(topic))[0]
+
+    async def list(
+        self, tenant: str | None = None, namespace: str | None = None, domain: str | None = None
+    ) -> tuple[TopicName, ...]:
+        """
+        Return the names of all topics, a tenant's, or those of one of its namespaces, in order; internal ones excluded.
+
+        ``domain``: and only those of this one, ``topic`` or ``persistent``.
+        """
+        found: list[TopicName] = []
+        for one in TOPIC_DOMAINS if domain is None else (domain,):
+            left: KeyRange | None = paths.topics_range(tenant, namespace, one)
+            while left is not None:
+                page = await self._store.scan(left, LIST_ITEMS_MAX)
+                found.extend(paths.topic_of(record.key.path) for record in page.records if not _is_deleted(record))
+                left = page.resume if isinstance(page.resume, KeyRange) else None
+        return tuple(topic for topic in found if not topic.internal)
+
+    async def watch(self, topic: TopicName) -> IWatch:
+        """Return an armed watch on the layout."""
+        return await self._store.watch(paths.topic_key(topic))
+
+    async def split(self, topic: TopicName, segment_id: int) -> Layout:
+        """
+        Split an active segment in the middle of its hash range; return the layout with the change done.
+
+        :raises LayoutConflict: the segment is not active, or holds one hash value only, or the topic is persistent.
+        """
+        return await self._change(topic, (segment_id,), lambda layout: plan_split(layout, segment_id))
+
+    async def merge(self, topic: TopicName, segment_id: int, other_id: int) -> Layout:
+        """
+        Merge two active segments; return the layout with the change done.
+
+        :raises LayoutConflict: one of them is not active, or they are not neighbours, or the topic is persistent.
+        """
+        return await self._change(
+            topic, (segment_id, other_id), lambda layout: plan_merge(layout, segment_id, other_id)
+        )
+
+    async def finish_changes(self, topic: TopicName) -> Layout:
+        """Carry out every change that was planned and is not done; return the layout then."""
+        made: set[str] = set()
+        try:
+            for _ in range(ATTEMPTS_MAX):
+                layout, version = await self._layouts.load(topic)
+                changes = planned_changes(layout)
+                if not changes:
+                    return layout
+                await self._carry_out(layout, changes[0], made)
+                # A subscription that came in the meantime changed the layout, so this is refused and its cursors are
+                # made in the next round.
+                await self._layouts.put_if(finish_change(layout, changes[0]), version)
+        except TopicNotFound:
+            # Deleted meanwhile: the children may have been made after their turn to be removed.
+            for name in made:
+                await self._ledgers.delete(name, None)  # a name that does not return
+            raise
+        raise too_many_conflicts(topic, ATTEMPTS_MAX)
+
+    async def subscribe(self, topic: TopicName, name: str, start: Start = "latest") -> None:
+        """
+        Make what is missing of a subscription: its record, its cursors, its name in the layout.
+
+        One that is there stays as it is. ``latest`` begins after everything that may be read now, on every segment.
+
+        :raises TopicNotFound: there is no such topic.
+        """
+        await self._subscribing.subscribe(topic, name, start)
+
+    async def unsubscribe(self, topic: TopicName, name: str) -> None:
+        """
+        Give a subscription up; its cursors stay as tombstones, so that acks of this life can do nothing in a next one.
+
+        Repeated after a failure it finishes, but may end another life that has begun in the meantime: whoever tries
+        again takes the two steps one by one.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        """
+        await self.strike_off(topic, name)
+        await self.bury(topic, name)
+
+    async def strike_off(self, topic: TopicName, name: str) -> None:
+        """
+        End the life of a subscription, which may begin anew at once.
+
+        :raises SubscriptionNotFound: there is no such subscription.
+        :raises OutcomeUnknown: it may have ended.
+        """
+        await self._subscribing.strike_off(topic, name)
+
+    async def bury(self, topic: TopicName, name: str) -> None:
+        """Give up what stands of a subscription whose life has ended, unless another one has begun; may be repeated."""
+        layout, _ = await self._layouts.load(topic)
+        await self._subscribing.bury(layout, name)
+
+    # -- one step each --------------------------------------------------------------------------------
+
+    async def _withdraw(self, layout: Layout) -> None:
+        """
+        Remove the ledgers of a layout that somebody else's was quicker than, those that both name excepted.
+
+        A split of the other one may come to need such a name, and find the ledger there. So its ids are passed over
+        first: from then on no segment that is not there can have one of them.
+        """
+        if layout.name_returns:
+            return  # one name, whoever makes it
+        for _ in range(ATTEMPTS_MAX):
+            found = await self._layouts.find(layout.topic)
+            if found is None:
+                return
+            made, version = found
+            if made.next_id < layout.next_id:
+                await self._layouts.put_if(passed_over(made, layout.next_id), version)
+                continue
+            kept = {made.name_of(segment_id) for segment_id in made.segments}
+            for segment_id in layout.segments:
+                if layout.name_of(segment_id) not in kept:
+                    await self._ledgers.delete(str(layout.name_of(segment_id)), None)
+            return
+        raise too_many_conflicts(layout.topic, ATTEMPTS_MAX)
+
+    async def _change(self, topic: TopicName, parents: tuple[int, ...], plan: Callable[[Layout], Layout]) -> Layout:
+        """Plan a change and carry it out."""
+        planned: Layout | None = None
+        for _ in range(ATTEMPTS_MAX):
+            layout, version = await self._layouts.load(topic)
+            # The reply to the plan may have been lost: then it stands there, perhaps carried out by somebody else.
+            if planned is not None and _children(layout, parents) == _children(planned, parents):
+                return await self.finish_changes(topic)
+            planned = plan(layout)
+            if await self._layouts.put_if(planned, version):
+                return await self.finish_changes(topic)
+        raise too_many_conflicts(topic, ATTEMPTS_MAX)
+
+    async def _carry_out(self, layout: Layout, parents: tuple[int, ...], made: set[str]) -> None:
+        """Make the children of a planned change, noting them in ``made``, and seal the parents."""
+        children = layout.segments[parents[0]].children
+        made.update(str(layout.name_of(child)) for child in children)
+        await self._make_children(layout, children)
+        try:
+            for parent in parents:
+                opened = await self._segment(str(layout.name_of(parent)))
+                await opened.ledger.seal()
+        except LedgerNotFound:
+            await self._layouts.load(layout.topic)  # which tells if the topic was deleted
+            raise
+
+    async def _make_children(self, layout: Layout, children: tuple[int, ...]) -> None:
+        """Make ledgers and cursors of segments that do not take writes yet."""
+        for child in children:
+            name = str(layout.name_of(child))
+            await (await self._ledgers.create(name)).close()
+            await self._subscribing.make_cursors(layout, child)
+
+
+def _is_deleted(record: Record) -> bool:
+    return records.decode(records.TopicRecord, record).deleted
+
+
+def _children(layout: Layout, parents: tuple[int, ...]) -> tuple[tuple[Segment, ...], ...]:
+    """Return the children of the parents as the plan that made them left them, to recognise one's own plan."""
+    found = []
+    for parent in parents:
+        segment = layout.segments.get(parent)
+        children = segment.children if segment is not None else ()
+        found.append(tuple(replace(layout.segments[one], state=SegmentState.ACTIVE, children=()) for one in children))
+    return tuple(found)

@@ -1,0 +1,86 @@
+"""How coordinator ids are spread over hosts, and what the timers of a process do: the pure decisions."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from txnframework.broker.coordinators.shares import preference_order, share_size
+from txnframework.broker.coordinators.sweeps import AT_ONCE_MAX, STALE_MAX, Deadlines
+from txnframework.errors import Unavailable
+from txnframework.model import TxnID
+from txnframework.testing.clock import START_MS, VirtualEnvironment, run_ready
+
+
+@pytest.mark.parametrize(("hosts", "ids"), [(1, 16), (2, 16), (3, 16), (10, 16), (16, 16), (17, 16), (5, 1)])
+def test_shares_are_fair(hosts: int, ids: int) -> None:
+    """They add up to all ids, differ by one at most, and do not depend on the order in which hosts are seen."""
+    names = [f"host-{number}" for number in range(hosts)]
+    shares = [share_size(name, reversed(names), ids) for name in names]
+    assert sum(shares) == ids
+    assert max(shares) - min(shares) <= 1
+    assert shares == [share_size(name, names, ids) for name in names]
+
+
+def test_hosts_begin_at_different_ids() -> None:
+    """Each tries every free id, and no two of a few hosts the same one first."""
+    names = ["a", "b", "c", "d"]
+    orders = [list(preference_order(range(16), name, names)) for name in names]
+    assert len({order[0] for order in orders}) == 4
+    assert all(sorted(order) == list(range(16)) for order in orders)
+    assert list(preference_order([], "a", names)) == []
+
+
+def test_timers_end_what_is_overdue() -> None:
+    """In time, many at once, the nearest first; what has ended is not touched, what fails is left to the sweeps."""
+
+    async def run() -> None:
+        clock = VirtualEnvironment()
+        ended: list[tuple[int, int]] = []
+
+        async def abort(txn_id: TxnID) -> None:
+            ended.append((clock.now_ms() - START_MS, txn_id.number))
+            if txn_id.number == 2:
+                raise Unavailable("the store is away")
+
+        deadlines = Deadlines(clock, 100, abort)
+        deadlines.start()
+        for number, due_ms in ((1, 5_000), (2, 300), (3, 400), (4, 60_000)):
+            deadlines.set(TxnID(0, number), START_MS + due_ms)
+        await run_ready()
+        deadlines.cancel(TxnID(0, 3))
+        await clock.advance(5_000)
+        assert ended == [(300, 2), (5_000, 1)]
+        for number in range(10, 10 + 3 * AT_ONCE_MAX):
+            deadlines.set(TxnID(0, number), START_MS + 6_000)
+        await clock.advance(1_000)
+        assert len(ended) == 2 + 3 * AT_ONCE_MAX
+        assert len(deadlines) == 1
+        await deadlines.stop()
+        await clock.advance(60_000)
+        assert len(ended) == 2 + 3 * AT_ONCE_MAX
+
+    asyncio.run(run())
+
+
+def test_timers_are_bounded() -> None:
+    """There are no more than the bound, and those of transactions that ended are forgotten before their time."""
+
+    async def run() -> None:
+        clock = VirtualEnvironment()
+
+        async def abort(_: TxnID) -> None: ...
+
+        deadlines = Deadlines(clock, 2, abort)
+        for number in range(5):
+            deadlines.set(TxnID(0, number), START_MS + 60_000)
+        assert len(deadlines) == 2
+        for number in range(10 * STALE_MAX):
+            deadlines.cancel(TxnID(0, number))
+            deadlines.set(TxnID(0, number), START_MS + 60_000)
+            deadlines.cancel(TxnID(0, number))
+        assert len(deadlines) == 0
+        assert len(deadlines._queue) <= STALE_MAX + 1
+
+    asyncio.run(run())

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from txnframework.broker.cursors import HISTORY_BATCHES_MAX, replayed_from, with_processed
+from txnframework.model import Position, ProcessedRange
+from txnframework.model.records import SubscriptionRecord
+
+
+def _range(batch: int, query: str = "q", end: int = 1) -> ProcessedRange:
+    return ProcessedRange(query, batch, Position(1, 0), Position(1, end), 1)
+
+
+def _added(record: SubscriptionRecord, *ranges: ProcessedRange) -> SubscriptionRecord:
+    for one in ranges:
+        record = with_processed(record, "s", one) or record
+    return record
+
+
+def test_the_last_batches_are_remembered() -> None:
+    """A bounded number, the oldest go; several segments of one batch are one batch."""
+    record = _added(SubscriptionRecord(), *(_range(batch) for batch in range(HISTORY_BATCHES_MAX + 5)))
+    last = with_processed(record, "other", _range(HISTORY_BATCHES_MAX + 4))
+    assert last is not None
+    assert [one.batch for one in last.history] == [*range(5, HISTORY_BATCHES_MAX + 5), HISTORY_BATCHES_MAX + 4]
+
+
+def test_repeating_changes_nothing() -> None:
+    """Settling once more writes nothing, also when the batch is so old that it was forgotten."""
+    record = _added(SubscriptionRecord(), *(_range(batch) for batch in range(HISTORY_BATCHES_MAX + 5)))
+    assert with_processed(record, "s", _range(HISTORY_BATCHES_MAX)) is None
+    assert with_processed(record, "s", _range(0)) is None
+
+
+def test_a_newer_query_outlives_an_older_one() -> None:
+    """Batch numbers compare within one query only."""
+    record = _added(SubscriptionRecord(), *(_range(1_000 + batch) for batch in range(HISTORY_BATCHES_MAX)))
+    record = _added(record, _range(0, "newer"))
+    assert (record.history[-1].query, record.history[-1].batch) == ("newer", 0)
+    assert len(record.history) == HISTORY_BATCHES_MAX
+
+
+def test_a_batch_that_was_planned_anew_replaces_what_it_was() -> None:
+    """One range for each batch and segment."""
+    record = _added(SubscriptionRecord(), _range(1), _range(1, end=9))
+    assert [(one.batch, one.end) for one in record.history] == [(1, "1:9")]
+
+
+def test_what_the_last_two_batches_consumed_may_be_replayed() -> None:
+    """A batch that was acknowledged may not have been noted by its pipeline; nobody begins before the one before it."""
+    record = SubscriptionRecord()
+    assert replayed_from(record, "s") is None
+    for batch in range(3):
+        consumed = ProcessedRange("q", batch, Position(1, batch), Position(1, batch + 1), 1)
+        record = with_processed(record, "s", consumed) or record
+    assert replayed_from(record, "s") == Position(1, 1)
+    record = with_processed(record, "other", ProcessedRange("q", 3, Position(5, 0), Position(5, 4), 1)) or record
+    assert replayed_from(record, "s") == Position(1, 2)
+    record = with_processed(record, "other", ProcessedRange("newer", 0, Position(5, 4), Position(5, 9), 2)) or record
+    assert replayed_from(record, "s") is None
+    assert replayed_from(record, "other") == Position(5, 0)
