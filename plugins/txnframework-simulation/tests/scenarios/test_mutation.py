@@ -13,10 +13,6 @@ from txnframework_simulation.mutants import mutants, some_mutants
 from txnframework_simulation.mutants.mutated import edited, edits_of, tables
 from txnframework_simulation.simulator.scenario import scenario_names
 
-INSTALLED = {"txnframework"} | (
-    {"txnframework_metadata"} if importlib.util.find_spec("txnframework_metadata") else set()
-)
-
 
 @pytest.mark.parametrize("name", tables())
 def test_edits_fit(name: str) -> None:

@@ -14,7 +14,7 @@ import click
 
 from txnframework.cli import terminal
 from txnframework.cli.stores import Loaded
-from txnframework.config import Config, redact_url, store_name
+from txnframework.config import redact_url, store_name
 from txnframework.errors import InvalidInput
 from txnframework.interfaces import ISharedStore
 from txnframework.plugin import PluginRegistry, Role
@@ -77,12 +77,11 @@ def torture(
     Kill, pause and cut off real processes, and check what their clients saw.
 
     Starts several processes over shared stores. Each runs several clients that send, consume, acknowledge, seek, commit
-    and abort, while segments split and merge and are trimmed; topics of the log-driven family take part where
-    txnframework-legacy is installed. Meanwhile processes are killed and started again, stand still for seconds, and,
-    where there is a server, their connections are cut, held up, delayed and half closed; one that was started for the
-    run is killed and started again itself. Everything that a client asked for and was told is recorded, and in the end
-    all topics and subscriptions are drained. The history is then checked: nothing lost, nothing twice, nothing torn,
-    and so on.
+    and abort, over topics of the metadata-driven and the log-driven family, while segments split and merge and are
+    trimmed. Meanwhile processes are killed and started again, stand still for seconds, and, where there is a server,
+    their connections are cut, held up, delayed and half closed; one that was started for the run is killed and started
+    again itself. Everything that a client asked for and was told is recorded, and in the end all topics and
+    subscriptions are drained. The history is then checked: no loss, no duplicates, no partial transactions, and so on.
     """
     # Where nobody asks for it, nobody pays for it.
     from txnframework.testing.servers.embedded import started_servers
@@ -103,9 +102,8 @@ def torture(
         urls = _urls(loaded.registry, metadata_url, ledger_url, place)
         goes = "" if directory is not None else ", which goes in the end unless something is wrong"
         console.print(f"seed {chosen}, everything about it in {place}{goes}", highlight=False)
-        persistent = _has_log_family(loaded.registry)
         spared = {} if spare_servers else servers
-        outcome = run(Settings(urls, place, seconds, processes, chosen, persistent, spared), console)
+        outcome = run(Settings(urls, place, seconds, processes, chosen, spared), console)
         if not outcome.ok:
             keep.append(place)
         outcome.print_to(terminal.console())
@@ -125,13 +123,6 @@ def _urls(registry: PluginRegistry, metadata: str | None, ledger: str | None, di
                 " name one that they can share, such as sqlite:///txn.db"
             )
     return Urls(chosen, ledger or (own if _keeps_no_messages(registry, chosen) else chosen))
-
-
-def _has_log_family(registry: PluginRegistry) -> bool:
-    """Say whether what persistent topics use by default is installed."""
-    defaults = Config().domains.persistent
-    named = ((Role.COORDINATOR, defaults.coordinator), (Role.BUFFER, defaults.buffer))
-    return all(name in registry.names(role) for role, name in named)
 
 
 def _keeps_no_messages(registry: PluginRegistry, url: str) -> bool:

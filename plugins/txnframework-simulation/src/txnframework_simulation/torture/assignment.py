@@ -33,11 +33,7 @@ _RETENTION = {
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """
-    One life of one process; ``name`` is unique within a run, ``place`` its number among those that run at a time.
-
-    ``persistent``: topics of the log-driven family take part.
-    """
+    """One life of one process; ``name`` is unique within a run, ``place`` its number among those that run at a time."""
 
     name: str
     place: int
@@ -45,7 +41,6 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     history: str
     metadata: str
     ledger: str
-    persistent: bool = False
 
 
 def config(metadata: str, ledger: str) -> dict[str, Any]:
@@ -54,27 +49,23 @@ def config(metadata: str, ledger: str) -> dict[str, Any]:
     return stores | {"transactions": dict(_TRANSACTIONS), "retention": dict(_RETENTION)}
 
 
-def make_workload(persistent: bool) -> Workload[Any]:
+def make_workload() -> Workload[Any]:
     """
     Return what they do: a mixture of everything that a client can do, over topics that change meanwhile.
 
-    ``persistent``: also over topics of the log-driven family. One subscription is moved, and given up and made again:
-    of that one less can be told for certain than of the others.
+    Topics of the metadata-driven and the log-driven family take part. One subscription is moved, and given up and made
+    again: of that one less can be told for certain than of the others.
     """
-    topics = {"orders": 2, "invoices": 1, "ledgers": 1}
+    topics = {"orders": 2, "invoices": 1, "ledgers": 1, f"{PERSISTENT}/entries": 1, f"{PERSISTENT}/events": 1}
     subscriptions = [
         SubscriptionOptions(topic="orders", name="billing", type="exclusive", moved=False),
         SubscriptionOptions(topic="orders", name="shipping", type="shared", moved=False),
         SubscriptionOptions(topic="invoices", name="audit", type="failover", moved=False),
         SubscriptionOptions(topic="invoices", name="search", type="key_shared", moved=False),
         SubscriptionOptions(topic="ledgers", name="moved", type="shared"),
+        SubscriptionOptions(topic=f"{PERSISTENT}/entries", name="booking", type="shared", moved=False),
+        SubscriptionOptions(topic=f"{PERSISTENT}/events", name="watching", type="failover", moved=False),
     ]
-    if persistent:
-        topics |= {f"{PERSISTENT}/entries": 1, f"{PERSISTENT}/events": 1}
-        subscriptions += [
-            SubscriptionOptions(topic=f"{PERSISTENT}/entries", name="booking", type="shared", moved=False),
-            SubscriptionOptions(topic=f"{PERSISTENT}/events", name="watching", type="failover", moved=False),
-        ]
     return Mixture(
         MixtureOptions(
             topics=topics,

@@ -36,7 +36,7 @@ class Member:
     ``fell``: processes that ended although nobody had killed them, with the end of what they printed.
     """
 
-    def __init__(self, number: int, seed: int, directory: Path, urls: Urls, *, persistent: bool) -> None:
+    def __init__(self, number: int, seed: int, directory: Path, urls: Urls) -> None:
         self.number = number
         self.proxies: dict[tuple[str, int], Proxy] = {}
         self.lives = 0
@@ -44,7 +44,6 @@ class Member:
         self._seed = seed
         self._directory = directory
         self._urls = urls
-        self._persistent = persistent
         self._process: asyncio.subprocess.Process | None = None
         self._stack = AsyncExitStack()
         self._watching: asyncio.Task[None] | None = None
@@ -127,7 +126,6 @@ class Member:
             history=str(self._directory / "parts" / f"{self.name}.jsonl"),
             metadata=self._through_proxy(self._urls.metadata),
             ledger=self._through_proxy(self._urls.ledger),
-            persistent=self._persistent,
         )
         log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:

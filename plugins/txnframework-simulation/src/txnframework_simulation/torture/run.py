@@ -29,7 +29,6 @@ ENDING_SECONDS_MAX = 60.0
 
 STARTING_SECONDS_MAX = 60.0
 _LOOK_SECONDS = 0.05
-_PERSISTENT = "persistent topics"
 """In what a history says about its run."""
 
 
@@ -38,7 +37,7 @@ class Settings:
     """
     What is run: so many processes at a time, for so long, over these stores, with misfortunes by this seed.
 
-    ``persistent``: topics of the log-driven family take part; ``servers``: those that are killed and started again.
+    ``servers``: those that are killed and started again.
     """
 
     urls: Urls
@@ -46,7 +45,6 @@ class Settings:
     seconds: float
     processes: int
     seed: int
-    persistent: bool = False
     servers: Mapping[str, Server] = field(default_factory=dict)
 
 
@@ -63,7 +61,7 @@ def run(settings: Settings, console: Console) -> Outcome:
 def judge(directory: Path) -> Outcome:
     """Check the history in a directory again."""
     history = read(directory / HISTORY)
-    return _judged(history, {}, [], persistent=history.about.get(_PERSISTENT) == "yes")
+    return _judged(history, {}, [])
 
 
 async def _run(settings: Settings, console: Console) -> Outcome:
@@ -71,7 +69,7 @@ async def _run(settings: Settings, console: Console) -> Outcome:
     assert task is not None
     # As an interrupt: processes that stand still would otherwise stand there for ever.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    workload = make_workload(settings.persistent)
+    workload = make_workload()
     parts = settings.directory / "parts"
     await prepare(settings.urls, workload, parts / "prepare.jsonl")
     counts, defects = await _suffer(settings, console)
@@ -80,10 +78,10 @@ async def _run(settings: Settings, console: Console) -> Outcome:
     if left:
         defects.append(f"not everything settled: {left}")
     about = {"seed": str(settings.seed), "metadata": redact_url(settings.urls.metadata)}
-    history = _merged(parts, about | {_PERSISTENT: "yes" if settings.persistent else "no"})
+    history = _merged(parts, about)
     write(history, settings.directory / HISTORY)
     console.print(f"{len(history.events)} events are checked", highlight=False)
-    outcome = _judged(history, counts, defects, persistent=settings.persistent)
+    outcome = _judged(history, counts, defects)
     (settings.directory / "outcome.json").write_bytes(outcome.to_json())
     return outcome
 
@@ -125,12 +123,12 @@ async def _all_at_work(members: list[Member]) -> None:
 
 
 def _member(settings: Settings, number: int) -> Member:
-    return Member(number, settings.seed + number, settings.directory, settings.urls, persistent=settings.persistent)
+    return Member(number, settings.seed + number, settings.directory, settings.urls)
 
 
-def _judged(history: History, counts: dict[str, int], defects: list[str], *, persistent: bool) -> Outcome:
+def _judged(history: History, counts: dict[str, int], defects: list[str]) -> Outcome:
     calls = history.calls()
-    violations = [*check(history), *make_workload(persistent).violations(history)]
+    violations = [*check(history), *make_workload().violations(history)]
     return Outcome(counts | counts_of(history, calls), operations_of(calls), violations, defects)
 
 

@@ -56,7 +56,7 @@ async def work(assignment: Assignment) -> None:
 
 async def _once(assignment: Assignment, attempt: int, recorder: Recorder, more: Callable[[], bool]) -> None:
     async with txnframework.open(config(assignment.metadata, assignment.ledger)) as client:
-        workload = make_workload(assignment.persistent)
+        workload = make_workload()
         async with asyncio.TaskGroup() as actors:
             for number in range(ACTORS):
                 recorded = RecordedClient(client, recorder, f"{assignment.name}.{attempt}.{number}")
