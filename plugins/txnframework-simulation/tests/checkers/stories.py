@@ -34,6 +34,7 @@ from txnframework_simulation.history import (
     Receive,
     Received,
     Recorder,
+    Redeliver,
     Reply,
     Seek,
     Seen,
@@ -167,6 +168,10 @@ class Story:
     def receive(self, *values: str, consumer: str = "k", incarnation: int = 1, txn: str | None = None) -> Story:
         messages = tuple(self.seen(one, incarnation) for one in values)
         return self.do(Receive("s", consumer, txn), Received(messages))
+
+    def receive_again(self, consumer: str = "k") -> Story:
+        """Let a consumer ask for everything again that it has not acknowledged."""
+        return self.do(Redeliver("s", consumer))
 
     def wait_in_vain(self, *values: str, consumer: str = "k", answer: str = "ok") -> Story:
         """Let a consumer receive these, alone and until nothing comes any more."""

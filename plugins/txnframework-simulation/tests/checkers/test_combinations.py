@@ -110,6 +110,16 @@ ACCEPTED = {
         .ack("b", txn=U, consumer="l", cumulative=True)
         .commit(U)
     ),
+    "a range over what was asked for again": (
+        batch("k", "l")
+        .receive_again()
+        .begin(T, U)
+        .ack("b", txn=T, consumer="l")
+        .commit(T)
+        .receive("d")
+        .ack("d", txn=U, cumulative=True)
+        .commit(U)
+    ),
     "moved": letters().letter("a", txn=V).drain("a", "b").left("b"),
     "moved and not acknowledged yet": letters().letter("a").drain("a", "b").left("a", "b"),
     "moved anew after somebody sought": letters().letter("a", txn=V).seek().letter("a", 1, txn=U),
@@ -165,6 +175,16 @@ REJECTED = {
     "a range over what somebody else finished outside transactions": (
         "double ack",
         batch("k", "l").ack("a", consumer="l").begin(U).ack("d", txn=U, cumulative=True).commit(U),
+    ),
+    "a range up to what came before it was asked for again": (
+        "double ack",
+        batch("k", "l")
+        .receive_again()
+        .begin(T, U)
+        .ack("b", txn=T, consumer="l")
+        .commit(T)
+        .ack("d", txn=U, cumulative=True)
+        .commit(U),
     ),
     "given up in vain, and lost": ("stuck reader", given_up_in_vain().drain("a", "b").left()),
     "moved twice": ("duplicate", letters().letter("a", txn=V).letter("a", 1, txn=U)),

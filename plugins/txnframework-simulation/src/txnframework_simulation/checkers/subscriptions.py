@@ -20,6 +20,7 @@ from txnframework_simulation.history import (
     Place,
     Receive,
     Received,
+    Redeliver,
     Seek,
     Subscribe,
     Unsubscribe,
@@ -51,6 +52,8 @@ class Subscription:
     deliveries: list[Sighting] = field(default_factory=list)
     drains: list[Call] = field(default_factory=list)
     asked: list[Call] = field(default_factory=list)
+    asked_again: dict[str, list[Call]] = field(default_factory=dict)
+    """By consumer: when it asked for everything again that it had not acknowledged."""
     acks: Acks = field(default_factory=Acks)
     letters: set[str] = field(default_factory=set)
     """The topics to which consumers move its dead letters."""
@@ -155,6 +158,10 @@ def subscriptions(calls: Iterable[Call], fates: dict[str, Fate]) -> dict[tuple[s
                 for seen in call.reply.messages:
                     of(seen.place.topic, name).deliveries.append(Sighting(seen, call))
                     last_seen.note(consumer, seen.place, seen.incarnation)
+            case Redeliver(consumer=consumer):
+                for one in found.values():
+                    if consumer in one.consumers:
+                        one.asked_again.setdefault(consumer, []).append(call)
             case Acknowledge(subscription=name) as asked:
                 for ack in _acks(call, asked, fates, last_seen):
                     of(ack.place.topic, name)

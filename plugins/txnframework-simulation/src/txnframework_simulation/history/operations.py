@@ -110,6 +110,13 @@ class Acknowledge(_Operation, frozen=True):
     branch: int = 0
 
 
+class Redeliver(_Operation, frozen=True):
+    """Ask for everything again that a consumer received and did not acknowledge: it has done nothing with that."""
+
+    subscription: str
+    consumer: str
+
+
 class AskAck(_Operation, frozen=True):
     """Ask what became of a message for a subscription; ``AckFound`` says it."""
 
@@ -246,6 +253,7 @@ Operation = (
     | Consume
     | Receive
     | Acknowledge
+    | Redeliver
     | AskAck
     | Leave
     | Seek

@@ -298,7 +298,8 @@ class RecordedConsumer:
 
     async def redeliver_unacknowledged(self) -> None:
         """Ask for everything again that was not acknowledged."""
-        await self._recorded.perhaps(self.consumer.redeliver_unacknowledged)
+        asked = said.Redeliver(self.subscription, self.name)
+        await self._recorded.record(asked, self.consumer.redeliver_unacknowledged)
 
     async def drain(self, silent: int, patience_ms: int) -> None:
         """Receive until nothing has come so many times in a row."""

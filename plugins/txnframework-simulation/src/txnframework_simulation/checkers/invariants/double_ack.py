@@ -48,18 +48,17 @@ def _in_a_range(subscription: Subscription) -> list[Violation]:
     """
     A transaction does not acknowledge, in a range, what its consumer was given and another one has finished since.
 
-    What the consumer itself has finished, in whatever transaction, may lie in the range: it knows of that.
+    What the consumer itself has finished, in whatever transaction, may lie in the range: it knows of that. So may what
+    it asked for again, unless the range ends at a message that it got before it asked.
     """
     ranges = [ack for ack in subscription.acks.all if ack.cumulative and ack.fate and ack.effective_at < NEVER]
     if not ranges:
         return []
-    given = _given(subscription)
+    given = _Given(subscription)
     found = []
     for ack in ranges:
-        for sighting in given.get((ack.consumer, ack.place.segment, ack.incarnation), ()):
+        for sighting in given.within(ack):
             place = sighting.seen.place
-            if place > ack.place or sighting.at > ack.call.began:
-                continue
             other = _finished_elsewhere(subscription, given, place, ack, sighting.at)
             if other is not None:
                 assert ack.fate is not None
@@ -71,19 +70,36 @@ def _in_a_range(subscription: Subscription) -> list[Violation]:
     return found
 
 
-def _given(subscription: Subscription) -> dict[tuple[str, str, int], list[Sighting]]:
-    """Return what each consumer got of each segment under each incarnation."""
-    found: dict[tuple[str, str, int], list[Sighting]] = {}
-    for sighting in subscription.deliveries:
-        receive, seen = sighting.call.operation, sighting.seen
-        assert isinstance(receive, Receive)
-        found.setdefault((receive.consumer, seen.place.segment, seen.incarnation), []).append(sighting)
-    return found
+class _Given:
+    """What each consumer got of each segment under each incarnation."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._asked_again = subscription.asked_again
+        self._sightings: dict[tuple[str, str, int], list[Sighting]] = {}
+        for sighting in subscription.deliveries:
+            receive, seen = sighting.call.operation, sighting.seen
+            assert isinstance(receive, Receive)
+            key = receive.consumer, seen.place.segment, seen.incarnation
+            self._sightings.setdefault(key, []).append(sighting)
+
+    def within(self, ack: Ack) -> list[Sighting]:
+        """
+        Return what came to a consumer before it acknowledged a range, and stands in it.
+
+        What came before it asked for everything again counts only where the last message of the range has not come
+        again since: then the consumer still means what it got before.
+        """
+        came = self._sightings.get((ack.consumer, ack.place.segment, ack.incarnation), ())
+        within = [one for one in came if one.seen.place <= ack.place and one.at < ack.call.began]
+        named = max((one.at for one in within if one.seen.place == ack.place), default=-1)
+        again = (call.ended for call in self._asked_again.get(ack.consumer, ()) if call.began < named)
+        since = max(again, default=-1)
+        return [one for one in within if one.at > since]
 
 
 def _finished_elsewhere(
     subscription: Subscription,
-    given: dict[tuple[str, str, int], list[Sighting]],
+    given: _Given,
     place: Place,
     ack: Ack,
     since: int,
@@ -98,10 +114,9 @@ def _finished_elsewhere(
             continue
         if other.place == place:
             return other
-        if other.cumulative and other.place > place:
-            came = given.get((other.consumer, place.segment, other.incarnation), ())
-            if any(one.seen.place == place and one.at < other.call.began for one in came):
-                return other
+        reaches = other.cumulative and other.place > place
+        if reaches and any(one.seen.place == place for one in given.within(other)):
+            return other
     return None
 
 

@@ -13,6 +13,8 @@ RECEIVED_MAX = 5
 PATIENCE_MS = 100
 STEP_MS = 500
 """In what moments everybody goes on: it takes longer than receiving, and less than a transaction may."""
+AGAIN = 0.1
+"""How often somebody asks for everything again, in a round."""
 STANDING_BY = "failover"
 """The type whose consumers go on when others take over what they received."""
 
@@ -27,7 +29,8 @@ class Contending(Surroundings):
         Everybody acknowledges its oldest message, and ends its transaction, in the same moments: two processes are in
         the middle of it at once, or the one ends as the other acknowledges. Whoever ends it at once, as the option
         ``ends_at_once`` has it, may be over while the other has looked and is still writing. With the option ``ranges``
-        some acknowledge all up to some message instead.
+        some acknowledge all up to some message instead, and now and then somebody asks for everything again, and goes
+        on with what it has.
         """
         standing_by = [one for one in self.options.subscriptions if one.type == STANDING_BY]
         if not standing_by:
@@ -37,6 +40,8 @@ class Contending(Surroundings):
         came: deque[Message] = deque()
         try:
             for _ in range(self.chance.randint(ROUNDS_MAX // 2, ROUNDS_MAX)):
+                if self.options.ranges and self.part.likely(AGAIN):
+                    await consumer.redeliver_unacknowledged()
                 came.extend(await consumer.receive(RECEIVED_MAX, PATIENCE_MS))
                 await self.part.wait_for_step(STEP_MS)
                 if came:

@@ -13,8 +13,10 @@ from txnframework_simulation.workloads.recorded import RecordedConsumer
 BATCH_MAX = 5
 RECEIVED_MAX = 6
 PATIENCE_MS = 200
-STEPS_MAX = 14
+STEPS_MAX = 18
 OPEN_MAX = 3
+AGAIN = 0.25
+"""How many acknowledgments are of what the same consumer has acknowledged before."""
 
 
 class Juggling(Surroundings):
@@ -34,7 +36,8 @@ class Juggling(Surroundings):
         """
         Join a subscription and acknowledge what came, in several open transactions, in none, alone and in ranges.
 
-        Messages are kept and acknowledged later, also when others have taken them over, and now and then twice.
+        Messages are kept and acknowledged later, also when others have taken them over, and now and then twice: by
+        name again, under a range, or as the end of one.
         """
         if not self.options.subscriptions:
             return
@@ -61,6 +64,7 @@ class _Hand:
         self._consumer = consumer
         self._domain = "persistent" if full(chosen.topic).startswith("persistent:") else "segment"
         self._came: list[Message] = []
+        self._acked: list[Message] = []
         self._spoilt: set[Transaction] = set()
         self._steps: dict[Callable[[], Awaitable[object]], float] = {
             self._receive: 3,
@@ -93,16 +97,20 @@ class _Hand:
             self.open.append(await self._actor.begin(self._domain))
 
     async def _ack(self) -> None:
-        if self._came:
-            some = self._chance.sample(self._came, self._chance.randint(1, min(3, len(self._came))))
+        if messages := self._messages():
+            some = self._chance.sample(messages, self._chance.randint(1, min(3, len(messages))))
             await self._in_some(lambda txn: self._consumer.ack(*some, txn=txn))
             self._forget(some)
 
     async def _ack_range(self) -> None:
-        if self._came:
-            last = self._chance.choice(self._came)
+        if messages := self._messages():
+            last = self._chance.choice(messages)
             await self._in_some(lambda txn: self._consumer.ack_cumulative(last, txn))
             self._forget([one for one in self._came if one.id.segment == last.id.segment and one.id <= last.id])
+
+    def _messages(self) -> list[Message]:
+        """Return what is to be acknowledged, or now and then what was before."""
+        return self._acked if self._acked and self._actor.part.likely(AGAIN) else self._came
 
     async def _in_some(self, ack: Callable[[Transaction | None], Awaitable[None]]) -> None:
         """Acknowledge in one of the open transactions, or outside."""
@@ -111,9 +119,9 @@ class _Hand:
             self._spoilt.add(txn)
 
     def _forget(self, some: list[Message]) -> None:
-        """Let go of what was acknowledged, mostly."""
-        if self._actor.part.likely(0.8):
-            self._came = [one for one in self._came if one not in some]
+        """Let go of what was acknowledged."""
+        self._came = [one for one in self._came if one not in some]
+        self._acked += [one for one in some if one not in self._acked]
 
     async def _end_one(self) -> None:
         if self.open:
