@@ -15,6 +15,8 @@ STEP_MS = 500
 """In what moments everybody goes on: it takes longer than receiving, and less than a transaction may."""
 AGAIN = 0.1
 """How often somebody asks for everything again, in a round."""
+GIVING_UP = 0.6
+"""How often whoever is refused begins anew with what comes again."""
 STANDING_BY = "failover"
 """The type whose consumers go on when others take over what they received."""
 
@@ -29,8 +31,8 @@ class Contending(Surroundings):
         Everybody acknowledges its oldest message, and ends its transaction, in the same moments: two processes are in
         the middle of it at once, or the one ends as the other acknowledges. Whoever ends it at once, as the option
         ``ends_at_once`` has it, may be over while the other has looked and is still writing. With the option ``ranges``
-        some acknowledge all up to some message instead, and now and then somebody asks for everything again, and goes
-        on with what it has.
+        some acknowledge all up to some message instead; whoever is refused asks for everything again, and so does
+        somebody else now and then, who goes on with what it has.
         """
         standing_by = [one for one in self.options.subscriptions if one.type == STANDING_BY]
         if not standing_by:
@@ -60,6 +62,9 @@ class Contending(Surroundings):
         else:
             message = self._one_of(came)
             acknowledged = await self.part.attempt(lambda: consumer.ack(message, txn=txn))
+        if not acknowledged and self.options.ranges and self.part.likely(GIVING_UP):
+            await consumer.redeliver_unacknowledged()
+            came.clear()
         if not self.part.likely(self.options.ends_at_once):
             await self.part.wait_for_step(STEP_MS)
         await self.part.attempt(lambda: self.end(txn) if acknowledged else self.recorded.abort(txn))
