@@ -17,6 +17,7 @@ AGAIN = 0.1
 """How often somebody asks for everything again, in a round."""
 GIVING_UP = 0.6
 """How often whoever is refused begins anew with what comes again."""
+OLDEST = 3
 STANDING_BY = "failover"
 """The type whose consumers go on when others take over what they received."""
 
@@ -62,6 +63,8 @@ class Contending(Surroundings):
         else:
             message = self._one_of(came)
             acknowledged = await self.part.attempt(lambda: consumer.ack(message, txn=txn))
+            if not acknowledged and self.options.ranges and message not in came:
+                came.appendleft(message)
         if not acknowledged and self.options.ranges and self.part.likely(GIVING_UP):
             await consumer.redeliver_unacknowledged()
             came.clear()
@@ -73,11 +76,12 @@ class Contending(Surroundings):
         """
         Remove and return the oldest message.
 
-        Where ranges are acknowledged as well, any message, which is kept now and then: a range may come to name it.
+        Where ranges are acknowledged as well, one of the oldest, which is kept now and then: a range may come to name
+        it.
         """
         if not self.options.ranges:
             return came.popleft()
-        message = self.chance.choice(came)
+        message = self.chance.choice(list(came)[:OLDEST])
         if self.part.likely(0.6):
             came.remove(message)
         return message
