@@ -21,7 +21,8 @@ from txnframework.errors import (
     TxnFrameworkError,
     Unavailable,
 )
-from txnframework.model import KeyRange, TopicName
+from txnframework.model import Ack, KeyRange, Position, TopicName
+from txnframework.model.layout import Layout
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.families
 
 NAME = TopicName.parse("orders")
+RETURNING = "persistent://public/default/orders"
+"""A topic whose segment has the same name in each of its lives."""
+METADATA = {"coordinator": "metadata", "buffer": "metadata", "pending_ack": "metadata"}
 
 
 async def paths_left(client: Client, *roots: str) -> list[str]:
@@ -449,5 +453,82 @@ def test_who_is_too_late_to_make_a_topic_leaves_nothing_and_takes_nothing(memory
                 assert len(await memory.read(client, "orders")) == 10
             else:
                 assert min(await elsewhere.split("orders", 1)) == 4
+
+    memory.run(work())
+
+
+def test_a_remover_that_was_paused_leaves_the_next_topic_of_the_name_alone(memory: Stores) -> None:
+    """What it goes on to remove is bounded by the last ledger of the former topic."""
+    memory.domains = {"persistent": METADATA}
+
+    async def work() -> None:
+        async with memory.open() as paused, memory.open() as client:
+            await client.create_topic(RETURNING)
+            await (await client.producer(RETURNING)).send(b"former")
+            ledgers: Any = paused.host.ledgers
+            delete, go, reached = ledgers.delete, asyncio.Event(), asyncio.Event()
+
+            async def late(*arguments: Any) -> None:
+                reached.set()
+                await go.wait()
+                await delete(*arguments)
+
+            ledgers.delete = late
+            deleting = asyncio.ensure_future(paused.delete_topic(RETURNING))
+            await reached.wait()
+            await client.create_topic(RETURNING)
+            await (await client.producer(RETURNING)).send(b"next")
+            go.set()
+            await deleting
+            for reading in (client, paused):
+                assert await memory.read(reading, RETURNING) == [b"next"]
+
+    memory.run(work())
+
+
+def test_cursors_of_a_name_that_returns_do_not_start_over(memory: Stores) -> None:
+    """Whoever still holds an acknowledgment of the former topic does nothing to the subscription of the next one."""
+    memory.domains = {"persistent": METADATA}
+
+    async def work() -> None:
+        async with memory.open() as client:
+            incarnations, acks = [], (Ack(Position(1, 0), cumulative=True),)
+            for _ in range(3):
+                await client.create_topic(RETURNING)
+                await client.subscribe(RETURNING, "billing", start="earliest")
+                cursor = (await client.host.subscription(RETURNING, "billing", RETURNING)).cursor
+                assert not any([await cursor.apply(former, acks, None) for former in incarnations])
+                incarnations.append((await cursor.load()).incarnation)
+                await client.delete_topic(RETURNING, force=True)
+            assert sorted(set(incarnations)) == incarnations
+
+    memory.run(work())
+
+
+def test_a_consumer_that_stands_by_is_not_handed_over_to_the_next_topic_of_the_name(memory: Stores) -> None:
+    """It looks late, finds a topic of that name, and is told all the same that its own was deleted."""
+
+    async def work() -> None:
+        async with memory.open() as client, memory.open() as standing_by:
+            await client.create_topic("orders")
+            first = await client.consumer("orders", "billing", type="failover", start="earliest")
+            second = await standing_by.consumer("orders", "billing", type="failover")
+            topics: Any = standing_by.topics
+            layout, go = topics.layout, asyncio.Event()
+
+            async def late(topic: TopicName) -> Layout:
+                await go.wait()
+                found: Layout = await layout(topic)
+                return found
+
+            topics.layout = late
+            await client.delete_topic("orders", force=True)
+            await client.create_topic("orders")
+            await client.subscribe("orders", "billing", start="earliest")
+            await (await client.producer("orders")).send(b"next")
+            go.set()
+            with pytest.raises(TopicNotFound, match="deleted"):
+                await second.receive(timeout_ms=5_000)
+            await first.close()
 
     memory.run(work())
