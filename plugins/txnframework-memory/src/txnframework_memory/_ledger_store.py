@@ -107,7 +107,7 @@ class MemoryManagedLedger:
     def _arm(self) -> TailWatch:
         self._row.require_present()
         self._watches = {watch: None for watch in self._watches if not watch.is_closed}
-        watch = self._row.watches.add(TailWatch(self._row.watches, lambda _: not self.link.is_cut))
+        watch = self._row.watches.add(TailWatch(self._row.watches, self.link))
         self._watches[watch] = None
         return watch
 

@@ -35,17 +35,21 @@ class Link:
 
     async def read(self, step: Callable[[], T]) -> T:
         """Return what ``step`` returns; Closed or Unavailable if the answer cannot arrive."""
-        self.require_open()
+        if self.is_closed:
+            raise self._closed()
         await self._pause()
-        self._require_reachable()
+        if self.is_closed or self.is_cut:
+            raise self._unreachable()
         answer = step()
         await self._pause()
-        self._require_reachable()
+        if self.is_closed or self.is_cut:
+            raise self._unreachable()
         return answer
 
     async def write(self, step: Callable[[], T]) -> T:
         """Return what ``step`` returns; OutcomeUnknown if it was sent and the answer cannot arrive."""
-        self.require_open()
+        if self.is_closed:
+            raise self._closed()
         if self.is_cut and self._lost_reply:
             raise Unavailable(f"{self.name} is cut off")
         await self._pause()
@@ -74,9 +78,10 @@ class Link:
     def require_open(self) -> None:
         """Raise Closed if this was closed."""
         if self.is_closed:
-            raise Closed(f"{self.name} was closed")
+            raise self._closed()
 
-    def _require_reachable(self) -> None:
-        self.require_open()
-        if self.is_cut:
-            raise Unavailable(f"{self.name} is cut off")
+    def _closed(self) -> Closed:
+        return Closed(f"{self.name} was closed")
+
+    def _unreachable(self) -> Closed | Unavailable:
+        return self._closed() if self.is_closed else Unavailable(f"{self.name} is cut off")

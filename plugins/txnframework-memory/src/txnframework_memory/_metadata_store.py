@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 from zope.interface import implementer
 
@@ -22,7 +24,7 @@ from txnframework.model import (
 )
 from txnframework.model.paths import lease_key
 from txnframework_memory._link import Link, Pause
-from txnframework_memory._records import Change, Records, check_batch, concerned_by
+from txnframework_memory._records import Change, Records, check_batch, concerned_by, place_of
 from txnframework_memory._server import Server
 from txnframework_memory._watch import RecordWatch, Watch
 
@@ -50,7 +52,7 @@ class MemoryLease:
     async def lost(self) -> None:
         """Return when the lease can no longer be relied on; see ILease."""
         # This watch does not go through the link: an end of the lease is never told late.
-        watch = self._records.watches.arm(lambda change: concerned_by(self.key, change))
+        watch = self._records.watches.add(RecordWatch(self._records.watches, place_of(self.key)))
         try:
             while self._is_held():
                 await watch.changed()
@@ -158,9 +160,13 @@ class MemoryMetadataStore:
 
     def _arm(self, target: Key | KeyRange | IndexRange) -> Watch[Change]:
         self._watches = {watch: None for watch in self._watches if not watch.is_closed}
-        kind = RecordWatch if isinstance(target, Key) else Watch
         armed = self._records.watches
-        watch = armed.add(kind(armed, lambda change: not self.link.is_cut and concerned_by(target, change)))
+        watch: Watch[Change]
+        if isinstance(target, Key):
+            watch = RecordWatch(armed, place_of(target), self.link)
+        else:
+            watch = Watch(armed, partial(concerned_by, target), self.link)
+        armed.add(watch)
         self._watches[watch] = None
         return watch
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from txnframework.errors import VersionMismatch
 from txnframework.model import (
     Batch,
-    Check,
-    Delete,
     Expect,
     Expected,
     IndexEntry,
@@ -21,7 +20,7 @@ from txnframework.model import (
     Record,
     RecordPage,
 )
-from txnframework_memory._watch import Watches
+from txnframework_memory._watch import RecordWatch, Watches
 
 Place = tuple[str, str]
 """Path and partition. Text of Python sorts as its UTF-8 does, so paths are in the order that the role asks for."""
@@ -58,11 +57,27 @@ class _Stored:
     indexes: frozenset[IndexEntry]
 
 
+class RecordWatches(Watches[Change]):
+    """The armed watches on records: whom a change concerns is told without asking each watch on a single record."""
+
+    def notify(self, changes: Iterable[Change]) -> None:
+        """Wake every watch that one of the changes concerns."""
+        told = tuple(changes)
+        places = {(change.path, change.partition) for change in told}
+        for watch in tuple(self._armed):
+            if watch.link is not None and watch.link.is_cut:
+                continue
+            if isinstance(watch, RecordWatch) and watch.place not in places:
+                continue
+            if concerning := tuple(filter(watch.concerns, told)):
+                watch.wake(concerning)
+
+
 class Records:
     """Versioned records in key order, and index entries in index order."""
 
     def __init__(self) -> None:
-        self.watches: Watches[Change] = Watches()
+        self.watches = RecordWatches()
         self._stored: dict[Place, _Stored] = {}
         self._places: list[Place] = []
         self._indexes: dict[str, list[tuple[bytes, Place]]] = {}
@@ -178,16 +193,14 @@ class Records:
 
 def check_batch(batch: Batch) -> None:
     """Raise ValueError for a batch that names two partitions, or one key twice."""
-    steps: list[Check | Put | Delete] = []
+    places: list[Place] = []
     partitions: set[str] = set()
     for step in (*batch.checks, *batch.puts, *batch.deletes):
-        if isinstance(step, PutSequential):
-            partitions.add(place_of(step.prefix)[1])
-        else:
-            steps.append(step)
-            partitions.add(place_of(step.key)[1])
+        place = place_of(step.prefix if isinstance(step, PutSequential) else step.key)
+        partitions.add(place[1])
+        if not isinstance(step, PutSequential):
+            places.append(place)
     if len(partitions) > 1:
         raise ValueError(f"a batch is of one partition, not of {sorted(partitions)}")
-    places = [place_of(step.key) for step in steps]
     if len(set(places)) < len(places):
         raise ValueError("a batch has at most one step for any one key")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 from txnframework.errors import EntryTrimmed, LedgerClosed, LedgerNotFound, LedgerSealed, StoreMismatch
 from txnframework.model import (
@@ -133,7 +134,7 @@ class Row:
         """Return the position before the first entry of this time or later."""
         self.require_present()
         for ledger_id, ledger in self._ledgers.items():
-            at = bisect_left(ledger, published_ms, key=lambda stored: stored.appended_ms)
+            at = bisect_left(ledger, published_ms, key=attrgetter("appended_ms"))
             if at < len(ledger):
                 return Position(ledger_id, at - 1)
         return self._last
@@ -203,7 +204,7 @@ class Row:
                 return
             if ledger_id < entries.after.ledger_id:
                 continue
-            first = bisect_right(ledger, entries.after, key=lambda stored: stored.position)
+            first = bisect_right(ledger, entries.after, key=attrgetter("position"))
             for stored in ledger[first:]:
                 if stored.position > entries.upto:
                     return

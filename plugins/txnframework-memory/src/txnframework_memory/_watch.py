@@ -11,6 +11,7 @@ from zope.interface import implementer
 from txnframework.errors import Closed
 from txnframework.interfaces import ITellingTailWatch, ITellingWatch, IWatch
 from txnframework.model import LedgerEntry
+from txnframework_memory._link import Link
 
 C = TypeVar("C")
 W = TypeVar("W", bound="Watch")  # type: ignore[type-arg]
@@ -24,10 +25,11 @@ ENTRIES_TOLD_MAX = 128
 
 @implementer(IWatch)
 class Watch(Generic[C]):
-    """A watch on the changes for which ``concerns`` is true."""
+    """A watch on the changes for which ``concerns`` is true; it hears nothing while ``link`` is cut."""
 
-    def __init__(self, watches: Watches[C], concerns: Callable[[C], bool]) -> None:
+    def __init__(self, watches: Watches[C], concerns: Callable[[C], bool], link: Link | None = None) -> None:
         self.concerns = concerns
+        self.link = link
         self._watches = watches
         self._may_have_changed = False
         self.is_closed = False
@@ -64,8 +66,8 @@ class Watch(Generic[C]):
 class TailWatch(Watch[Grown]):
     """A watch on the tail of a ledger, which brings along what was appended."""
 
-    def __init__(self, watches: Watches[Grown], concerns: Callable[[Grown], bool]) -> None:
-        super().__init__(watches, concerns)
+    def __init__(self, watches: Watches[Grown], link: Link) -> None:
+        super().__init__(watches, lambda _: True, link)
         self.appended: tuple[LedgerEntry, ...] | None = None
         self._coming: list[LedgerEntry] | None = []
 
@@ -86,11 +88,16 @@ class TailWatch(Watch[Grown]):
 
 
 class Valued(Protocol):
-    """A change of a record; None: it was removed."""
+    """A change of a record: where it stands, and what was written; None: it was removed."""
 
     @property
-    def value(self) -> bytes | None:
-        """What was written."""
+    def path(self) -> str: ...
+
+    @property
+    def partition(self) -> str: ...
+
+    @property
+    def value(self) -> bytes | None: ...
 
 
 V = TypeVar("V", bound=Valued)
@@ -98,10 +105,11 @@ V = TypeVar("V", bound=Valued)
 
 @implementer(ITellingWatch)
 class RecordWatch(Watch[V]):
-    """A watch on one record, which brings along what it became."""
+    """A watch on the record at one place, which brings along what it became."""
 
-    def __init__(self, watches: Watches[V], concerns: Callable[[V], bool]) -> None:
-        super().__init__(watches, concerns)
+    def __init__(self, watches: Watches[V], place: tuple[str, str], link: Link | None = None) -> None:
+        super().__init__(watches, lambda change: (change.path, change.partition) == place, link)
+        self.place = place
         self.told: bytes | None = None
         self._coming: bytes | None = None
 
@@ -140,6 +148,8 @@ class Watches(Generic[C]):
         """Wake every watch that one of the changes concerns."""
         told = tuple(changes)
         for watch in tuple(self._armed):
+            if watch.link is not None and watch.link.is_cut:
+                continue
             if concerning := tuple(filter(watch.concerns, told)):
                 watch.wake(concerning)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from txnframework.model import Appended, Branch, Position, ProducerSequence, Remembered
+
+_FIRST = attrgetter("sequence.first")
 
 DEDUPLICATION_WINDOW = 10_000
 """How many sequences of one producer in one row are remembered at least."""
@@ -34,10 +37,10 @@ class Window:
 
     def overlapping(self, first: int, last: int) -> list[Copy]:
         """Return the copies that hold any of these sequences, in order."""
-        at = bisect_right(self.copies, first, key=lambda copy: copy.sequence.first)
+        at = bisect_right(self.copies, first, key=_FIRST)
         if at and self.copies[at - 1].sequence.last >= first:
             at -= 1
-        return self.copies[at : bisect_right(self.copies, last, key=lambda copy: copy.sequence.first)]
+        return self.copies[at : bisect_right(self.copies, last, key=_FIRST)]
 
     def remove(self, copy: Copy) -> None:
         """Forget a copy that no longer counts."""
@@ -56,7 +59,7 @@ class Window:
 
     def add(self, copy: Copy) -> None:
         """Remember a copy, and forget the oldest ones while enough others are left."""
-        insort(self.copies, copy, key=lambda other: other.sequence.first)
+        insort(self.copies, copy, key=_FIRST)
         self.sequences += _size(copy)
         while self.sequences - _size(self.copies[0]) >= self.size:
             self.remove(self.copies[0])
