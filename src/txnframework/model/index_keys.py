@@ -69,10 +69,10 @@ def range_below(index: str, *prefix_and_upper: Component) -> IndexRange:
 
 def _encode_one(component: Component) -> bytes:
     """Return the encoding of one component."""
-    if isinstance(component, str):
-        return _STR_START + _escape(component.encode()) + _END
-    if isinstance(component, bytes):
-        return _BYTES_START + _escape(component) + _END
+    if isinstance(component, str | bytes):
+        start, raw = (_STR_START, component.encode()) if isinstance(component, str) else (_BYTES_START, component)
+        # NUL bytes end a component; written like this they do not change its order.
+        return start + raw.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01") + _END
     # bool is an int to Python, but would come back as one.
     if isinstance(component, bool) or not isinstance(component, int):
         raise TypeError(f"{type(component).__name__} cannot be part of an index key")
@@ -80,11 +80,6 @@ def _encode_one(component: Component) -> bytes:
     if component < 0 or length > 255:
         raise ValueError(f"{component} cannot be part of an index key")
     return bytes((_INT_TAG, length)) + component.to_bytes(length, "big")
-
-
-def _escape(raw: bytes) -> bytes:
-    """Free ``raw`` of NUL bytes, which end a component, without changing its order."""
-    return raw.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01")
 
 
 def _decode_one(key: bytes, at: int) -> tuple[Component, int]:

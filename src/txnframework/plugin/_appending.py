@@ -54,20 +54,15 @@ class AbortRetention:
         return self.environment.now_ms() - since_ms > self.retention_ms
 
 
-def branch_of(entries: tuple[Append, ...]) -> Branch | None:
-    """Return the one branch of all entries; ValueError where there are two."""
-    branches = {entry.branch for entry in entries}
-    if len(branches) > 1:
-        raise ValueError("the entries of one call are all of one branch, or all of none")
-    return next(iter(branches), None)
-
-
-def principal_of(entries: tuple[Append, ...]) -> str:
-    """Return on whose behalf all entries are sent; ValueError where there are two."""
-    principals = {entry.principal for entry in entries}
-    if len(principals) > 1:
-        raise ValueError("the entries of one call are all of one principal")
-    return next(iter(principals), "")
+def writer_of(entries: tuple[Append, ...]) -> tuple[Branch | None, str]:
+    """Return the one branch of all entries, and on whose behalf they are sent; ValueError where there are two."""
+    first = entries[0] if entries else None
+    for entry in entries[1:]:
+        if first is not None and entry.branch != first.branch:
+            raise ValueError("the entries of one call are all of one branch, or all of none")
+        if first is not None and entry.principal != first.principal:
+            raise ValueError("the entries of one call are all of one principal")
+    return (None, "") if first is None else (first.branch, first.principal)
 
 
 class Appending:
@@ -98,7 +93,7 @@ class Appending:
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
         """Append all of ``entries``, or find that they stand already; see ITransactionBuffer.append."""
-        branch, principal = branch_of(entries), principal_of(entries)
+        branch, principal = writer_of(entries)
         done: dict[int, Appended] = {}
         if branch is None:
             await self._append_rest(entries, None, done)

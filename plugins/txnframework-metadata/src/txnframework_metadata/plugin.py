@@ -9,26 +9,41 @@ from __future__ import annotations
 from txnframework.interfaces import IPendingAckStore, ITransactionBuffer, ITransactionCoordinator
 from txnframework.plugin import CoordinatorContext, Provider, SegmentContext, SubscriptionContext, hookimpl
 
+FAMILY = "metadata"
+_FAMILIES = frozenset({FAMILY})
+
 
 @hookimpl
 def txnframework_coordinators() -> list[Provider[CoordinatorContext, ITransactionCoordinator]]:
-    """Provide ``metadata``."""
-    from txnframework_metadata._providers import coordinators
+    """Provide ``metadata``; nothing is read before it is used."""
+    from txnframework_metadata.coordinator.coordinator import MetadataCoordinator
+    from txnframework_metadata.options import CoordinatorOptions
 
-    return coordinators()
+    async def open_coordinator(context: CoordinatorContext) -> ITransactionCoordinator:
+        return MetadataCoordinator(context)
+
+    return [Provider(FAMILY, open_coordinator, MetadataCoordinator, _FAMILIES, CoordinatorOptions)]
 
 
 @hookimpl
 def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]:
-    """Provide ``metadata``."""
-    from txnframework_metadata._providers import buffers
+    """Provide ``metadata``; a buffer recovers when it is first used."""
+    from txnframework_metadata.buffer.buffer import MetadataBuffer
+    from txnframework_metadata.options import BufferOptions
 
-    return buffers()
+    async def open_buffer(context: SegmentContext) -> ITransactionBuffer:
+        return MetadataBuffer(context)
+
+    return [Provider(FAMILY, open_buffer, MetadataBuffer, _FAMILIES, BufferOptions)]
 
 
 @hookimpl
 def txnframework_pending_ack_stores() -> list[Provider[SubscriptionContext, IPendingAckStore]]:
     """Provide ``metadata``."""
-    from txnframework_metadata._providers import pending_ack_stores
+    from txnframework_metadata.options import PendingAckOptions
+    from txnframework_metadata.pending_acks.store import MetadataPendingAcks
 
-    return pending_ack_stores()
+    async def open_pending_acks(context: SubscriptionContext) -> IPendingAckStore:
+        return MetadataPendingAcks(context)
+
+    return [Provider(FAMILY, open_pending_acks, MetadataPendingAcks, _FAMILIES, PendingAckOptions)]

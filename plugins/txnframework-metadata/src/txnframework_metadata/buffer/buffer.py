@@ -31,7 +31,7 @@ from txnframework_metadata.buffer.segment_view import SegmentView
 from txnframework_metadata.buffer.trimming import Trimming
 from txnframework_metadata.buffer.visibility_times import VisibilityTimes
 from txnframework_metadata.options import BufferOptions
-from txnframework_metadata.records.begun import Beginnings
+from txnframework_metadata.records.begun import headers_begun_by
 from txnframework_metadata.watching import first_of
 
 
@@ -65,8 +65,8 @@ class MetadataBuffer:
         self._announcements = Announcements(
             self._view, context.ledger, context.store, context.environment, options.open_presumed_ms
         )
-        beginnings = Beginnings(context.store, context.coordinator)
-        self._intents = Intents(context.segment, context.ledger, context.store, beginnings, options)
+        begun = headers_begun_by(context.coordinator)
+        self._intents = Intents(context.segment, context.ledger, context.store, begun, options)
         self._appending = Appending(
             context.ledger, self._intents, self._resolve_copy, self._retention, options.attempts_max
         )
@@ -197,8 +197,7 @@ class MetadataBuffer:
 
     async def _ready(self) -> None:
         """Raise Closed, or see to it that this is recovered; those who wait here go on in the order of their calls."""
-        self._require_open()
-        if self._view.announced is None:
+        if self._view.announced is None or self._closed.is_set():
             await self.recover()
 
     async def _read_what_is_open(self) -> None:

@@ -9,7 +9,7 @@ from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.records import WriteOperation
 from txnframework_metadata.options import BufferOptions
-from txnframework_metadata.records.begun import Beginnings
+from txnframework_metadata.records.begun import BegunHeaders
 from txnframework_metadata.records.operations import put_operations, require_family, require_open
 
 
@@ -26,13 +26,13 @@ class Intents:
         segment: str,
         ledger: IManagedLedger,
         store: IMetadataStore,
-        beginnings: Beginnings,
+        begun: BegunHeaders,
         options: BufferOptions,
     ) -> None:
         self._segment = segment
         self._ledger = ledger
         self._store = store
-        self._beginnings = beginnings
+        self._begun = begun
         self._options = options
         self._noted = _Noted(options.intents_max)
 
@@ -52,7 +52,7 @@ class Intents:
             if self._options.check_every_append:
                 await require_open(self._store, branch.txn_id, principal)
             return known
-        header = await self._beginnings.header(branch.txn_id, principal)
+        header = await self._begun.header(self._store, branch.txn_id, principal)
         tail = await self._ledger.tail()
         if tail.sealed:
             raise LedgerSealed(self._segment)

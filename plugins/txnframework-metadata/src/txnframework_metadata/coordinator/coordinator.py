@@ -40,12 +40,11 @@ from txnframework.model.transactions import (
 )
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
 from txnframework_metadata.coordinator.applications import Applications
-from txnframework_metadata.coordinator.begun import Remembered
 from txnframework_metadata.coordinator.ending import end_transaction
 from txnframework_metadata.coordinator.outstanding import find_outstanding
 from txnframework_metadata.coordinator.sweeps import Sweeps
 from txnframework_metadata.options import CoordinatorOptions
-from txnframework_metadata.records.begun import IBeginnings
+from txnframework_metadata.records.begun import BegunHeaders, IBeginnings, Remembered
 from txnframework_metadata.records.operations import read_header, scan_operations
 from txnframework_metadata.records.views import (
     FAMILY,
@@ -85,7 +84,7 @@ class MetadataCoordinator:
             self._ids = TransactionIds(context.store, _FIRST_COORDINATOR, options.id_block_size, options.attempts_max)
         else:
             self._ids = SharedTransactionIds(context, context.share, options.id_block_size, options.attempts_max)
-        self._begun: Remembered[Header] = Remembered(options.begun_max)
+        self.begun: BegunHeaders = BegunHeaders(options.begun_max)
         self._ended: Remembered[Transaction] = Remembered(options.begun_max)
         self._applications = Applications(context.store, context.environment, options, self.begin)
         self._sweeps = Sweeps(
@@ -131,12 +130,8 @@ class MetadataCoordinator:
                 raise OutcomeUnknown(f"transaction {txn_id} may have begun; nobody knows of it") from error
             return transaction_of(txn_id, document)
         begun = transaction_of(txn_id, document)
-        self._begun.note(txn_id, Header(begun, version, document))
+        self.begun.note(txn_id, Header(begun, version, document))
         return begun
-
-    def begun(self, txn_id: TxnID) -> Header | None:
-        """Return the header of a transaction as it was put here, if that is remembered."""
-        return self._begun.get(txn_id)
 
     async def enlist(self, txn_id: TxnID, participants: frozenset[Participant]) -> None:
         """Do nothing: the operations are the record of who takes part."""
@@ -144,7 +139,7 @@ class MetadataCoordinator:
     async def end(self, request: End) -> Transaction:
         """Decide by one compare-and-set; the same End again succeeds."""
         self._require_open()
-        begun = self._begun.take(request.txn_id)
+        begun = self.begun.take(request.txn_id)
         ended = await end_transaction(self._store, self._environment, request, self._options.attempts_max, begun)
         self._ended.note(ended.txn_id, ended)
         return ended

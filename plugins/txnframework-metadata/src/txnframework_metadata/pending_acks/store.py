@@ -28,7 +28,7 @@ from txnframework_metadata.pending_acks.groups import AckGroups, Answers
 from txnframework_metadata.pending_acks.look import Places, look, replaced
 from txnframework_metadata.pending_acks.records import AckRecords
 from txnframework_metadata.pending_acks.writing import Change, Draft, admit, drafts, put_drafts, take_back
-from txnframework_metadata.records.begun import Beginnings
+from txnframework_metadata.records.begun import headers_begun_by
 from txnframework_metadata.records.operations import (
     forget,
     read_header,
@@ -60,7 +60,7 @@ class MetadataPendingAcks:
         self._standing = AckRecords(context.store, self.segment, self.subscription, self._options.page_records)
         # Without atomic batches a record is admitted or not as a whole: one request in each.
         self._groups = AckGroups(self._record, self._options.acks_per_record_max if self._atomic else 0)
-        self._beginnings = Beginnings(context.store, context.coordinator)
+        self._begun = headers_begun_by(context.coordinator)
         self._header: Header | None = None
         self._closed = False
 
@@ -146,7 +146,7 @@ class MetadataPendingAcks:
             # It may have ended since: then its version has changed, and whatever is put is refused.
             require_owner(known, request.principal)
             return known
-        header = await self._beginnings.header(request.branch.txn_id, request.principal)
+        header = await self._begun.header(self._store, request.branch.txn_id, request.principal)
         self._header = header if self._atomic else None
         return header
 
