@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from dataclasses import dataclass
+from itertools import accumulate, chain
 from typing import Final
 
 from txnframework.model.entry_columns import (
@@ -14,10 +15,8 @@ from txnframework.model.entry_columns import (
     Buffer,
     EntryColumns,
     HeaderColumns,
-    binary_column,
     exactly,
-    int64_column,
-    offsets_of,
+    packed,
     rebased,
     trimmed,
     validity_bytes,
@@ -59,39 +58,71 @@ def encode_entry(messages: Sequence[EntryMessage], producer: str, branch: Branch
     """Return the entry with these messages; ValueError as from ``encode_columns``."""
     if not messages:
         raise ValueError("an entry holds at least one message")
-    keys, validity = _keys_of(messages)
+    # The columns of Python values fit by the way they are made, so they are not checked as those of a stranger are.
+    numbers = [message.sequence_id for message in messages]
+    _require_growing(numbers)
     values = [message.value for message in messages]
-    columns = EntryColumns(
-        len(messages),
-        binary_column([value or b"" for value in values]),
-        int64_column([message.sequence_id for message in messages]),
-        int64_column([message.published_ms for message in messages]),
-        keys,
-        validity,
-        _headers_of(messages),
-        validity_of(values),
-    )
-    return encode_columns(columns, producer, branch)
-
-
-def _keys_of(messages: Sequence[EntryMessage]) -> tuple[BinaryColumn | None, bytes | None]:
-    """Return the keys and which messages have one; nothing where none has."""
     keys = [message.key for message in messages]
-    if not any(key is not None for key in keys):
-        return None, None
-    return binary_column([key or b"" for key in keys]), validity_of(keys)
-
-
-def _headers_of(messages: Sequence[EntryMessage]) -> HeaderColumns | None:
-    """Return the headers of all messages; nothing where none has any."""
     pairs = list(chain.from_iterable(message.headers for message in messages))
-    if not pairs:
-        return None
-    return HeaderColumns(
-        offsets_of(len(message.headers) for message in messages),
-        binary_column([name.encode() for name, _ in pairs]),
-        binary_column([value for _, value in pairs]),
+    return _assembled(
+        _Buffers(
+            len(messages),
+            packed("q", numbers),
+            packed("q", [message.published_ms for message in messages]),
+            _column_of(values),
+            validity_of(values) or b"",
+            _keys_of(keys),
+            _headers_of(messages, pairs) if pairs else (),
+            len(pairs),
+        ),
+        producer,
+        branch,
     )
+
+
+def _column_of(items: Sequence[bytes | None]) -> tuple[Buffer, Buffer]:
+    """Return offsets and data of byte strings; ValueError where the offsets do not fit."""
+    present = [item or b"" for item in items]
+    return packed("i", accumulate(map(len, present), initial=0)), b"".join(present)
+
+
+def _keys_of(keys: Sequence[bytes | None]) -> tuple[Buffer, ...]:
+    """Return validity, offsets and data of the keys; nothing where no message has one."""
+    if keys.count(None) == len(keys):
+        return ()
+    return (validity_bytes(validity_of(keys), len(keys), "keys"), *_column_of(keys))
+
+
+def _headers_of(messages: Sequence[EntryMessage], pairs: Sequence[tuple[str, bytes]]) -> tuple[Buffer, ...]:
+    """Return the five buffers of the headers, which are these pairs."""
+    offsets = packed("i", accumulate((len(message.headers) for message in messages), initial=0))
+    names, contents = [name.encode() for name, _ in pairs], [content for _, content in pairs]
+    return (offsets, *_column_of(names), *_column_of(contents))
+
+
+def _require_growing(numbers: list[int]) -> None:
+    if numbers != sorted(set(numbers)):
+        raise ValueError("the sequence ids of an entry must grow from message to message")
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffers:
+    """
+    What an entry is made of, all of it checked.
+
+    ``values``: offsets and data. ``nulls``: their validity, nothing where none is null. ``keys``: validity, offsets and
+    data, nothing where no message has one. ``headers``: offsets, then offsets and data of names and of contents,
+    nothing without any.
+    """
+
+    count: int
+    sequence_ids: Buffer
+    published_ms: Buffer
+    values: tuple[Buffer, Buffer]
+    nulls: Buffer
+    keys: tuple[Buffer, ...]
+    headers: tuple[Buffer, ...]
+    pairs: int
 
 
 def encode_columns(columns: EntryColumns, producer: str, branch: Branch | None) -> bytes:
@@ -105,31 +136,19 @@ def encode_columns(columns: EntryColumns, producer: str, branch: Branch | None) 
     if count < 1:
         raise ValueError("an entry holds at least one message")
     sequence_ids = exactly(columns.sequence_ids, 8 * count, "sequence ids")
-    numbers = sequence_ids.cast("q").tolist()
-    if numbers != sorted(set(numbers)):
-        raise ValueError("the sequence ids of an entry must grow from message to message")
-    values_offsets, values_data = trimmed(columns.values, count, "values")
-    nulls = _nulls(columns.values_validity, count)
-    key_buffers = _key_buffers(columns)
-    header_buffers, pairs = _header_buffers(columns.headers, count)
-    flags = (IN_BRANCH if branch else 0) | (HAS_KEYS if key_buffers else 0) | (HAS_HEADERS if pairs else 0)
-    flags |= HAS_NULLS if nulls else 0
-    validity, keys_offsets, keys_data = key_buffers or (b"", b"", b"")
-    headers_offsets, names_offsets, names_data, contents_offsets, contents_data = header_buffers or (b"",) * 5
-    data = (producer.encode(), values_data, keys_data, names_data, contents_data)
-    fixed = (
-        nulls,
-        values_offsets,
+    _require_growing(sequence_ids.cast("q").tolist())
+    headers, pairs = _header_buffers(columns.headers, count)
+    buffers = _Buffers(
+        count,
         sequence_ids,
         exactly(columns.published_ms, 8 * count, "publish times"),
-        validity,
-        keys_offsets,
-        headers_offsets,
-        names_offsets,
-        contents_offsets,
+        trimmed(columns.values, count, "values"),
+        _nulls(columns.values_validity, count),
+        _key_buffers(columns),
+        headers,
+        pairs,
     )
-    sizes = tuple(map(len, data))
-    return _assembled((flags, count, pairs), branch, sizes, (*fixed, *data))
+    return _assembled(buffers, producer, branch)
 
 
 def _nulls(validity: Buffer | None, count: int) -> bytes:
@@ -161,12 +180,28 @@ def _header_buffers(headers: HeaderColumns | None, count: int) -> tuple[tuple[Bu
     return (offsets, *names, *values), stop - start
 
 
-def _assembled(
-    numbers: tuple[int, int, int], branch: Branch | None, sizes: tuple[int, ...], buffers: Sequence[Buffer]
-) -> bytes:
+def _assembled(entry: _Buffers, producer: str, branch: Branch | None) -> bytes:
     """Return header and buffers as one entry, with its checksum."""
+    flags = (IN_BRANCH if branch else 0) | (HAS_KEYS if entry.keys else 0) | (HAS_HEADERS if entry.pairs else 0)
+    flags |= HAS_NULLS if entry.nulls else 0
+    validity, keys_offsets, keys_data = entry.keys or (b"",) * 3
+    headers_offsets, names_offsets, names_data, contents_offsets, contents_data = entry.headers or (b"",) * 5
+    values_offsets, values_data = entry.values
+    data = (producer.encode(), values_data, keys_data, names_data, contents_data)
+    sizes = tuple(map(len, data))
     parts: list[Buffer] = []
-    for buffer in buffers:
+    for buffer in (
+        entry.nulls,
+        values_offsets,
+        entry.sequence_ids,
+        entry.published_ms,
+        validity,
+        keys_offsets,
+        headers_offsets,
+        names_offsets,
+        contents_offsets,
+        *data,
+    ):
         if size := len(buffer):
             parts.append(buffer)
             if size % 8:
@@ -180,9 +215,8 @@ def _assembled(
         number = branch.number
         if not 0 <= number < 1 << 64:
             raise ValueError(f"branch number {number} does not fit 64 bits")
-    flags, count, pairs = numbers
     version = VERSION_WITH_NULLS if flags & HAS_NULLS else VERSION
-    header = bytearray(HEADER.pack(MAGIC, version, flags, 0, total, count, pairs, txn, number, *sizes, 0))
+    header = bytearray(HEADER.pack(MAGIC, version, flags, 0, total, entry.count, entry.pairs, txn, number, *sizes, 0))
     checksum = checksum_of((header[: CRC.start], header[CRC.stop :], *parts))
     header[CRC] = checksum.to_bytes(4, "little")
     return b"".join((header, *parts))

@@ -52,11 +52,6 @@ class EntryColumns:
 # -- columns of Python values -------------------------------------------------------------------------
 
 
-def binary_column(items: list[bytes]) -> BinaryColumn:
-    """Return the column of these byte strings."""
-    return BinaryColumn(offsets_of(map(len, items)), b"".join(items))
-
-
 def validity_of(items: Sequence[bytes | None]) -> bytes | None:
     """Return the validity bits of these items, lowest first; None: all are valid."""
     if None not in items:
@@ -65,20 +60,7 @@ def validity_of(items: Sequence[bytes | None]) -> bytes | None:
     return int(present, 2).to_bytes((len(items) + 7) // 8, "little")
 
 
-def offsets_of(lengths: Iterable[int]) -> memoryview:
-    """Return int32 offsets from 0 for items of these lengths; ValueError where they do not fit."""
-    offsets = [0]
-    for length in lengths:
-        offsets.append(offsets[-1] + length)
-    return _packed("i", offsets)
-
-
-def int64_column(numbers: Iterable[int]) -> memoryview:
-    """Return these numbers as int64; ValueError where one does not fit."""
-    return _packed("q", numbers)
-
-
-def _packed(code: str, numbers: Iterable[int]) -> memoryview:
+def packed(code: str, numbers: Iterable[int]) -> memoryview:
     """Return the numbers in an array of fixed width."""
     try:
         return memoryview(array(code, numbers)).cast("B")
@@ -112,7 +94,7 @@ def rebased(buffer: memoryview, what: str) -> tuple[memoryview, int, int]:
         raise ValueError(f"the offsets of {what} fall")
     start, stop = offsets[0], offsets[-1]
     if start:
-        buffer = _packed("i", (offset - start for offset in offsets))
+        buffer = packed("i", (offset - start for offset in offsets))
     return buffer, start, stop
 
 
