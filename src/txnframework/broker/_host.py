@@ -193,7 +193,8 @@ class Host:
 
         :raises LedgerNotFound: it is not there.
         """
-        self._require_open()
+        if self.closed:
+            self._require_open()
         return await self._kept.segment(name)
 
     async def subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:

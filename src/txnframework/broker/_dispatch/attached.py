@@ -92,9 +92,10 @@ class AttachedConsumers:
 
     def offer(self, incarnation: int) -> bool:
         """Let the dispatcher assign what waits, and deliver it; return whether it assigned anything."""
+        if not self._deliveries.waiting:
+            return False
         self._grant()
-        waiting = self._deliveries.candidates(OFFER_MAX)
-        assigned = self._dispatcher.assign(waiting) if waiting else ()
+        assigned = self._dispatcher.assign(self._deliveries.candidates(OFFER_MAX))
         unused: set[Position] = set()
         for one in assigned:
             taker = self._consumers.get(one.consumer_id)
@@ -119,11 +120,11 @@ class AttachedConsumers:
         Its permits are counted by what waited when it was granted them. When others took that, they are left for
         larger messages. Behind one that is too large it takes none, so that its messages stay in order.
         """
-        if self._is_full(consumer_id, consumer):
+        if consumer.full_at is not None and self._is_full(consumer_id, consumer):
             return False
-        held, delivered = self._deliveries.get(position), self._deliveries.delivered(consumer_id)
-        room_bytes = self._bytes_max - self._deliveries.delivered_bytes(consumer_id)
-        if held is not None and delivered and held.size_bytes > room_bytes:
+        delivered = self._deliveries.delivered(consumer_id)
+        held = self._deliveries.get(position) if delivered else None
+        if held is not None and held.size_bytes > self._bytes_max - self._deliveries.delivered_bytes(consumer_id):
             consumer.full_at = delivered
             return False
         return True
@@ -146,7 +147,7 @@ class AttachedConsumers:
     def _grant(self) -> None:
         for consumer_id, consumer in tuple(self._consumers.items()):
             # One that is full is granted nothing, so that what it was granted runs out and others are assigned.
-            if not consumer.owed or self._is_full(consumer_id, consumer):
+            if not consumer.owed or (consumer.full_at is not None and self._is_full(consumer_id, consumer)):
                 continue
             granted = min(consumer.owed, self._room(consumer_id) - consumer.granted)
             if granted > 0:

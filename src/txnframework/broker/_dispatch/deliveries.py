@@ -91,7 +91,8 @@ class Deliveries:
         self._waiting: list[Position] = []
         self._delivered: Counter[int] = Counter()
         self._delivered_bytes: Counter[int] = Counter()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
+        """How many bytes the messages hold that wait for a consumer."""
         # Like _delivered, and what is being acknowledged besides.
         self._outstanding: Counter[int] = Counter()
         # Of how many messages each transaction holds an acknowledgment.
@@ -111,14 +112,9 @@ class Deliveries:
         """How many messages wait for a consumer."""
         return len(self._waiting)
 
-    @property
-    def waiting_bytes(self) -> int:
-        """How many bytes the messages hold that wait for a consumer."""
-        return self._waiting_bytes
-
     def fitting(self, room_bytes: int) -> int:
         """Return how many of the messages that wait, from the first on, hold so many bytes at most together."""
-        if self._waiting_bytes <= room_bytes:
+        if self.waiting_bytes <= room_bytes:
             return len(self._waiting)
         for count, position in enumerate(self._waiting):
             room_bytes -= self._held[position].size_bytes
@@ -382,7 +378,7 @@ class Deliveries:
         gone = frozenset(self._held)
         self._held.clear()
         self._waiting.clear()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self._delivered.clear()
         self._delivered_bytes.clear()
         self._outstanding.clear()
@@ -455,7 +451,7 @@ class Deliveries:
         if standing is Standing.WAITING:
             held.consumer = None
             bisect.insort(self._waiting, held.position)
-            self._waiting_bytes += held.size_bytes
+            self.waiting_bytes += held.size_bytes
         elif held.consumer is not None:
             self._outstanding[held.consumer] += 1
             if standing is Standing.DELIVERED:
@@ -470,7 +466,7 @@ class Deliveries:
             at = bisect.bisect_left(self._waiting, held.position)
             if at < len(self._waiting) and self._waiting[at] == held.position:
                 del self._waiting[at]
-                self._waiting_bytes -= held.size_bytes
+                self.waiting_bytes -= held.size_bytes
         elif held.consumer is not None:
             _take(self._outstanding, held.consumer)
             if held.standing is Standing.DELIVERED:
