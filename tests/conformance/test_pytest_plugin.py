@@ -162,7 +162,7 @@ class TestStore(MetadataStoreSuite):
     )
     assert result.parseoutcomes()["failed"] == 1
     text = result.stdout.str()
-    waits = "AssertionError: RecordWatch.changed did not return within 0.2 s; it waits in Watch.changed (_watch.py:"
+    waits = "AssertionError: RecordWatch.changed did not return within 0.2 s; it waits in Watch.changed (_link.py:"
     assert waits in text
     assert "await self.soon(watch.changed())" in text
     for hidden in ("asyncio.timeout", "task.result()", "await asyncio.wait("):

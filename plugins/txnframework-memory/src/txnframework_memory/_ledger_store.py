@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from zope.interface import implementer
 
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IRestorable, IWatch
@@ -18,9 +20,8 @@ from txnframework.model import (
     Remembered,
     Tail,
 )
-from txnframework_memory._link import Link, Pause
+from txnframework_memory._link import Link, Pause, TailWatch
 from txnframework_memory._rows import Row, Rows
-from txnframework_memory._watch import TailWatch
 
 
 @implementer(IManagedLedger)
@@ -37,7 +38,7 @@ class MemoryManagedLedger:
 
     async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         """Append in order to ``ledger_id`` and no other."""
-        return await self.link.write(lambda: self._row.append(entries, ledger_id))
+        return await self.link.write(partial(self._row.append, entries, ledger_id))
 
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the copy of a sequence that counts, or None."""

@@ -23,10 +23,9 @@ from txnframework.model import (
     RecordPage,
 )
 from txnframework.model.paths import lease_key
-from txnframework_memory._link import Link, Pause
+from txnframework_memory._link import Link, Pause, RecordWatch, Watch
 from txnframework_memory._records import Change, Records, check_batch, concerned_by, place_of
 from txnframework_memory._server import Server
-from txnframework_memory._watch import RecordWatch, Watch
 
 
 class LeaseDocument(msgspec.Struct, kw_only=True):
@@ -107,7 +106,7 @@ class MemoryMetadataStore:
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply every step of the batch, or none."""
         check_batch(batch)
-        return await self.link.write(lambda: self._records.apply(batch))
+        return await self.link.write(partial(self._records.apply, batch))
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""

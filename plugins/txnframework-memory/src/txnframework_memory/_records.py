@@ -20,7 +20,7 @@ from txnframework.model import (
     Record,
     RecordPage,
 )
-from txnframework_memory._watch import RecordWatch, Watches
+from txnframework_memory._link import RecordWatch, Watches
 
 Place = tuple[str, str]
 """Path and partition. Text of Python sorts as its UTF-8 does, so paths are in the order that the role asks for."""

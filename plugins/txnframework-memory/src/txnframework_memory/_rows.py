@@ -21,7 +21,7 @@ from txnframework.model import (
     Remembered,
     Tail,
 )
-from txnframework_memory._watch import Grown, Watches
+from txnframework_memory._link import Grown, Watches
 from txnframework_memory._windows import Copy, Window
 
 LEDGERS_TRIMMED_MAX = 100
