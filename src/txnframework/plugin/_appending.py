@@ -122,7 +122,7 @@ class Appending:
         rest = [at for at in range(len(entries)) if at not in done]
         # A replaced copy is appended after what the same call appended. Where the first entry was sent before, others
         # were too, and each one is finished before the next one is sent, to keep their order.
-        step = 1 if await self._was_sent(entries, rest) else max(1, len(rest))
+        step = 1 if len(rest) > 1 and await self._was_sent(entries, rest) else max(1, len(rest))
         for start in range(0, len(rest), step):
             some = rest[start : start + step]
             asked_ms = self._retention.now_ms()
@@ -134,8 +134,6 @@ class Appending:
 
     async def _was_sent(self, entries: tuple[Append, ...], rest: list[int]) -> bool:
         """Whether the first of several entries has an earlier copy."""
-        if len(rest) < 2:
-            return False
         sequence = entries[rest[0]].sequence
         if sequence is None:
             return False

@@ -54,6 +54,10 @@ class Branch:
     txn_id: TxnID
     number: int = 0
 
+    def __hash__(self) -> int:
+        # Branches are looked up all the time: at once, without that of the transaction's id by itself.
+        return hash((self.txn_id.coordinator, self.txn_id.number, self.number))
+
 
 BRANCH_BITS = 63
 """A branch number fits a signed 64-bit integer, so that every store and Arrow can hold it."""

@@ -87,7 +87,7 @@ def ended_as_told(txn_id: TxnID, told: bytes | None) -> Transaction | None:
     if told is None:
         return None
     try:
-        transaction = header_of(Record(header_key(txn_id), told, 0)).transaction
+        transaction = transaction_of(txn_id, decode(TransactionHeader, Record(header_key(txn_id), told, 0)))
     except Corrupt:
         return None  # whoever reads it says what is wrong
     return None if transaction.state is State.OPEN else transaction
