@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from txnframework.interfaces import IPendingAckStore, ITransactionBuffer, ITransactionCoordinator
+from txnframework.model.ids import LOG_FAMILY
 from txnframework.plugin import (
     Command,
     CoordinatorContext,
@@ -21,29 +22,47 @@ from txnframework.plugin import (
 if TYPE_CHECKING:
     import click
 
+_FAMILIES = frozenset({LOG_FAMILY})
+
 
 @hookimpl
 def txnframework_coordinators() -> list[Provider[CoordinatorContext, ITransactionCoordinator]]:
-    """Provide ``log``."""
-    from txnframework_legacy._providers import coordinators
+    """Provide ``log``; its logs are read when they are first asked."""
+    from txnframework_legacy.coordinator.coordinator import LogCoordinator
+    from txnframework_legacy.options import CoordinatorOptions
 
-    return coordinators()
+    async def open_coordinator(context: CoordinatorContext) -> ITransactionCoordinator:
+        return LogCoordinator(context)
+
+    return [Provider("log", open_coordinator, LogCoordinator, _FAMILIES, CoordinatorOptions)]
 
 
 @hookimpl
 def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]:
-    """Provide ``marker``."""
-    from txnframework_legacy._providers import buffers
+    """Provide ``marker``; a buffer recovers when it is first used."""
+    from txnframework_legacy.buffer.buffer import MarkerBuffer
+    from txnframework_legacy.options import BufferOptions
 
-    return buffers()
+    async def open_buffer(context: SegmentContext) -> ITransactionBuffer:
+        return MarkerBuffer(context)
+
+    return [Provider("marker", open_buffer, MarkerBuffer, _FAMILIES, BufferOptions)]
 
 
 @hookimpl
 def txnframework_pending_ack_stores() -> list[Provider[SubscriptionContext, IPendingAckStore]]:
-    """Provide ``log``."""
-    from txnframework_legacy._providers import pending_ack_stores
+    """Provide ``log``; what is opened by one provider shares what a host follows."""
+    from txnframework_legacy.batching.following import SharedSwitches
+    from txnframework_legacy.batching.switches import LogKind
+    from txnframework_legacy.options import PendingAckOptions
+    from txnframework_legacy.pending_acks.store import LogPendingAcks
 
-    return pending_ack_stores()
+    switches = SharedSwitches(LogKind.PENDING_ACKS)
+
+    async def open_pending_acks(context: SubscriptionContext) -> IPendingAckStore:
+        return LogPendingAcks(context, switches)
+
+    return [Provider("log", open_pending_acks, LogPendingAcks, _FAMILIES, PendingAckOptions)]
 
 
 @hookimpl

@@ -7,10 +7,10 @@ Each imports what it provides, which the command line does not need to list comm
 from __future__ import annotations
 
 from txnframework.interfaces import IPendingAckStore, ITransactionBuffer, ITransactionCoordinator
+from txnframework.model.ids import METADATA_FAMILY
 from txnframework.plugin import CoordinatorContext, Provider, SegmentContext, SubscriptionContext, hookimpl
 
-FAMILY = "metadata"
-_FAMILIES = frozenset({FAMILY})
+_FAMILIES = frozenset({METADATA_FAMILY})
 
 
 @hookimpl
@@ -22,7 +22,7 @@ def txnframework_coordinators() -> list[Provider[CoordinatorContext, ITransactio
     async def open_coordinator(context: CoordinatorContext) -> ITransactionCoordinator:
         return MetadataCoordinator(context)
 
-    return [Provider(FAMILY, open_coordinator, MetadataCoordinator, _FAMILIES, CoordinatorOptions)]
+    return [Provider(METADATA_FAMILY, open_coordinator, MetadataCoordinator, _FAMILIES, CoordinatorOptions)]
 
 
 @hookimpl
@@ -34,7 +34,7 @@ def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]
     async def open_buffer(context: SegmentContext) -> ITransactionBuffer:
         return MetadataBuffer(context)
 
-    return [Provider(FAMILY, open_buffer, MetadataBuffer, _FAMILIES, BufferOptions)]
+    return [Provider(METADATA_FAMILY, open_buffer, MetadataBuffer, _FAMILIES, BufferOptions)]
 
 
 @hookimpl
@@ -46,4 +46,4 @@ def txnframework_pending_ack_stores() -> list[Provider[SubscriptionContext, IPen
     async def open_pending_acks(context: SubscriptionContext) -> IPendingAckStore:
         return MetadataPendingAcks(context)
 
-    return [Provider(FAMILY, open_pending_acks, MetadataPendingAcks, _FAMILIES, PendingAckOptions)]
+    return [Provider(METADATA_FAMILY, open_pending_acks, MetadataPendingAcks, _FAMILIES, PendingAckOptions)]
