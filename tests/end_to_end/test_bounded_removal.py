@@ -48,7 +48,7 @@ class Dying:
         """Hand a request over, unless nothing goes on any more."""
         removed = sum(
             type(op).__name__ == "DeleteNode" and op.path.startswith(OPERATIONS) and "=" in op.path
-            for op in getattr(request, "_ops", ())
+            for op in getattr(request, "ops", ())
         )
         if removed and len(self.removed) == self._multis_max:
             self.has_died.set()

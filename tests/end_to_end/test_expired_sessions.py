@@ -148,7 +148,7 @@ class Transforming:
 
 def _writes(request: Any, below: str) -> bool:
     """Whether a request of the driver's is a multi that makes or writes a node there."""
-    ops = getattr(request, "_ops", ())
+    ops = getattr(request, "ops", ())
     return any(type(op).__name__ in ("CreateNode", "SetNode") and op.path.startswith(below) for op in ops)
 
 

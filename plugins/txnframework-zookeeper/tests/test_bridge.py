@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import select
 import threading
-import time
 from multiprocessing.connection import Connection
+from typing import Any
 
 import pytest
 
 from txnframework.errors import Closed, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.testing.servers.proxy import Side
 from txnframework_zookeeper._options import MetadataOptions, locate
-from txnframework_zookeeper.connection._errors import AlreadyThere, MultiFailed, NotThere, OtherVersion
+from txnframework_zookeeper.connection._handler import Inbox
 from txnframework_zookeeper.connection._link import Session
-from txnframework_zookeeper.connection._requests import CheckNode, CreateNode, DeleteNode, SetNode
-from txnframework_zookeeper.connection._returns import Returns
-from txnframework_zookeeper.connection._wire import Bell, Wire
+from txnframework_zookeeper.connection._requests import (
+    AlreadyThere,
+    CheckNode,
+    CreateNode,
+    DeleteNode,
+    MultiFailed,
+    NotThere,
+    OtherVersion,
+    SetNode,
+)
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire, opened, wait_for_connections
 from txnframework_zookeeper.testing._passage import passage_to
+from txnframework_zookeeper.testing.servers.frames import Operation
 from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
 
 
@@ -30,12 +37,12 @@ def test_what_is_written_is_read(url: str) -> None:
 
     async def main() -> None:
         async with opened(url) as zookeeper:
-            made = await zookeeper.multi([CreateNode("/a", b"1"), CreateNode("/a/b"), CreateNode("/a/c", b"\0\xff")])
+            await zookeeper.multi([CreateNode("/a", b"1"), CreateNode("/a/b"), CreateNode("/a/c", b"\0\xff")])
             written = await zookeeper.multi([SetNode("/a", b"2", 0), CheckNode("/a/b", 0), DeleteNode("/a/c", 0)])
             found = await zookeeper.get("/a")
             assert found is not None
             assert (found.data, found.stat.version) == (b"2", 1)
-            assert found.stat.czxid == made < written == found.stat.mzxid
+            assert found.stat.czxid < written == found.stat.mzxid
             assert await zookeeper.children("/a") == ["b"]
             assert await zookeeper.get("/a/b") == (b"", await zookeeper.exists("/a/b"))
             assert [await zookeeper.get("/x"), await zookeeper.exists("/x"), await zookeeper.children("/x")] == [
@@ -108,85 +115,6 @@ def test_many_requests_are_under_way_at_once_and_no_more_than_allowed(url: str) 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("is_lent", [True, False], ids=["by the loop", "by kazoo's thread"])
-def test_what_is_asked_in_one_turn_of_the_loop_is_sent_together(
-    server: Ensemble, monkeypatch: pytest.MonkeyPatch, is_lent: bool
-) -> None:
-    """
-    What is asked alone is sent at once; what is asked beside it, by one system call for all of a turn, in its order.
-
-    Where the loop cannot wait for the wire, that call is the one that wakes kazoo's thread.
-    """
-    calls: list[object] = []
-    sent = Wire, "push"
-    if not is_lent:
-        monkeypatch.setattr(Wire, "can_be_lent", False)
-        sent = Bell, "_be_heard"
-    call = getattr(*sent)
-    here = threading.get_ident()
-
-    def noted(one: object) -> object:
-        # kazoo's thread has its own times to look at the wire.
-        if threading.get_ident() == here:
-            calls.append(one)
-        return call(one)
-
-    monkeypatch.setattr(*sent, noted)
-
-    async def main() -> None:
-        async with opened(f"zookeeper://{server.hosts}/a") as zookeeper:
-            await zookeeper.multi([CreateNode("/a")])
-            assert zookeeper.link._client._connection._socket.is_lent is is_lent
-            server.servers[0].pause()
-            calls.clear()
-            first = asyncio.ensure_future(zookeeper.multi([SetNode("/a", b"first")]))
-            await asyncio.sleep(0)
-            assert len(calls) == 1
-            if not is_lent:
-                await asyncio.to_thread(_wait_until_sent, zookeeper)
-            calls.clear()
-            rest = [asyncio.ensure_future(zookeeper.multi([SetNode("/a", b"%d" % n)])) for n in range(100)]
-            for _ in range(3):
-                await asyncio.sleep(0)
-            assert len(calls) == 1
-            server.servers[0].resume()
-            zxids = await asyncio.gather(first, *rest)
-            assert zxids == sorted(zxids)
-            found = await zookeeper.get("/a")
-            assert found is not None
-            assert found.data == b"99"
-
-    asyncio.run(main())
-
-
-def _wait_until_sent(zookeeper: ZooKeeper) -> None:
-    """Return when kazoo's thread waits for an answer, and has nothing to send."""
-    until = time.monotonic() + WAIT_S
-    while zookeeper.link._client._queue or not zookeeper.link._client._pending:
-        assert time.monotonic() < until
-        time.sleep(0)
-
-
-def test_a_bell_that_is_held_is_heard_once() -> None:
-    """At the end, for all who rang meanwhile; each ring is counted, and none is lost or heard before."""
-    bell = Bell()
-    ear = select.poll()
-    ear.register(bell.fileno(), select.POLLIN)
-    with bell.held():
-        for _ in range(3):
-            bell.send(b"\0")
-        assert (ear.poll(0), bell.is_ready()) == ([], True)
-    assert ear.poll(0)
-    assert (bell.recv(2), bell.recv(2)) == (b"\0\0", b"\0")
-    assert (ear.poll(0), bell.is_ready()) == ([], False)
-    with bell.held():
-        pass
-    assert ear.poll(0) == []
-    bell.send(b"\0")
-    assert ear.poll(0)
-    bell.close()
-
-
 def test_what_a_server_does_not_take_yet_holds_nobody_up(server: Ensemble) -> None:
     """The loop goes on, and all of it arrives, in its order."""
 
@@ -200,8 +128,7 @@ def test_what_a_server_does_not_take_yet_holds_nobody_up(server: Ensemble) -> No
             writes = [asyncio.ensure_future(zookeeper.multi([op])) for op in ops]
             for _ in range(3):
                 await asyncio.sleep(0)
-            assert len(zookeeper.link._client._pending) == len(values)
-            assert zookeeper.link._client._connection._socket._unsent
+            assert not any(write.done() for write in writes)
             server.servers[0].resume()
             await asyncio.gather(*writes)
             found = await zookeeper.get("/a")
@@ -232,9 +159,9 @@ def test_a_client_has_one_thread(url: str) -> None:
     """kazoo's connection has a thread; nothing else has."""
 
     async def main() -> None:
-        before = threading.active_count()
+        before = set(threading.enumerate())
         async with opened(url):
-            assert threading.active_count() == before + 1
+            assert len(set(threading.enumerate()) - before) == 1
 
     asyncio.run(main())
 
@@ -299,7 +226,7 @@ def test_the_end_of_a_session_is_told_and_the_next_one_goes_on(url: str) -> None
             session = zookeeper.link.session_id
             found = await zookeeper.exists("/e")
             assert found is not None
-            assert found.ephemeral_owner == session
+            assert found.ephemeralOwner == session
             await expire(zookeeper)
             assert zookeeper.link.session_id != session
             assert await zookeeper.exists("/e") is None
@@ -339,69 +266,58 @@ def test_a_silent_server_is_noticed_while_there_is_something_to_send(server: Ens
     asyncio.run(main())
 
 
-def test_a_client_whose_thread_died_goes_on_in_its_session(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Something kazoo does not expect ends its thread; another takes over, and what was ephemeral stays."""
+def test_an_answer_that_kazoo_does_not_expect_leaves_nobody_waiting(url: str) -> None:
+    """Its thread ends. That request and those behind it are lost; another client goes on in the same session."""
 
     async def main() -> None:
-        async with opened(url) as zookeeper:
+        async with passage_to(url) as (passage, through), opened(through) as zookeeper:
             await zookeeper.multi([CreateNode("/e", b"", is_ephemeral=True)])
             session = zookeeper.link.session_id
             seen = Seen(zookeeper)
-
-            def fail(*_: object) -> None:
-                raise RuntimeError("what nobody has thought of")
-
-            connection = zookeeper.link._client._connection
-            connection._read_response = fail
-            with pytest.raises(OutcomeUnknown):
-                await zookeeper.multi([CreateNode("/a")])
-            await seen.until(Session.BACK)
-            assert zookeeper.link.session_id == session
-            found = await zookeeper.exists("/e")
-            assert found is not None
-            assert found.ephemeral_owner == session
-
-    asyncio.run(main())
-    assert "what nobody has thought of" in caplog.text
-
-
-@pytest.mark.parametrize("is_lent", [True, False], ids=["by the loop", "by kazoo's thread"])
-def test_an_answer_that_kazoo_does_not_know_leaves_nobody_waiting(
-    url: str, monkeypatch: pytest.MonkeyPatch, is_lent: bool
-) -> None:
-    """Such as the number of an error that a later server has: that request and those behind it are lost, as told."""
-    unknown = -99_999
-    if not is_lent:
-        monkeypatch.setattr(Wire, "can_be_lent", False)
-
-    async def main() -> None:
-        async with opened(url) as zookeeper:
-            connection = zookeeper.link._client._connection
-            read_header = connection._read_header
-
-            def misread(timeout: float) -> object:
-                connection._read_header = read_header
-                header, buffer, offset = read_header(timeout)
-                return header._replace(err=unknown), buffer, offset
-
-            connection._read_header = misread
+            passage.lose_reply_to(Operation.MULTI)
+            # What is answered next is then not what kazoo waits for.
             writes = [asyncio.ensure_future(zookeeper.multi([CreateNode(f"/{n}")])) for n in range(3)]
             ends = await asyncio.wait_for(asyncio.gather(*writes, return_exceptions=True), WAIT_S)
             assert [type(end) for end in ends] == [OutcomeUnknown] * 3
-            assert await zookeeper.children("/") is not None
+            await seen.until(Session.SUSPENDED, Session.BACK)
+            assert zookeeper.link.session_id == session
+            found = await zookeeper.exists("/e")
+            assert found is not None
+            assert found.ephemeralOwner == session
 
     asyncio.run(main())
+
+
+def test_one_wake_up_brings_many_answers() -> None:
+    """The loop is woken once for what came before it looks, and delivers it in the order in which it came."""
+
+    class CountingLoop(asyncio.SelectorEventLoop):
+        wakes = 0
+
+        def call_soon_threadsafe(self, *arguments: Any, **context: Any) -> Any:
+            self.wakes += 1
+            return super().call_soon_threadsafe(*arguments, **context)
+
+    loop = CountingLoop()
+    inbox = Inbox(loop)
+    received: list[int] = []
+    for turn in range(2):
+        for number in range(100):
+            inbox.put(received.append, number)
+        loop.run_until_complete(asyncio.sleep(0))
+        assert (loop.wakes, received) == (turn + 1, [*range(100)] * (turn + 1))
+    loop.close()
 
 
 def test_nothing_is_kept_for_a_loop_that_was_closed() -> None:
     """Neither what is received after that, nor what had a wake-up on its way before."""
     loop = asyncio.new_event_loop()
-    returns = Returns(loop)
-    returns.put(print, "on its way")
+    inbox = Inbox(loop)
+    inbox.put(print, "on its way")
     loop.close()
     for _ in range(3):
-        returns.put(print, "too late")
-    assert not returns._waiting
+        inbox.put(print, "too late")
+    assert not inbox._waiting
 
 
 def test_a_closed_client_says_so(url: str) -> None:
@@ -478,10 +394,11 @@ def test_a_listener_that_fails_keeps_nobody_from_an_answer(url: str) -> None:
                 raise RuntimeError("a listener's own")
 
             seen.node_changed = fail  # type: ignore[method-assign]
-            await zookeeper.arm("/a")
-            ops = [CreateNode("/a"), CreateNode("/a/b"), DeleteNode("/a/b")]
-            await asyncio.wait_for(zookeeper.multi(ops), WAIT_S)
+            paths = ["/a", "/b", "/c"]
+            for path in paths:
+                await zookeeper.watch_node(path)
+            await asyncio.wait_for(zookeeper.multi([*map(CreateNode, paths)]), WAIT_S)
             await asyncio.wait_for(zookeeper.sync(), WAIT_S)
-            assert len(told) == len(ops)
+            assert len(told) == len(paths)
 
     asyncio.run(main())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
+from txnframework_zookeeper.connection._handler import Role
 from txnframework_zookeeper.connection._requests import CreateNode, SetNode, Sync
-from txnframework_zookeeper.connection._roles import Role
 from txnframework_zookeeper.testing._clients import opened
 from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
 
@@ -47,7 +47,7 @@ def test_reads_at_the_leader_wait_for_a_write(ensemble: Ensemble) -> None:
     async def main() -> None:
         async with opened(f"zookeeper://{ensemble.leader().host}/roles") as client:
             assert client.link.role is Role.LEADER
-            before = await client.multi([CreateNode("/a")])
+            before = await client.multi([CreateNode("/a"), SetNode("/a", b"")])
             await client.get("/a")
             assert await client.multi([SetNode("/a", b"")]) == before + 2
 

@@ -35,7 +35,7 @@ from txnframework_zookeeper._known import Known
 from txnframework_zookeeper._metadata_store import open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
 from txnframework_zookeeper._steps import Planner, Step, sequential_step, step_of
-from txnframework_zookeeper.connection._requests import CreateNode, Op
+from txnframework_zookeeper.connection._requests import CreateNode, Op, SetNode
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.testing.servers.zookeeper import Setup
 from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
@@ -125,9 +125,9 @@ async def load(zookeeper: ZooKeeper, size: Size) -> int:
                 room.release()
 
         for op in nodes(size):
-            assert isinstance(op, CreateNode)
+            assert isinstance(op, CreateNode | SetNode)
             some.append(op)
-            made += 1
+            made += isinstance(op, CreateNode)
             taken += len(op.path) + len(op.data) + 60
             if taken > REQUEST_BYTES:
                 await room.acquire()

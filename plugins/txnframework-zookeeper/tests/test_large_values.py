@@ -147,17 +147,17 @@ class Dying:
 
 def writes_head(multi: Multi) -> bool:
     """Whether a multi is the one that names chunks."""
-    return any(isinstance(op, SetNode) and op.data == b"named" for op in multi._ops)
+    return any(isinstance(op, SetNode) and op.data == b"named" for op in multi.ops)
 
 
 def makes_chunk(number: int) -> Callable[[Multi], bool]:
     """Return whether a multi makes the chunk of this number."""
-    return lambda multi: any(isinstance(op, CreateNode) and op.path.endswith(f"/{number:05d}") for op in multi._ops)
+    return lambda multi: any(isinstance(op, CreateNode) and op.path.endswith(f"/{number:05d}") for op in multi.ops)
 
 
 def removes_chunks(multi: Multi) -> bool:
     """Whether a multi removes chunks."""
-    return any(isinstance(op, DeleteNode) and op.path.startswith(CHUNKS) for op in multi._ops)
+    return any(isinstance(op, DeleteNode) and op.path.startswith(CHUNKS) for op in multi.ops)
 
 
 def test_large_values_are_records_as_any_other(url: str) -> None:

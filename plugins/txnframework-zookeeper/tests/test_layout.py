@@ -238,20 +238,26 @@ def test_entries_of_one_time_share_a_node_of_four_seconds() -> None:
         assert len({place.parent for place in entries if place}) == 2
 
 
+def leads_to(watched: _places.Range, node: str) -> bool:
+    """Whether a watch of a range comes to a node, opening only what concerns it."""
+    place = watched.start
+    assert node.startswith(f"{place.node}/")
+    for name in node.removeprefix(f"{place.node}/").split("/"):
+        place = watched.open_child(place, name)
+        if not watched.concerns(place):
+            return False
+    return True
+
+
 def test_watching_a_range_sees_what_is_in_it() -> None:
-    """A change of a record or an entry concerns the ranges that hold it, and no others."""
+    """The way leads to each record or entry in the range, and to no others."""
     one = Key(f"/txn-op/{7:032x}/{5:020d}", f"{7:032x}")
-    node = _layout.node_of(one)
-    _, concerns = _places.place_of(paths.operations_range(TxnID.parse(f"{7:032x}")))
-    assert concerns(node)
-    assert not concerns(node.rpartition("/")[0])
-    assert not concerns(_layout.node_of(Key(one.path)))
+    operations = _places.range_of(paths.operations_range(TxnID.parse(f"{7:032x}")))
+    assert leads_to(operations, _layout.node_of(one))
+    assert not leads_to(operations, _layout.node_of(Key(one.path)))
     key = index_keys.encode(SEGMENT, f"{7:032x}")
     entry = _index.entry_node("writes-by-segment", key, one.path, "1", 0)
     assert entry is not None
-    place, concerns = _places.place_of(index_keys.prefix_range("writes-by-segment", SEGMENT))
-    assert entry.path.startswith(place)
-    assert concerns(entry.path)
-    assert not concerns(entry.parent)
-    _, concerns = _places.place_of(index_keys.prefix_range("writes-by-segment", f"{SEGMENT}-2"))
-    assert not concerns(entry.path)
+    assert leads_to(_places.range_of(index_keys.prefix_range("writes-by-segment", SEGMENT)), entry.path)
+    assert leads_to(_places.range_of(IndexRange("writes-by-segment", b"", b"\xff")), entry.path)
+    assert not leads_to(_places.range_of(IndexRange("writes-by-segment", key + b"\0", b"\xff")), entry.path)

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
-from kazoo.exceptions import NoWatcherError
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import Closed, Unavailable
@@ -15,7 +14,6 @@ from txnframework.interfaces import ITellingWatch, IWatch
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
-from txnframework_zookeeper._record_watch import RecordWatch
 from txnframework_zookeeper.connection._link import Session
 from txnframework_zookeeper.connection._requests import OnPath
 from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire
@@ -30,6 +28,10 @@ TARGETS = {
     "range": KeyRange("/watched/", "/watched0"),
     "index": IndexRange("index", b"\x20x", b"\x20y"),
 }
+LEVELS_MAX = 8
+"""How many nodes below each other a range of these tests has, at most."""
+TOLD_MAX = 3
+
 Story = Callable[[ZooKeeperMetadataStore, ZooKeeperMetadataStore], Awaitable[None]]
 
 
@@ -61,29 +63,33 @@ async def wakes(watch: IWatch) -> None:
     await asyncio.wait_for(watch.changed(), WAIT_S)
 
 
-async def waiting_for(watch: IWatch) -> asyncio.Task[None]:
+async def waiting_for(watch: IWatch, store: ZooKeeperMetadataStore) -> asyncio.Task[None]:
     """Return once somebody waits for a change, with what is done when it comes."""
-    assert isinstance(watch, RecordWatch)
     waiting = asyncio.ensure_future(wakes(watch))
-    async with asyncio.timeout(WAIT_S):
-        while not watch._waiting:  # noqa: ASYNC110 - nobody tells of it
-            await asyncio.sleep(0)
+    # What it asks before it waits is asked by then, and answered before what is asked now.
+    await settle(store)
     return waiting
 
 
 async def settle(store: ZooKeeperMetadataStore) -> None:
-    """Return once everything that happened has been told: what is told comes before the answers to what is asked."""
-    await store.zookeeper.sync()
+    """
+    Return once everything that happened has been told, and what is asked for it answered.
+
+    What is told comes before the answers to what is asked; a range asks level by level.
+    """
+    for _ in range(LEVELS_MAX):
+        await store.zookeeper.sync()
 
 
 async def sleeps(watch: IWatch, store: ZooKeeperMetadataStore) -> None:
     """Take what a change has told several times, then see that nothing comes any more."""
-    await settle(store)
-    watch._woken.clear()  # type: ignore[attr-defined]
-    waiting = asyncio.ensure_future(watch.changed())
-    await settle(store)
-    assert not waiting.done()
-    waiting.cancel()
+    for _ in range(TOLD_MAX):
+        waiting = asyncio.ensure_future(watch.changed())
+        await settle(store)
+        if not waiting.done():
+            waiting.cancel()
+            return
+    raise AssertionError(f"one change was told more than {TOLD_MAX} times")
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
@@ -99,7 +105,7 @@ def test_a_watch_wakes_for_every_change_and_for_no_other(url: str, target: Key |
             await other.put(Put(RECORD, b"2", Expect.ANY, (ENTRY,)))
             await wakes(watch)
             await sleeps(watch, store)
-            await other.put(Put(Key("/watchee/a"), b"", Expect.ANY, (IndexEntry("index", b"\x20z\0"),)))
+            # What is beside it in an index may wake, and changes nothing.
             await other.put(Put(Key("/watchee/b"), b"", Expect.ANY, (IndexEntry("other", b"\x20x\0"),)))
             await sleeps(watch, store)
             await other.delete(RECORD, Expect.ANY)
@@ -137,14 +143,14 @@ def test_two_watches_of_one_place_end_one_by_one(url: str) -> None:
 
     async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
         one, two = await store.watch(RECORD), await store.watch(RECORD)
-        waiting = await waiting_for(one)
+        waiting = await waiting_for(one, store)
         await one.close()
         with pytest.raises(Closed):
             await waiting
         await other.put(Put(RECORD, b"1", Expect.ABSENT))
         await wakes(two)
         await two.close()
-        assert store._watches._armed == {}
+        assert store._watches._by_node == {}
         three = await store.watch(RECORD)
         await other.put(Put(RECORD, b"2", Expect.ANY))
         await wakes(three)
@@ -177,7 +183,7 @@ async def _asked(story: Awaitable[object], store: ZooKeeperMetadataStore) -> lis
 
     def noting(request: object, landing: object, session_id: int | None = None) -> None:
         if isinstance(request, OnPath) and request.path == node:
-            asked.append(type(request).__name__)
+            asked.append(type(request).__name__ + ("AndWatch" if request.watcher else ""))
         hand_over(request, landing, session_id)
 
     link.hand_over = noting  # type: ignore[method-assign,assignment]
@@ -198,7 +204,7 @@ def test_waiting_for_the_change_of_a_record_takes_two_reads(url: str) -> None:
             watch = await store.watch(RECORD)
             assert ITellingWatch.providedBy(watch)
             assert watch.told == b"open"
-            waiting = await waiting_for(watch)
+            waiting = await waiting_for(watch, store)
             await other.put(Put(RECORD, b"committed", version))
             await waiting
             assert watch.told == b"committed"
@@ -238,7 +244,7 @@ def test_what_changed_between_a_wake_up_and_the_next_waiting_is_told(url: str) -
     async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
         version = await other.put(Put(RECORD, b"0", Expect.ABSENT))
         watch = await store.watch(RECORD)
-        waiting = await waiting_for(watch)
+        waiting = await waiting_for(watch, store)
         version = await other.put(Put(RECORD, b"1", version))
         await waiting
         await other.put(Put(RECORD, b"2", version))
@@ -252,18 +258,20 @@ def test_what_changed_between_a_wake_up_and_the_next_waiting_is_told(url: str) -
     run(url, story)
 
 
-def test_what_was_armed_for_a_record_is_taken_back_with_its_last_watch(url: str) -> None:
-    """Otherwise the servers would keep something for every record that was ever watched."""
+def test_a_watch_that_is_given_back_costs_nothing(url: str) -> None:
+    """Nothing is asked for it, then or when the record changes."""
 
-    async def story(store: ZooKeeperMetadataStore, _: ZooKeeperMetadataStore) -> None:
-        async def come_and_go() -> None:
-            one, two = await store.watch(RECORD), await store.watch(RECORD)
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
+        one, two = await store.watch(RECORD), await store.watch(RECORD)
+
+        async def go() -> None:
             await one.close()
             await two.close()
+            await other.put(Put(RECORD, b"1", Expect.ABSENT))
+            await settle(store)
 
-        arming = ["GetAndWatch", "ExistsAndWatch"]
-        assert await _asked(come_and_go(), store) == [*arming, *arming, "Unwatch"]
-        assert store._watches._set == set()
+        assert await _asked(go(), store) == []
+        assert store._watches._by_node == {}
 
     run(url, story)
 
@@ -280,38 +288,49 @@ def test_a_value_in_chunks_is_not_brought_along(url: str) -> None:
     run(url, story, MetadataOptions(value_in_record_bytes_max=1_000))
 
 
-@pytest.mark.parametrize(
-    ("until", "asked"),
-    [
-        (Operation.GET, ["GetAndWatch", "Unwatch", "ExistsAndWatch", "Unwatch"]),
-        (Operation.EXISTS, ["GetAndWatch", "ExistsAndWatch", "Unwatch", "Unwatch"]),
-    ],
-    ids=["read", "asked to tell of its making"],
-)
-def test_a_record_that_is_no_longer_watched_when_the_servers_answer(
-    url: str, until: Operation, asked: list[str]
-) -> None:
-    """Whoever gives up while the record is looked at for the first time leaves nothing at the servers."""
+@pytest.mark.parametrize("until", [Operation.GET, Operation.EXISTS], ids=["read", "asked to tell of its making"])
+def test_a_record_that_is_no_longer_watched_when_the_servers_answer(url: str, until: Operation) -> None:
+    """Nothing is left here of a watch that is given up while the record is looked at for the first time."""
 
     async def story(store: ZooKeeperMetadataStore, passage: Passage) -> None:
-        async def give_up() -> None:
-            passage.hold_at(until)
-            watching = asyncio.ensure_future(store.watch(RECORD))
-            await passage.held()
-            watching.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await watching
-            passage.let_through()
-            # Behind the answer to what was asked by then, and behind the one to what is asked upon that.
-            await settle(store)
-            await settle(store)
-
-        # What stands at the servers once the look is answered is taken back, whatever was taken back before.
-        assert await _asked(give_up(), store) == asked
-        assert store._watches._set == set()
-        assert isinstance(await store.zookeeper.disarm(node_of(RECORD)), NoWatcherError)
+        passage.hold_at(until)
+        watching = asyncio.ensure_future(store.watch(RECORD))
+        await passage.held()
+        watching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await watching
+        passage.let_through()
+        await settle(store)
+        assert store._watches._by_node == {}
+        watch = await store.watch(RECORD)
+        await store.put(Put(RECORD, b"1", Expect.ABSENT))
+        await wakes(watch)
 
     run_through_a_passage(url, story)
+
+
+def test_a_range_is_watched_while_nodes_above_it_come_and_go(url: str) -> None:
+    """The nodes on the way are made with the first record, and removed some time after the last one."""
+
+    async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
+        watch = await store.watch(TARGETS["range"])
+        for number in range(3):
+            key = Key(f"/watched/a/longer/way/{number}")
+            waiting = await waiting_for(watch, store)
+            await other.put(Put(key, b"", Expect.ABSENT))
+            await waiting
+            await sleeps(watch, store)
+            waiting = await waiting_for(watch, store)
+            await other.delete(key, Expect.ANY)
+            await waiting
+            # Let the empty nodes go.
+            for _ in range(LEVELS_MAX):
+                await other.get(RECORD)
+                await other.put(Put(Key("/elsewhere"), b"", Expect.ANY))
+                await settle(other)
+            await sleeps(watch, store)
+
+    run(url, story, MetadataOptions(empty_nodes_delay_ms=0))
 
 
 def test_a_store_that_is_closed_while_a_record_begins_to_be_watched(url: str) -> None:

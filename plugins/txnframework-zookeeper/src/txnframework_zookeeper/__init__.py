@@ -7,8 +7,9 @@ From below to above; nothing imports what stands further down in this list:
   record.
 * ``tree``: where everything stands and what a node says; pure, without any I/O.
 * What a store does, each on both of them: ``_writing`` (``_steps`` plans, ``_numbers`` counts, ``_outcomes`` settles
-  what was lost, ``_reaping`` removes what became empty), ``_scanning``, ``_watch``, ``_leases`` on ``_lease_nodes``,
-  and ``_root``, which knows what a chroot holds. ``_known`` is what they remember.
+  what was lost, ``_reaping`` removes what became empty), ``_scanning``, ``_watches``, ``_leases`` on ``_lease_nodes``,
+  and ``_root``, which knows what a chroot holds. ``_known`` is what they remember of nodes, and
+  makes those above a record.
 * ``_metadata_store``: the role; ``plugin``: its hook. ``testing`` has the harnesses.
 """
 

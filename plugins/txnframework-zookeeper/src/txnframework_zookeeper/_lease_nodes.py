@@ -12,11 +12,9 @@ from txnframework.errors import CorruptRecord, Unavailable, UnknownFormat
 from txnframework.model import Key
 from txnframework.model.paths import lease_key
 from txnframework.model.records import UNREADABLE
-from txnframework_zookeeper._known import ancestors
-from txnframework_zookeeper._parents import make_ahead
+from txnframework_zookeeper._known import ancestors, make_ahead
 from txnframework_zookeeper._reaping import Reaping
-from txnframework_zookeeper.connection._errors import MultiFailed
-from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode
+from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode, MultiFailed, SetNode
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.tree._layout import node_of, partition_mark
 from txnframework_zookeeper.tree._lives import life_node
@@ -69,7 +67,9 @@ class LeaseNodes:
         document = LeaseDocument(holder=holder, session=session)
         token = f"{self._environment.random_bits(64):016x}"
         data = encode_node(msgspec.json.encode(document), None, (), token)
-        made = CreateNode(node, data, is_ephemeral=True), CreateNode(life_node(token), is_ephemeral=True)
+        life = life_node(token)
+        # Written as well, because ZooKeeper tells the number of a multi for what it writes alone.
+        made = CreateNode(node, data, is_ephemeral=True), CreateNode(life, is_ephemeral=True), SetNode(life, b"")
         for _ in range(self._attempts_max):
             parents = ancestors(node)
             stats = await asyncio.gather(*map(self._zookeeper.exists, (*parents, node)))
@@ -99,7 +99,7 @@ class LeaseNodes:
             raise CorruptRecord(key.path, "its value", str(error)) from error
         if document.format != FORMAT:
             raise UnknownFormat(f"lease {name}", document.format)
-        return Standing(key, node.stat.czxid, document.holder, node.stat.ephemeral_owner, standing.token)
+        return Standing(key, node.stat.czxid, document.holder, node.stat.ephemeralOwner, standing.token)
 
     async def end(self, name: str, fencing: int) -> None:
         """

@@ -116,7 +116,7 @@ class Leases:
 
     def session_became(self, state: Session) -> None:
         """Give up everything with the session; look after what is left of it when it is back."""
-        if state in (Session.NEW, Session.LOST):
+        if state is Session.NEW:
             self._lapse()
             self._astray.clear()
             self._asked_at = float("-inf")

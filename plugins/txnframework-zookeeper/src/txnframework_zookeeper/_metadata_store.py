@@ -37,11 +37,10 @@ from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper._root import open_root, take_identity
 from txnframework_zookeeper._scanning import Scanning
 from txnframework_zookeeper._steps import check_batch
-from txnframework_zookeeper._watch import Watches
+from txnframework_zookeeper._watches import Watches
 from txnframework_zookeeper._writing import Writing
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.tree._layout import node_of, partition_mark
-from txnframework_zookeeper.tree._places import place_of
 
 _CLIENT_BITS = 48
 
@@ -115,8 +114,7 @@ class ZooKeeperMetadataStore:
         """Return an armed watch; one on a record brings along what it became."""
         if isinstance(target, Key):
             return await self._watches.arm_record(node_of(target), partial(value_in, target))
-        place, concerns = place_of(target)
-        return await self._watches.arm((place,), concerns)
+        return await self._watches.arm(target)
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
         """Take the lease, or raise LeaseHeld; the session and holder that have it already get it again."""

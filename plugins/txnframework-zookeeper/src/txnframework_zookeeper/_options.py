@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
@@ -49,11 +51,12 @@ class MetadataOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     ] = 15_000
     requests_max: Annotated[
         int,
-        Meta(ge=1, description="How many requests are under way at most; further ones wait."),
-    ] = 512
+        # Each of them is a byte in the pair of sockets that wakes kazoo's thread, which takes some 280 on Linux.
+        Meta(ge=1, le=256, description="How many requests are under way at most; further ones wait."),
+    ] = 256
     watches_max: Annotated[
         int,
-        Meta(ge=1, description="How many nodes are watched at most at the servers; a further watch is refused."),
+        Meta(ge=1, description="How many nodes are watched at most; a further watch is refused."),
     ] = 4_096
     nodes_known_max: Annotated[
         int,
@@ -236,3 +239,44 @@ def _check_secrecy(servers: Servers, options: MetadataOptions) -> None:
             " require_tls to be refused otherwise",
             servers.shown_url,
         )
+
+
+def sasl_login(servers: Servers, options: MetadataOptions) -> dict[str, str] | None:
+    """
+    Return what kazoo logs in with by SASL, None: it does not.
+
+    :raises ConfigurationError: the extra is not installed.
+    """
+    if options.login == "digest":
+        return None
+    if find_spec("puresasl") is None:
+        raise ConfigurationError("metadata.options.login", "install txnframework-zookeeper[sasl] to log in by SASL")
+    if options.login == "sasl-gssapi":
+        kerberos = {"mechanism": "GSSAPI", "service": options.sasl_service}
+        return kerberos | ({"principal": servers.user} if servers.user else {})
+    return {"mechanism": "DIGEST-MD5", "username": servers.user, "password": servers.password}
+
+
+def tls_context(options: MetadataOptions) -> ssl.SSLContext | None:
+    """
+    Return how connections are encrypted, None: they are not.
+
+    :raises ConfigurationError: a file cannot be used.
+    """
+    if not options.tls:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = options.tls_check_host
+    context.verify_mode = ssl.CERT_REQUIRED if options.tls_verify else ssl.CERT_NONE
+    name = "tls_ca"
+    try:
+        context.load_default_certs()
+        if options.tls_ca:
+            context.load_verify_locations(options.tls_ca)
+        if options.tls_certificate:
+            name = "tls_certificate"
+            # The password that is never right: without one a terminal would be asked.
+            context.load_cert_chain(options.tls_certificate, options.tls_key, password="")
+    except OSError as error:
+        raise ConfigurationError(f"metadata.options.{name}", f"it cannot be used: {error}") from error
+    return context

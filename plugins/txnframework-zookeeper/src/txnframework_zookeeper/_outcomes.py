@@ -39,7 +39,7 @@ async def settled(
         for node, (record, before) in zip(found, plan.before.items(), strict=True):
             is_removed = plan.records[record] is None
             if node is not None and not is_removed and token_of(node) == plan.token:
-                return node.stat.mzxid
+                return int(node.stat.mzxid)
             if node is not None and before is not None and _is_kept(node, before, is_removed):
                 return None
             if node is None and before is None and await _is_untouched(zookeeper, record, seen_zxid):

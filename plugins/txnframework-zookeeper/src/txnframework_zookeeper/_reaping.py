@@ -13,8 +13,7 @@ from collections import OrderedDict
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
 from txnframework_zookeeper._known import Known
-from txnframework_zookeeper.connection._errors import MultiFailed
-from txnframework_zookeeper.connection._requests import DeleteNode
+from txnframework_zookeeper.connection._requests import DeleteNode, MultiFailed
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 
 # One after another tree's own root.

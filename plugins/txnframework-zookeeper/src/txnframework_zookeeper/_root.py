@@ -9,8 +9,7 @@ import msgspec
 from txnframework.errors import Conflict, CorruptRecord, InvalidInput, UnknownFormat
 from txnframework.model.records import UNREADABLE
 from txnframework_zookeeper._numbers import FIRST, NUMBERS
-from txnframework_zookeeper.connection._errors import MultiFailed
-from txnframework_zookeeper.connection._requests import CreateNode, Node, SetNode
+from txnframework_zookeeper.connection._requests import CreateNode, MultiFailed, Node, SetNode
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.tree._chunks import CHUNKS
 from txnframework_zookeeper.tree._index import INDEXES

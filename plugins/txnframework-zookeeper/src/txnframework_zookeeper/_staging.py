@@ -16,8 +16,7 @@ from collections.abc import Iterable
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework_zookeeper._known import Known
 from txnframework_zookeeper._reaping import Reaping
-from txnframework_zookeeper.connection._errors import AlreadyThere, MultiFailed
-from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode, Op, SetNode
+from txnframework_zookeeper.connection._requests import AlreadyThere, CreateNode, DeleteNode, MultiFailed, Op, SetNode
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.tree._chunks import CHUNKS, OVER, STAGED, STAGED_VERSION, Chunks, begun, chunks_of
 from txnframework_zookeeper.tree._layout import RECORD

@@ -9,8 +9,15 @@ import msgspec
 from txnframework.errors import VersionMismatch
 from txnframework.model import Batch, Check, Delete, Expect, Expected, Key, Put, PutSequential
 from txnframework_zookeeper._known import Known
-from txnframework_zookeeper.connection._errors import AlreadyThere, MultiFailed
-from txnframework_zookeeper.connection._requests import CheckNode, CreateNode, DeleteNode, Op, SetNode
+from txnframework_zookeeper.connection._requests import (
+    AlreadyThere,
+    CheckNode,
+    CreateNode,
+    DeleteNode,
+    MultiFailed,
+    Op,
+    SetNode,
+)
 from txnframework_zookeeper.tree._chunks import Chunks, ended, named
 from txnframework_zookeeper.tree._index import EntryNode, entry_node
 from txnframework_zookeeper.tree._layout import is_private, names_itself, node_of, partition_mark
@@ -169,8 +176,8 @@ class Planner:
         for (index, key), depth in before.items():
             place = _standing_entry(index, key, path, mark, depth)
             if (index, key) in wanted:
-                # Written so that it wakes who watches the index. It is there unless the record was made again.
-                plan.changes.append(SetNode(place.path, b""))
+                # Made anew so that it wakes who watches the index. It is there unless the record was made again.
+                plan.changes += (DeleteNode(place.path), CreateNode(place.path))
             else:
                 plan.changes.append(DeleteNode(place.path))
                 plan.removed.append(place)
@@ -184,8 +191,9 @@ class Planner:
         self._end_chunks(plan, standing)
         if standing is None:
             plan.parents[_parent(step.node)] = None
-            plan.changes.append(CreateNode(step.node, data))
-            plan.records[step.node] = Standing(0, 0, entries, plan.token, step.chunks)
+            # ZooKeeper tells the number of a multi for what it writes, and not for what it makes.
+            plan.changes += (CreateNode(step.node), SetNode(step.node, data, 0))
+            plan.records[step.node] = Standing(0, 1, entries, plan.token, step.chunks)
         else:
             plan.changes.append(SetNode(step.node, data, standing.node_version))
             plan.records[step.node] = Standing(0, standing.node_version + 1, entries, plan.token, step.chunks)
@@ -201,7 +209,9 @@ class Planner:
                 break
             place, depth = deeper, depth + 1
         plan.parents[place.parent] = None
-        plan.changes.append(SetNode(place.path, b"") if place.path in plan.astray else CreateNode(place.path))
+        if place.path in plan.astray:
+            plan.changes.append(DeleteNode(place.path))
+        plan.changes.append(CreateNode(place.path))
         plan.made.append(place)
         return depth
 

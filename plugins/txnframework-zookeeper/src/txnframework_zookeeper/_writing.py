@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.model import Batch, Key, Put, PutSequential, Record
-from txnframework_zookeeper._known import Known
+from txnframework_zookeeper._known import OP_BYTES, Known, make_ahead
 from txnframework_zookeeper._numbers import Numbers
 from txnframework_zookeeper._options import VALUES_TOGETHER_BYTES_MAX, MetadataOptions
 from txnframework_zookeeper._outcomes import settled
-from txnframework_zookeeper._parents import OP_BYTES, make_ahead
 from txnframework_zookeeper._reaping import Reaping
 from txnframework_zookeeper._staging import Staging
 from txnframework_zookeeper._steps import (
@@ -25,8 +24,7 @@ from txnframework_zookeeper._steps import (
     sequential_step,
     step_of,
 )
-from txnframework_zookeeper.connection._errors import AlreadyThere, MultiFailed
-from txnframework_zookeeper.connection._requests import CreateNode, Op, SetNode
+from txnframework_zookeeper.connection._requests import AlreadyThere, CreateNode, MultiFailed, Op, SetNode
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.tree._chunks import Chunks, home_of, to_stage
 from txnframework_zookeeper.tree._layout import is_private, partition_mark

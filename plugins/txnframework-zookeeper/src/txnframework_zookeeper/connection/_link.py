@@ -1,31 +1,26 @@
-"""One client of kazoo's after another: what is sent, what comes back, and what becomes of the session."""
+"""One connection after another, and what becomes of the session."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import threading
-from contextlib import suppress
 from enum import Enum
+from functools import partial
 from typing import Any, Protocol
 
-from kazoo.exceptions import SessionExpiredError
-from kazoo.protocol.states import KeeperState
+from kazoo.exceptions import SessionClosedRequireSaslError, SessionExpiredError
 
 from txnframework.errors import Closed, TxnFrameworkError, Unavailable
 from txnframework_zookeeper._options import MetadataOptions, Servers
-from txnframework_zookeeper.connection._direct import Direct
-from txnframework_zookeeper.connection._errors import NotSent, refused
-from txnframework_zookeeper.connection._kazoo import new_client
-from txnframework_zookeeper.connection._returns import Flight, Returns
-from txnframework_zookeeper.connection._roles import Role
-from txnframework_zookeeper.connection._thread import Changed, Connected, Ended
+from txnframework_zookeeper.connection._connection import Connected, Connection, Ended
+from txnframework_zookeeper.connection._handler import Inbox, Role
+from txnframework_zookeeper.connection._requests import NO_CONNECTION, Exists, refused, translated
 
 _LOG = logging.getLogger(__name__)
 
 _RESTART_S = 1.0
-_STOP_S = 10.0
+_CLOSE_S = 5.0
 
 
 class Session(Enum):
@@ -34,25 +29,24 @@ class Session(Enum):
     NEW = "connected, and nothing of an earlier session is left"
     BACK = "connected again, in the session as it was; watches are gone"
     SUSPENDED = "the connection is lost; the session may go on or not"
-    LOST = "the session has ended, and what lived with it"
 
 
 class Listener(Protocol):
     """
     What wants to know, in the event loop; it must not wait.
 
-    What a listener hands over when it is told of a connection goes before everything that waited for it.
+    What a listener asks when it is told of a connection goes before everything that waited for it.
     """
 
     def session_became(self, state: Session) -> None:
         """Take note of what became of the session."""
 
     def node_changed(self, path: str) -> None:
-        """Take note of a change of a watched node, or of one below a watched one; the path with the chroot."""
+        """Take note of a change of a watched node; the path with the chroot."""
 
 
 class Landing:
-    """Where the answer to a request arrives, in the loop; kazoo may answer twice."""
+    """Where the answer to a request arrives, in the loop."""
 
     __slots__ = ("_room", "answer")
 
@@ -87,68 +81,44 @@ class Link:
         self.role = Role.UNKNOWN
         self.may_lag = True
         self.connections = 0
-        self._servers, self._options = servers, options
+        self.servers, self.options = servers, options
+        self.resumed: tuple[int, bytes] | None = None
         self._process = os.getpid()
-        self._returns = Returns(self.loop)
+        self._inbox = Inbox(self.loop)
         self._connected = asyncio.Event()
         self._listeners: list[Listener] = []
-        self._unsent: list[tuple[object, Any, int | None]] = []
         self._refusal: TxnFrameworkError | None = None
         self._is_cut_off = False
         self._is_closed = False
-        # A request and the end of a session must not pass each other: kazoo would then drop the request unanswered, or
-        # send it in the next session.
-        self._lock = threading.RLock()
-        self._client: Any = None
-        self._direct: Direct | None = None
-        self._resumed: tuple[int, bytes] | None = None
+        self._connection: Connection | None = None
+        self._ending: set[asyncio.Future[None]] = set()
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection, as far as anybody here knows."""
+        """Whether there is a connection, as far as it is known here."""
         return self._connected.is_set() and not self._is_closed
 
     @property
     def seen_zxid(self) -> int:
-        """The number of a transaction that this client has seen the effects of, in this session; 0: of none."""
-        return int(self._client.last_zxid)
+        """The number of a transaction that this client has seen the effects of; 0: of none."""
+        return self._connection.seen_zxid if self._connection is not None else 0
 
     def listen(self, listener: Listener) -> None:
         """Tell ``listener`` from now on."""
         self._listeners.append(listener)
 
-    def hand_over(self, request: object, landing: Any, session_id: int | None = None) -> None:
+    def hand_over(self, request: Any, landing: Any, session_id: int | None = None) -> None:
         """
         Send a request after those that were handed over before it, and tell ``landing`` once there is an answer.
 
         An error LOST is no answer: the request is done before anything that is handed over later, or never.
         With ``session_id`` it is sent in this session or never.
         """
-        self._unsent.append((request, landing, session_id))
-        if not (self._client._pending or self._client._queue):
-            self.send()
-        elif len(self._unsent) == 1:
-            # With what else is handed over in this turn of the loop: kazoo's thread is woken once for all of it.
-            self.loop.call_soon(self.send)
-
-    def send(self) -> None:
-        """Send what was handed over now, and not at the end of this turn of the loop."""
-        unsent, self._unsent = self._unsent, []
-        with self._lock, self._client._connection.together():
-            direct = self._direct if self._direct is not None and self._direct.is_open else None
-            for request, landing, session_id in unsent:
-                flight = Flight(self._returns, landing.take)
-                if self._client._state == KeeperState.CONNECTING:
-                    # kazoo would keep it until there is a connection, for however long that takes.
-                    flight.set_exception(NotSent())
-                elif session_id not in (None, self._client._session_id):
-                    flight.set_exception(SessionExpiredError())
-                elif direct is not None:
-                    direct.send(request, flight)
-                else:
-                    self._client._call(request, flight)
-            if direct is not None:
-                direct.flush()
+        assert self._connection is not None, "it was started"
+        if session_id not in (None, self.session_id):
+            self._inbox.put(landing.take, SessionExpiredError())
+        else:
+            self._connection.send(request, landing.take)
 
     async def until_connected(self) -> None:
         """
@@ -160,18 +130,17 @@ class Link:
         if self._connected.is_set():
             return
         try:
-            async with asyncio.timeout(self._options.connect_timeout_ms / 1000):
+            async with asyncio.timeout(self.options.connect_timeout_ms / 1000):
                 while not self._connected.is_set():
                     if self._refusal is not None:
                         raise self._refusal
                     await self._connected.wait()
                     self.require_open()
         except TimeoutError:
-            error = self._client.handler.last_error
-            reason = error or "what answers there begins no session"
+            error = self._last_error()
             raise Unavailable(
-                f"there is no connection to {self.shown_url}: {reason}; start a majority of its servers, or correct"
-                " hosts, ports and TLS"
+                f"there is no connection to {self.shown_url}: {error or 'what answers there begins no session'}; start"
+                " a majority of its servers, or correct hosts, ports and TLS"
             ) from error
 
     def require_open(self) -> None:
@@ -190,24 +159,19 @@ class Link:
 
     def start(self) -> None:
         """Begin to connect; the session goes on if there was one and it lives."""
-        client = new_client(self._servers, self._options, self._resumed, self._lock)
+        if not self._is_closed and self._process == os.getpid():
+            self._connection = Connection(self.servers, self.options, self.resumed, self._inbox, self._receive)
 
-        def moved(_: object) -> None:
-            with self._lock:
-                state = client._state
-            self._returns.put(self._take, (client, state))
-
-        def receive(event: Connected | Changed | Ended) -> None:
-            self._returns.put(self._take, (client, event))
-
-        client.add_listener(moved)
-        client._connection.receive = receive
-        self._client, self._direct = client, Direct(client, self._returns, self._lock)
-        client.start_async()
+    def node_changed(self, event: Any) -> None:
+        """Take note of an event of kazoo's; one without a path says that a connection and its watches are gone."""
+        if event.path and not self._is_closed:
+            for listener in tuple(self._listeners):
+                listener.node_changed(event.path)
 
     def cut(self) -> None:
-        """Break the connection; it is made again, in the same session."""
-        self._client._connection.cut()
+        """Break the connection, if there is one; it is made again, in the same session."""
+        if self._connection is not None and self.is_connected:
+            self._connection.handler.cut()
 
     async def close(self) -> None:
         """End the session; may be repeated."""
@@ -223,97 +187,89 @@ class Link:
         was_connected = self.is_connected
         self._is_closed = True
         self._connected.set()
-        client = self._client
-        if self._process != os.getpid() or client is None:
+        connection = self._connection
+        if self._process != os.getpid() or connection is None:
             return
-        # What was handed over before goes before the end of the session.
-        self.send()
-        if self._direct is not None:
-            self._direct.end()
-        if not ends_session:
-            client._stopped.set()
         if not was_connected or not ends_session:
             # Whatever kazoo's thread waits for, it is nothing that is still needed.
-            client._connection.cut()
-        await asyncio.to_thread(_stop, client)
+            connection.handler.cut()
+        self._dispose(connection)
+        try:
+            _, left = await asyncio.wait(self._ending, timeout=_CLOSE_S)
+            if left:
+                connection.handler.cut()
+                await asyncio.wait(left, timeout=_CLOSE_S)
+        finally:
+            connection.end()
 
-    def _take(self, taken: tuple[Any, object]) -> None:
-        client, event = taken
-        if client is not self._client or self._is_closed:
+    def _dispose(self, connection: Connection) -> None:
+        stopped = connection.stop()
+        self._ending.add(stopped)
+        stopped.add_done_callback(self._ending.discard)
+
+    def _receive(self, event: Connected | Ended) -> None:
+        connection = self._connection
+        if connection is None or self._is_closed:
             return
-        match event:
-            case Changed():
-                for listener in tuple(self._listeners):
-                    listener.node_changed(event.path)
-            case Connected():
-                self._take_connection(event)
-            case KeeperState.CONNECTING:
-                self._suspend()
-            case KeeperState.EXPIRED_SESSION:
-                self._connected.clear()
-                self._tell(Session.LOST)
-            case KeeperState.AUTH_FAILED:
-                self._refusal = refused(self.shown_url)
-                self._suspend()
-                # Waiting is over for who waits for the first connection.
-                self._connected.set()
-                self._connected.clear()
-            case Ended():
-                # A login that was right before, or something unforeseen: again, in the session as it was. What the
-                # new client has seen is nothing.
-                self.may_lag = True
-                self._suspend()
-                client.close()
-                self.loop.call_later(_RESTART_S, self._restart, client)
+        if isinstance(event, Connected):
+            # kazoo says so before the login; the answer to a first request comes behind it.
+            probe = Exists(self.servers.root or "/")
+            connection.send(probe, partial(self._take_connection, event))
+        else:
+            self._take_end(connection, event)
 
-    def _take_connection(self, connected: Connected) -> None:
+    def _take_connection(self, connected: Connected, answer: object) -> None:
+        if self._is_closed or isinstance(answer, NO_CONNECTION):
+            return
+        if isinstance(answer, SessionClosedRequireSaslError):
+            self._refuse(translated(answer, self.shown_url, "connect"))
+            return
+        assert self._connection is not None
         is_new = connected.session_id != self.session_id
         self.session_id, self.timeout_ms = connected.session_id, connected.timeout_ms
-        self._resumed = (connected.session_id, connected.password)
+        self.resumed = connected.session_id, connected.password
         self.role = connected.role
         self.connections += 1
+        self._connection.agree_on(connected.timeout_ms)
         self._refusal = None
-        self.may_lag = self.may_lag or is_new
-        if self._direct is not None:
-            self._direct.begin()
+        # What this connection has seen is nothing, whatever the one before it had.
+        self.may_lag = True
         self._connected.set()
         if self._is_cut_off:
             self._is_cut_off = False
             _LOG.warning("%s answers again", self.shown_url)
         self._tell(Session.NEW if is_new else Session.BACK)
 
-    def _suspend(self) -> None:
-        if self.is_connected:
+    def _take_end(self, connection: Connection, ended: Ended) -> None:
+        was_connected = self.is_connected
+        if was_connected:
             self._is_cut_off = True
             _LOG.warning("the connection to %s is lost, and is being made again", self.shown_url)
         self._connected.clear()
-        self._take_back()
         self._tell(Session.SUSPENDED)
-
-    def _take_back(self) -> None:
-        """Take from kazoo what was handed over after the connection was lost, and before that was known here."""
-        with self._lock:
-            # If there is a connection again by now, kazoo's thread waits for the lock to say so, or is sending them.
-            if self._client._state == KeeperState.CONNECTING:
-                unsent = self._client._queue
-                while unsent:
-                    _, flight = unsent.popleft()
-                    flight.set_exception(NotSent())
-
-    def _restart(self, client: Any) -> None:
-        if client is self._client and not self._is_closed and self._process == os.getpid():
+        # What was right once is not wrong because a connection broke during the login.
+        if ended.is_refused and self.resumed is None:
+            self._refuse(refused(self.shown_url))
+        self._dispose(connection)
+        if was_connected:
             self.start()
+        else:
+            self.loop.call_later(_RESTART_S, self.start)
+
+    def _refuse(self, refusal: TxnFrameworkError) -> None:
+        self._refusal = refusal
+        # Waiting is over for who waits for the first connection.
+        self._connected.set()
+        self._connected.clear()
+
+    def _last_error(self) -> BaseException | None:
+        if self._connection is None:
+            return None
+        handler = self._connection.handler
+        if not handler.attempts:
+            return OSError("no address is known of any of these hosts")
+        return handler.last_error
 
     def _tell(self, state: Session) -> None:
         for listener in tuple(self._listeners):
             listener.session_became(state)
-
-
-def _stop(client: Any) -> None:
-    # A connection that ended by itself, as one does whose login was refused, may be gone by now; kazoo then finds
-    # nothing to ring at, after it has stopped.
-    with suppress(AttributeError):
-        client.stop()
-    # It waits for nothing where the session is left alone; then too its thread has to end before it is closed.
-    client._connection.stop(_STOP_S)
-    client.close()

@@ -1,45 +1,28 @@
-"""What is asked of a server, as bytes; kazoo sends a request and hands what came back to it."""
+"""What is asked of a server, as calls of kazoo's client; and what becomes of the errors that it answers with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from struct import Struct
-from typing import ClassVar, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
-from kazoo.exceptions import EXCEPTIONS
+from kazoo import exceptions as kazoo_errors
+from kazoo.protocol.states import ZnodeStat
 
-_INT = Struct("!i")
-_LONG = Struct("!q")
-_STAT = Struct("!qqqqiiiqiiq")
-_MULTI_HEADER = Struct("!iBi")
-_MULTI_END = _MULTI_HEADER.pack(-1, True, -1)
-# The header of an op, and how many bytes its path has.
-_OP = Struct("!iBii")
-# The zxid stands behind the 4 bytes of a reply's xid.
-_ZXID_AT = 4
-_EPHEMERAL = 1
-_CREATE, _DELETE, _SET, _CHECK, _FAILED = 1, 2, 5, 13, -1
-_PERSISTENT_RECURSIVE = 1
-_ANY_WATCH = 3
+from txnframework.errors import (
+    ConfigurationError,
+    Corrupt,
+    InvalidInput,
+    OutcomeUnknown,
+    TxnFrameworkError,
+    Unavailable,
+)
+
 ANY_VERSION = -1
 
-
-class Stat(NamedTuple):
-    """What ZooKeeper knows of a node."""
-
-    czxid: int
-    mzxid: int
-    ctime: int
-    mtime: int
-    version: int
-    cversion: int
-    aversion: int
-    ephemeral_owner: int
-    data_length: int
-    children_count: int
-    pzxid: int
+Stat: TypeAlias = ZnodeStat
+"""What ZooKeeper knows of a node."""
 
 
 class Node(NamedTuple):
@@ -83,155 +66,182 @@ class CheckNode(msgspec.Struct, frozen=True, gc=False):
 
 Op = CreateNode | SetNode | DeleteNode | CheckNode
 
-
-def text(value: str) -> bytes:
-    """Return a string as the protocol has it."""
-    encoded = value.encode()
-    return _INT.pack(len(encoded)) + encoded
-
-
-def acl_bytes(entries: Sequence[tuple[int, str, str]]) -> bytes:
-    """Return permissions, scheme and id of each entry of an access control list."""
-    return _INT.pack(len(entries)) + b"".join(
-        _INT.pack(permissions) + text(scheme) + text(name) for permissions, scheme, name in entries
-    )
-
-
-def _stat(buffer: bytes, offset: int) -> Stat:
-    return Stat._make(_STAT.unpack_from(buffer, offset))
-
-
-def _string_end(buffer: bytes, offset: int) -> int:
-    return offset + _INT.size + max(0, int(_INT.unpack_from(buffer, offset)[0]))
+Watcher = Callable[[Any], None]
+"""Called, in the event loop, with an event of kazoo's."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnPath:
-    """A request about one node."""
+    """A request about one node; with ``watcher``, which is then told of the node's next change, once."""
 
     path: str
-    type: ClassVar[int]
-    tail: ClassVar[bytes] = b""
+    watcher: Watcher | None = None
 
-    def serialize(self) -> bytes:
-        """Return the request's bytes."""
-        return text(self.path) + self.tail
-
-    def deserialize(self, buffer: bytes, offset: int) -> object:  # noqa: ARG002
-        """Return what the reply says."""
-        return None
+    def send(self, client: Any) -> Any:
+        """Make the call; return kazoo's result, which is on its way."""
+        raise NotImplementedError
 
 
 class Get(OnPath):
-    """Read a node."""
+    """Read a node, as data and Stat. Of a node that is not there nothing is told."""
 
-    type = 4
-    tail = b"\0"
-
-    def deserialize(self, buffer: bytes, offset: int) -> Node:
-        """Return the node."""
-        end = _string_end(buffer, offset)
-        return Node(bytes(buffer[offset + _INT.size : end]), _stat(buffer, end))
+    def send(self, client: Any) -> Any:
+        """Make the call."""
+        return client.get_async(self.path, self.watcher)
 
 
 class Exists(OnPath):
-    """Read what is known of a node."""
+    """Read the Stat of a node, None if it is not there; its creation is told, too."""
 
-    type = 3
-    tail = b"\0"
-
-    def deserialize(self, buffer: bytes, offset: int) -> Stat:
-        """Return it."""
-        return _stat(buffer, offset)
-
-
-class GetAndWatch(Get):
-    """Read a node, and be told once when it changes; of one that is not there nothing is told."""
-
-    tail = b"\1"
-
-
-class ExistsAndWatch(Exists):
-    """Read what is known of a node, and be told once when it changes, or is made."""
-
-    tail = b"\1"
+    def send(self, client: Any) -> Any:
+        """Make the call."""
+        return client.exists_async(self.path, self.watcher)
 
 
 class Children(OnPath):
-    """List the names below a node."""
+    """List the names below a node; what is told is that a child was made or removed, or the node itself removed."""
 
-    type = 8
-    tail = b"\0"
-
-    def deserialize(self, buffer: bytes, offset: int) -> list[str]:
-        """Return them, in no order."""
-        count = _INT.unpack_from(buffer, offset)[0]
-        offset += _INT.size
-        names = []
-        for _ in range(count):
-            end = _string_end(buffer, offset)
-            names.append(bytes(buffer[offset + _INT.size : end]).decode())
-            offset = end
-        return names
+    def send(self, client: Any) -> Any:
+        """Make the call."""
+        return client.get_children_async(self.path, self.watcher)
 
 
 class Sync(OnPath):
     """Let the server catch up with its leader before it answers what is asked next."""
 
-    type = 9
+    def send(self, client: Any) -> Any:
+        """Make the call."""
+        return client.sync_async(self.path)
 
 
-class Watch(OnPath):
-    """Be told of every change of a node and of all below it, until it is taken back or the connection is lost."""
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make one node without data."""
 
-    type = 106
-    tail = _INT.pack(_PERSISTENT_RECURSIVE)
+    path: str
+    acl: list[Any]
 
-
-class Unwatch(OnPath):
-    """Take every watch of a node back."""
-
-    type = 18
-    tail = _INT.pack(_ANY_WATCH)
+    def send(self, client: Any) -> Any:
+        """Make the call."""
+        return client.create_async(self.path, b"", self.acl)
 
 
+@dataclass(frozen=True, slots=True)
 class Multi:
-    """Several ops, all or nothing."""
+    """Several ops, all or nothing; answered with a result, or an error, for each of them."""
 
-    # kazoo rewrites what a request of the type 14 returns, as a list.
-    type = 14
+    ops: Sequence[Op]
+    root: str
+    acl: list[Any]
 
-    def __init__(self, ops: Sequence[Op], root: str, acl: bytes) -> None:
-        self._ops = ops
-        self._root = root
-        self._acl = acl
+    def send(self, client: Any) -> Any:
+        """Make the call."""
+        asked = client.transaction()
+        for op in self.ops:
+            path = self.root + op.path
+            match op:
+                case CreateNode():
+                    asked.create(path, op.data, self.acl, op.is_ephemeral)
+                case SetNode():
+                    asked.set_data(path, op.data, op.version)
+                case DeleteNode():
+                    asked.delete(path, op.version)
+                case CheckNode():
+                    asked.check(path, op.version)
+        return asked.commit_async()
 
-    def serialize(self) -> bytes:
-        """Return the request's bytes."""
-        root = self._root.encode()
-        parts: list[bytes] = []
-        for op in self._ops:
-            path = root + op.path.encode()
-            size = len(path)
-            if isinstance(op, CreateNode):
-                flags = _INT.pack(_EPHEMERAL if op.is_ephemeral else 0)
-                parts += (_OP.pack(_CREATE, 0, -1, size), path, _INT.pack(len(op.data)), op.data, self._acl, flags)
-            elif isinstance(op, SetNode):
-                parts += (_OP.pack(_SET, 0, -1, size), path, _INT.pack(len(op.data)), op.data, _INT.pack(op.version))
-            else:
-                kind = _DELETE if isinstance(op, DeleteNode) else _CHECK
-                parts += (_OP.pack(kind, 0, -1, size), path, _INT.pack(op.version))
-        parts.append(_MULTI_END)
-        return b"".join(parts)
 
-    def deserialize(self, buffer: bytes, offset: int) -> list[object]:
-        """Return the transaction's number; of a multi that was refused, also the error of each op, in their order."""
-        found: list[object] = [_LONG.unpack_from(buffer, _ZXID_AT)[0]]
-        kind, is_done, _ = _MULTI_HEADER.unpack_from(buffer, offset)
-        # Either all of its results are errors or none is, and of what it did nobody asks more than its number.
-        while kind == _FAILED and not is_done:
-            offset += _MULTI_HEADER.size
-            found.append(EXCEPTIONS[_INT.unpack_from(buffer, offset)[0]]())
-            offset += _INT.size
-            kind, is_done, _ = _MULTI_HEADER.unpack_from(buffer, offset)
-        return found
+LOST = (
+    kazoo_errors.ConnectionLoss,
+    kazoo_errors.SessionExpiredError,
+    kazoo_errors.OperationTimeoutError,
+    kazoo_errors.RequestTimeoutError,
+    kazoo_errors.SessionMovedError,
+)
+"""After these nobody knows what became of a request."""
+
+NO_CONNECTION = (*LOST, kazoo_errors.ConnectionClosedError, kazoo_errors.AuthFailedError)
+"""After these the connection has ended, or is about to."""
+
+NotThere = kazoo_errors.NoNodeError
+"""A node, or the parent of one to be made, is not there."""
+AlreadyThere = kazoo_errors.NodeExistsError
+"""A node to be made is there."""
+OtherVersion = kazoo_errors.BadVersionError
+"""A node has another version than an op named."""
+NotEmpty = kazoo_errors.NotEmptyError
+"""A node to be removed has children."""
+MayNot = kazoo_errors.NoAuthError
+"""The login has no right to it, by the access control list of a node that is there."""
+
+EXPECTED = (NotThere, AlreadyThere, OtherVersion, NotEmpty)
+"""What an op of a multi may find."""
+
+_NOT_TO_BLAME = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+
+
+class NotSent(kazoo_errors.ConnectionLoss):  # type: ignore[misc]
+    """There was no connection when a request was to be sent: it did nothing."""
+
+
+class WatchLost(Exception):
+    """The connection was lost before a watch was known to be there; there is none."""
+
+
+class MultiFailed(Exception):
+    """A multi was refused, and nothing was changed: which of its ops was to blame, and what the server said of it."""
+
+    def __init__(self, index: int, op: Op, cause: Exception) -> None:
+        super().__init__(f"op {index} ({type(op).__name__} {op.path}) of a multi failed: {type(cause).__name__}")
+        self.index = index
+        self.op = op
+        self.cause = cause
+
+
+def to_blame(ops: tuple[Op, ...], results: list[object]) -> MultiFailed | None:
+    """Return which op made a multi fail, given the result of each; None: none did, it was applied."""
+    errors = [result for result in results if isinstance(result, Exception)]
+    if not errors:
+        return None
+    index = next((at for at, error in enumerate(errors) if not isinstance(error, _NOT_TO_BLAME)), 0)
+    return MultiFailed(index, ops[index], errors[index])
+
+
+def translated(error: BaseException, shown_url: str, what: str) -> TxnFrameworkError:
+    """Return what to raise, ``from error``, for a request that the server refused or that never reached it."""
+    if isinstance(error, TxnFrameworkError):
+        return error
+    if isinstance(error, kazoo_errors.AuthFailedError):
+        return refused(shown_url)
+    if isinstance(error, MayNot):
+        return InvalidInput(
+            f"{shown_url} does not let this login {what}; correct the user or the password, or change its access"
+            " control list"
+        )
+    if isinstance(error, kazoo_errors.InvalidACLError):
+        return InvalidInput(f"{shown_url} does not take the access control list: nobody is logged in")
+    if isinstance(error, kazoo_errors.SessionClosedRequireSaslError):
+        return ConfigurationError("metadata.url", f"{shown_url} wants a login by SASL; name one in the options")
+    if isinstance(error, kazoo_errors.QuotaExceededError):
+        return Unavailable(f"{shown_url} has reached its quota")
+    if isinstance(error, kazoo_errors.UnimplementedError):
+        return InvalidInput(f"{shown_url} is older than ZooKeeper 3.6; upgrade it")
+    if isinstance(error, kazoo_errors.MarshallingError | kazoo_errors.DataInconsistency):
+        return Corrupt(f"{shown_url} and this client do not understand each other: {_reason(error)}")
+    return Unavailable(f"{shown_url} could not {what}: {_reason(error)}")
+
+
+def refused(shown_url: str) -> TxnFrameworkError:
+    """Return what to raise when a login was refused."""
+    return ConfigurationError(
+        "metadata.url", f"{shown_url} refused the login; check the user, the password and metadata.options.login"
+    )
+
+
+def lost(error: BaseException, shown_url: str) -> OutcomeUnknown:
+    """Return what to raise, ``from error``, for a write whose reply was lost."""
+    return OutcomeUnknown(f"{shown_url} did not confirm a write: {_reason(error)}")
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__

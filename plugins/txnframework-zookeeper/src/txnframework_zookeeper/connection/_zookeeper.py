@@ -7,42 +7,39 @@ Requests go to the servers in the order in which they are asked, many under way 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
+
+from kazoo.protocol.states import ZnodeStat
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from txnframework_zookeeper._options import MetadataOptions, Servers, check
-from txnframework_zookeeper.connection._errors import (
+from txnframework_zookeeper.connection._handler import Role
+from txnframework_zookeeper.connection._link import Landing, Link, Listener
+from txnframework_zookeeper.connection._requests import (
     EXPECTED,
     LOST,
     AlreadyThere,
-    MayNot,
-    MultiFailed,
-    NotSent,
-    NotThere,
-    lost,
-    to_blame,
-    translated,
-)
-from txnframework_zookeeper.connection._kazoo import acl_of
-from txnframework_zookeeper.connection._link import Landing, Link, Listener
-from txnframework_zookeeper.connection._looking import Look
-from txnframework_zookeeper.connection._requests import (
     CheckNode,
     Children,
-    CreateNode,
+    Create,
     Exists,
     Get,
+    MayNot,
     Multi,
     Node,
+    NotSent,
+    NotThere,
     OnPath,
     Op,
     Stat,
     Sync,
-    Unwatch,
-    Watch,
+    WatchLost,
+    lost,
+    to_blame,
+    translated,
 )
-from txnframework_zookeeper.connection._roles import Role
 
 
 class _Syncing:
@@ -67,7 +64,6 @@ class _Read:
     is_current: bool
     landing: Landing
     sync: _Syncing | None = None
-    connection: int = 0
 
 
 class ZooKeeper:
@@ -85,7 +81,7 @@ class ZooKeeper:
         self.shown_url = servers.shown_url
         self.link = Link(servers, options)
         self._root = servers.root
-        self._acl = acl_of(servers, options)
+        self._acl = _acl_of(servers, options)
         self._patience_s = options.connect_timeout_ms / 1000
         self._room = asyncio.Semaphore(options.requests_max)
         self._reads: list[_Read] = []
@@ -122,7 +118,8 @@ class ZooKeeper:
         or something newer. (ZooKeeper's ``sync`` asks the leader, which asks nobody: one that was cut off and does not
         know it yet may be believed for some seconds. Writes are decided by the versions that they name.)
         """
-        return cast("Node | None", await self._read(Get(self.full(path)), is_current))
+        found = await self._read(Get(self.full(path)), is_current)
+        return None if found is None else Node(*cast("tuple[bytes, Stat]", found))
 
     async def exists(self, path: str, is_current: bool = True) -> Stat | None:
         """Return what is known of a node, None if it is not there."""
@@ -138,7 +135,9 @@ class ZooKeeper:
 
     async def multi(self, ops: Sequence[Op], session_id: int | None = None) -> int:
         """
-        Apply every op, or none; return the number of its transaction. With ``session_id``: in this session or never.
+        Apply every op, or none; with ``session_id``: in this session or never.
+
+        Return the number of its transaction, as a SetNode among the ops is told it, 0 where there is none.
 
         :raises MultiFailed: an op found a node there, not there, in another version or not empty; nothing was changed.
         :raises OutcomeUnknown: the reply was lost. It is applied before any later read, or never.
@@ -146,9 +145,9 @@ class ZooKeeper:
         steps = tuple(ops)
         found = await self._ask(Multi(steps, self._root, self._acl), session_id)
         if isinstance(found, list):
-            failure = to_blame(steps, found[1:])
+            failure = to_blame(steps, found)
             if failure is None:
-                return cast("int", found[0])
+                return next((one.mzxid for one in found if isinstance(one, ZnodeStat)), 0)
             if isinstance(failure.cause, EXPECTED):
                 raise failure
             raise translated(failure.cause, self.shown_url, f"write {failure.op.path}") from failure.cause
@@ -157,26 +156,36 @@ class ZooKeeper:
             raise lost(found, self.shown_url) from found
         raise translated(found, self.shown_url, "write") from found
 
-    def arm(self, path: str) -> asyncio.Future[object]:
+    async def watch_node(self, path: str) -> Node | None:
         """
-        Ask at once to be told of changes of a node, there or not, and of all below it, until the connection is lost.
+        Return a node, None if it is not there, and have its next change told to the listeners, once.
 
-        The future becomes None, or the error. What is asked after this is answered from when it was armed, or later.
+        What is told comes before the answer to anything that is asked after the change. The servers drop a watch when
+        it has told of a change, or the connection is lost.
+
+        :raises WatchLost: the connection was lost before it was known whether there is a watch.
+        :raises Closed, InvalidInput, Unavailable: as for ``get``.
         """
-        return self._hand_over(Watch(self.full(path)))
+        while True:
+            found = await self._watch(Get(self.full(path), self.link.node_changed))
+            if found is not None:
+                return Node(*found)
+            # ZooKeeper watches nothing for a read of a node that is not there; its creation is watched by asking for
+            # its Stat. If it was made in between, it is read again.
+            if await self.watch_stat(path) is None:
+                return None
 
-    def disarm(self, path: str) -> asyncio.Future[object]:
-        """Ask at once to be told of them no more; as ``arm``."""
-        return self._hand_over(Unwatch(self.full(path)))
+    async def watch_stat(self, path: str) -> Stat | None:
+        """Return the Stat of a node, None if it is not there, and have its next change told; as ``watch_node``."""
+        return cast("Stat | None", await self._watch(Exists(self.full(path), self.link.node_changed)))
 
-    def look(self, path: str, receive: Callable[[Node | Exception | None], None], *, arms: bool) -> None:
+    async def watch_children(self, path: str) -> list[str] | None:
         """
-        Ask at once for a node, and give ``receive`` the node, None if it is not there, or the error.
+        Return the names below a node, and have the next creation or removal of one told, and its own removal.
 
-        ``arms``: also to be told of its next change, and only of that, unless the connection is lost before. What is
-        asked after this is answered from when that was armed, or later.
+        None: it is not there, and nothing will be told. Otherwise as ``watch_node``.
         """
-        Look(self.link, self.full(path), receive, arms=arms).begin()
+        return cast("list[str] | None", await self._watch(Children(self.full(path), self.link.node_changed)))
 
     async def close(self) -> None:
         """End the session; may be repeated."""
@@ -207,9 +216,6 @@ class ZooKeeper:
             found = await read.landing.answer
             if read.sync is not None and isinstance(read.sync.found, Exception):
                 found = read.sync.found
-            if read.connection != self.link.connections:
-                # What was asked may have waited for another server, where another sync is needed.
-                continue
             if isinstance(found, NotThere):
                 return None
             if not isinstance(found, Exception):
@@ -230,17 +236,27 @@ class ZooKeeper:
             self.link.may_lag = False
             self.link.hand_over(self._barrier(), sync)
         for read in reads:
-            read.sync, read.connection = sync, self.link.connections
+            read.sync = sync
             self.link.hand_over(read.request, read.landing)
-        self.link.send()
 
     def _barrier(self) -> object:
-        """Return what makes the server answer with what is current; see ``_roles``."""
+        """Return what makes the server answer with what is current; see ``Role``."""
         if self.link.role is Role.FOLLOWER:
             return Sync(self.full("/"))
         return Multi((CheckNode(self.full("/")),), "", self._acl)
 
-    async def _ask(self, request: object, session_id: int | None = None) -> object:
+    async def _watch(self, request: OnPath) -> Any:
+        found = await self._ask(request)
+        if isinstance(found, NotThere):
+            return None
+        if isinstance(found, LOST):
+            raise WatchLost from found
+        if isinstance(found, Exception):
+            self.link.require_open()
+            raise translated(found, self.shown_url, f"watch {request.path}") from found
+        return found
+
+    async def _ask(self, request: object, session_id: int | None = None) -> Any:
         while True:
             await self.link.until_connected()
             await self._room.acquire()
@@ -250,14 +266,9 @@ class ZooKeeper:
             if not isinstance(found, NotSent):
                 return found
 
-    def _hand_over(self, request: object) -> asyncio.Future[object]:
-        landing = Landing(self.link.loop)
-        self.link.hand_over(request, landing)
-        return landing.answer
-
     async def _make_root(self) -> None:
         """
-        Make the chroot and what is missing above it, one node at a time; whoever else makes it is welcome.
+        Make the chroot and what is missing above it, one node at a time; others may make it at the same time.
 
         What is above a chroot that is there is not looked at: a login may have no right to see it.
         """
@@ -267,9 +278,7 @@ class ZooKeeper:
             missing.append(path)
             path = path[: path.rfind("/")]
         for path in reversed(missing):
-            found = await self._ask(Multi((CreateNode(path),), "", self._acl))
-            failure = to_blame((CreateNode(path),), found[1:]) if isinstance(found, list) else None
-            found = failure.cause if isinstance(failure, MultiFailed) else found
+            found = await self._ask(Create(path, self._acl))
             if isinstance(found, Exception) and not isinstance(found, AlreadyThere):
                 raise translated(found, self.shown_url, f"make the chroot {path}") from found
         await self.children("/")
@@ -277,8 +286,15 @@ class ZooKeeper:
     async def _is_there(self, path: str) -> bool:
         """Whether the chroot, or a node above it, is there; of one above it that may not be seen it is known."""
         found = await self._ask(Exists(path))
-        if isinstance(found, Exception) and not isinstance(found, NotThere):
+        if isinstance(found, Exception):
             if path != self._root and isinstance(found, MayNot):
                 return True
             raise translated(found, self.shown_url, f"see the chroot {path}") from found
-        return isinstance(found, Stat)
+        return found is not None
+
+
+def _acl_of(servers: Servers, options: MetadataOptions) -> list[Any]:
+    """Return the access control list of what is made: for the own login, or for everybody."""
+    has_login = bool(servers.user) or options.login == "sasl-gssapi"
+    is_private = has_login if options.is_private is None else options.is_private
+    return [make_acl("auth", "", all=True)] if is_private else list(OPEN_ACL_UNSAFE)

@@ -73,7 +73,7 @@ def wait_for_connections(zookeeper: ZooKeeper, timeout_ms: int) -> None:
     For its first one, a server that has just been started may need longer than a test wants to wait for none.
     """
     link = zookeeper.link
-    link._options = msgspec.structs.replace(link._options, connect_timeout_ms=timeout_ms)
+    link.options = msgspec.structs.replace(link.options, connect_timeout_ms=timeout_ms)
 
 
 async def expire(zookeeper: ZooKeeper) -> None:
@@ -82,8 +82,8 @@ async def expire(zookeeper: ZooKeeper) -> None:
     session = link.session_id
     while link.session_id == session:
         seen = Seen(zookeeper)
-        assert link._resumed is not None
-        await asyncio.to_thread(end_session, link._servers.hosts, *link._resumed)
+        assert link.resumed is not None
+        await asyncio.to_thread(end_session, link.servers.hosts, *link.resumed)
         # The client may have been quicker in taking its session back.
         await seen.until_connected()
 

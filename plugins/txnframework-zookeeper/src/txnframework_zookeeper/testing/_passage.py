@@ -18,12 +18,17 @@ class Passage:
     def __init__(self, server: tuple[str, int]) -> None:
         self.proxy = Proxy(server, lambda: _PassageTap(self))
         self._held_at: Operation | None = None
+        self._lost: Operation | None = None
         self._has_arrived = asyncio.Event()
 
     def hold_at(self, operation: Operation) -> None:
         """Let the next request of this kind arrive, and from then on nothing pass in either direction."""
         self._held_at = operation
         self._has_arrived.clear()
+
+    def lose_reply_to(self, operation: Operation) -> None:
+        """Lose the reply to the next request of this kind, and nothing else."""
+        self._lost = operation
 
     async def held(self) -> None:
         """Return once that request has come by; how the server answers it, nobody hears yet."""
@@ -41,6 +46,13 @@ class Passage:
             self.proxy.stall()
             self._has_arrived.set()
 
+    def passes_reply(self, operation: Operation | None) -> bool:
+        """Return whether a reply goes on."""
+        is_lost = operation is not None and operation is self._lost
+        if is_lost:
+            self._lost = None
+        return not is_lost
+
 
 class _PassageTap(ZooKeeperTap):
     """One connection on the way."""
@@ -53,6 +65,10 @@ class _PassageTap(ZooKeeperTap):
         """Show it; all of them arrive."""
         self._passage.asks(operation)
         return True
+
+    def reply(self, operation: Operation | None) -> bool:
+        """Show it; it may be lost."""
+        return self._passage.passes_reply(operation)
 
 
 @asynccontextmanager

@@ -1,0 +1,356 @@
+"""
+Watches, made of those of ZooKeeper's that tell of one change and are then gone.
+
+A record is watched by reading its node. A range is watched by listing the nodes on the way to what is in it: every
+change makes or removes a child of one of them, or writes a record of the range, which is then watched as well. What
+told of a change is watched again before ``changed`` returns, or when it is called the next time; so nothing is asked
+for a watch that nobody waits for, however often something changes. After a lost connection every watch wakes.
+
+ZooKeeper keeps a watch that was given back until the node changes or the connection is lost. So does kazoo.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from zope.interface import implementer
+
+from txnframework.errors import Closed, TxnFrameworkError, Unavailable
+from txnframework.interfaces import ITellingWatch, IWatch
+from txnframework.model import IndexRange, KeyRange
+from txnframework_zookeeper.connection._link import Session
+from txnframework_zookeeper.connection._requests import Node, WatchLost
+from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.tree._places import Place, Range, range_of
+
+_AGAIN_S = 1.0
+
+
+class _Watch:
+    """What both kinds have in common; ``_arm`` of each may be called again after any failure."""
+
+    def __init__(self, watches: Watches, zookeeper: ZooKeeper) -> None:
+        self._watches = watches
+        self._zookeeper = zookeeper
+        self._may_have_changed = self._is_closed = False
+        self._woken = asyncio.Event()
+
+    async def begin(self) -> None:
+        """
+        Return once no change can happen unnoticed.
+
+        :raises Closed, InvalidInput, Unavailable: it cannot be watched.
+        """
+        while not await self._is_armed_now():
+            self._require_open()
+        self._require_open()
+
+    async def changed(self) -> None:
+        """Return once anything may have changed since arming or since the last return; see IWatch."""
+        has_waited = False
+        while True:
+            self._require_open()
+            self._woken.clear()
+            try:
+                if await self._has_changed(has_waited):
+                    return
+            except Closed:
+                raise
+            except TxnFrameworkError:
+                # Without a connection it wakes when there is one again. Otherwise, where a node may not be read or too
+                # many are watched, nobody tells of a change: whoever reads now and then meets the error, or the change.
+                if self._zookeeper.link.is_connected:
+                    await asyncio.sleep(_AGAIN_S)
+                    self._may_have_changed = True
+                    return
+            await self._woken.wait()
+            has_waited = True
+
+    async def close(self) -> None:
+        """Give the watch back; a waiting ``changed`` raises Closed; may be repeated."""
+        self.end()
+
+    def wake(self) -> None:
+        """Something may have changed."""
+        self._may_have_changed = True
+        self._woken.set()
+
+    def end(self) -> None:
+        """Make ``changed`` raise Closed, now and later."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._woken.set()
+            self._watches.remove(self)
+
+    def nodes(self) -> Iterable[str]:
+        """Return the nodes of whose changes it is told."""
+        raise NotImplementedError
+
+    def node_changed(self, node: str) -> None:
+        """Take note that a node has told of a change, and will not again."""
+        raise NotImplementedError
+
+    def connection_lost(self) -> None:
+        """Take note that nothing is watched any more, and that changes may have been missed."""
+        raise NotImplementedError
+
+    async def _arm(self) -> None:
+        """
+        Let every change be told from now on, where it is not.
+
+        :raises WatchLost: the connection was lost.
+        """
+        raise NotImplementedError
+
+    async def _has_changed(self, has_waited: bool) -> bool:
+        """Whether ``changed`` is to return, after looking at what is not armed; ``has_waited``: not at first."""
+        raise NotImplementedError
+
+    async def _is_armed_now(self) -> bool:
+        try:
+            await self._arm()
+        except WatchLost:
+            return False
+        return True
+
+    def _require_open(self) -> None:
+        self._zookeeper.link.require_open()
+        if self._is_closed:
+            raise Closed("the watch was closed")
+
+
+@implementer(IWatch)
+class RangeWatch(_Watch):
+    """An armed watch on a range of keys or of an index."""
+
+    def __init__(self, watches: Watches, zookeeper: ZooKeeper, watched: Range) -> None:
+        super().__init__(watches, zookeeper)
+        self._range = watched
+        self._places: dict[str, Place] = {}
+        self._unarmed: set[str] = set()
+
+    def nodes(self) -> Iterable[str]:
+        """Return the nodes of whose changes it is told."""
+        return tuple(self._places)
+
+    def node_changed(self, node: str) -> None:
+        """Take note that a node has told of a change, and will not again."""
+        self._unarmed.add(node)
+        self.wake()
+
+    def connection_lost(self) -> None:
+        """Take note that nothing is watched any more, and that changes may have been missed."""
+        self._unarmed.update(self._places)
+        self.wake()
+
+    async def _has_changed(self, has_waited: bool) -> bool:  # noqa: ARG002 - nothing is read without being watched
+        # What is told from here on is told again.
+        may_have_changed, self._may_have_changed = self._may_have_changed, False
+        try:
+            is_armed = await self._is_armed_now()
+        except BaseException:
+            self._may_have_changed = self._may_have_changed or may_have_changed
+            raise
+        if may_have_changed and not is_armed:
+            self._may_have_changed = True
+        return may_have_changed and is_armed
+
+    async def _arm(self) -> None:
+        if not self._places:
+            self._enter(self._range.start)
+        while self._unarmed:
+            nodes, self._unarmed = self._unarmed, set()
+            try:
+                await asyncio.gather(*map(self._arm_node, nodes))
+            except BaseException:
+                self._unarmed |= nodes
+                raise
+
+    async def _arm_node(self, node: str) -> None:
+        place = self._places.get(node)
+        if place is None:
+            return
+        if place.mark is not None:
+            if await self._zookeeper.watch_stat(node) is None:
+                self._leave(node)
+            return
+        names = await self._zookeeper.watch_children(node)
+        while names is None:
+            if place is not self._range.start:
+                # Its parent tells if it is made again.
+                self._leave(node)
+                return
+            if await self._zookeeper.watch_stat(node) is None:
+                return
+            names = await self._zookeeper.watch_children(node)
+        for name in names:
+            child = self._range.open_child(place, name)
+            if (child.mark is None or self._range.leaves_change) and self._range.concerns(child):
+                self._enter(child)
+
+    def _enter(self, place: Place) -> None:
+        if place.node not in self._places and not self._is_closed:
+            self._watches.enter(place.node, self)
+            self._places[place.node] = place
+            self._unarmed.add(place.node)
+
+    def _leave(self, node: str) -> None:
+        self._places.pop(node, None)
+        self._watches.leave(node, self)
+
+
+@implementer(ITellingWatch)
+class RecordWatch(_Watch):
+    """
+    An armed watch on the node of one record; ``value_of`` takes the value out of a node, None if it is not whole there.
+
+    The request that watches reads, too. Once the change is told another read finds what the record is by then, and the
+    next change is watched when somebody waits again, by a read as well: where that finds another state than the last
+    one, something has changed in between. So who waits for the end of a transaction costs the servers two reads.
+    """
+
+    def __init__(
+        self, watches: Watches, zookeeper: ZooKeeper, node: str, value_of: Callable[[Node], bytes | None]
+    ) -> None:
+        super().__init__(watches, zookeeper)
+        self.told: bytes | None = None
+        self._node = node
+        self._value_of = value_of
+        self._is_armed = False
+        # The number of the transaction that wrote what was seen last; 0: there was nothing.
+        self._seen = 0
+
+    async def begin(self) -> None:
+        """Return once no change can happen unnoticed, and ``told`` is what the record holds."""
+        self._watches.enter(self._node, self)
+        await super().begin()
+
+    def nodes(self) -> Iterable[str]:
+        """Return the nodes of whose changes it is told."""
+        return (self._node,)
+
+    def node_changed(self, node: str) -> None:  # noqa: ARG002 - there is but one
+        """Take note that the node has told of a change, and will not again."""
+        self._is_armed = False
+        self.wake()
+
+    def connection_lost(self) -> None:
+        """Take note that nothing is watched any more, and that changes may have been missed."""
+        self._is_armed = False
+        self.wake()
+
+    async def _has_changed(self, has_waited: bool) -> bool:
+        if self._may_have_changed and has_waited:
+            node = await self._zookeeper.get(self._node, is_current=False)
+            if node is not None:
+                self._see(node)
+                return self._tell()
+            # It is watched below: nobody could see later that the record came and went.
+        elif self._is_armed and not self._may_have_changed:
+            return False
+        may_have_changed, seen = self._may_have_changed, self._seen
+        is_armed = await self._is_armed_now()
+        return is_armed and (may_have_changed or self._seen != seen) and self._tell()
+
+    async def _arm(self) -> None:
+        # First the mark, then the request: a change may be told before this goes on behind the answer.
+        self._is_armed = True
+        try:
+            self._see(await self._zookeeper.watch_node(self._node))
+        except BaseException:
+            self._is_armed = False
+            raise
+
+    def _see(self, node: Node | None) -> None:
+        self._seen = 0 if node is None else node.stat.mzxid
+        self.told = None if node is None else self._value_of(node)
+
+    def _tell(self) -> bool:
+        self._may_have_changed = False
+        return True
+
+
+W = TypeVar("W", RangeWatch, RecordWatch)
+
+
+class Watches:
+    """The armed watches of one client."""
+
+    def __init__(self, zookeeper: ZooKeeper, nodes_max: int) -> None:
+        self._zookeeper = zookeeper
+        self._nodes_max = nodes_max
+        # Dicts, so that watches are woken in the order in which they were armed.
+        self._by_node: dict[str, dict[_Watch, None]] = {}
+        self._is_closed = False
+        zookeeper.listen(self)
+
+    async def arm(self, target: KeyRange | IndexRange) -> RangeWatch:
+        """
+        Return a watch that no change from now on escapes, of what is in a range.
+
+        :raises Unavailable: as many nodes are watched as may be.
+        """
+        return await self._begun(RangeWatch(self, self._zookeeper, range_of(target)))
+
+    async def arm_record(self, node: str, value_of: Callable[[Node], bytes | None]) -> RecordWatch:
+        """Return a watch of the node of a record; otherwise as ``arm``."""
+        return await self._begun(RecordWatch(self, self._zookeeper, node, value_of))
+
+    def enter(self, node: str, watch: _Watch) -> None:
+        """
+        Tell a watch of the changes of a node.
+
+        :raises Unavailable: as many nodes are watched as may be.
+        """
+        if node not in self._by_node and len(self._by_node) >= self._nodes_max:
+            raise Unavailable(
+                f"{self._zookeeper.shown_url}: {self._nodes_max} nodes are watched already;"
+                " give metadata.options.watches_max a higher value"
+            )
+        self._by_node.setdefault(node, {})[watch] = None
+
+    def leave(self, node: str, watch: _Watch) -> None:
+        """Tell a watch nothing more of a node; an unknown one is fine."""
+        watching = self._by_node.get(node, {})
+        watching.pop(watch, None)
+        if not watching:
+            self._by_node.pop(node, None)
+
+    def remove(self, watch: _Watch) -> None:
+        """Forget a watch; an unknown one is fine."""
+        for node in watch.nodes():
+            self.leave(node, watch)
+
+    def session_became(self, state: Session) -> None:
+        """Wake every watch when there is a connection again: what happened meanwhile was not told."""
+        if state is not Session.SUSPENDED:
+            for watch in self._all():
+                watch.connection_lost()
+
+    def node_changed(self, path: str) -> None:
+        """Wake whom a change may concern."""
+        node = self._zookeeper.without_root(path)
+        for watch in tuple(self._by_node.get(node, ())):
+            watch.node_changed(node)
+
+    def close(self) -> None:
+        """End every watch; may be repeated."""
+        self._is_closed = True
+        for watch in self._all():
+            watch.end()
+
+    def _all(self) -> list[_Watch]:
+        return list({watch: None for watching in self._by_node.values() for watch in watching})
+
+    async def _begun(self, watch: W) -> W:
+        self._zookeeper.link.require_open()
+        if self._is_closed:
+            raise Closed(f"the store {self._zookeeper.shown_url} is being closed, and its watches with it")
+        try:
+            await watch.begin()
+        except BaseException:
+            watch.end()
+            raise
+        return watch
