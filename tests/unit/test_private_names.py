@@ -38,11 +38,8 @@ EXCEPTIONS = {
 }
 """What is used although it is private; each has its reason."""
 
-OLD_DRIVERS = (
-    "plugins/txnframework-sql/src/txnframework_sql/postgresql/_connecting.py",
-    "plugins/txnframework-zookeeper/src/txnframework_zookeeper/connection",
-)
-"""Drivers that reach into asyncpg and kazoo until they are on the public API; nothing may be added here."""
+OLD_DRIVERS = ("plugins/txnframework-sql/src/txnframework_sql/postgresql/_connecting.py",)
+"""Drivers that reach into asyncpg until they are on the public API; nothing may be added here."""
 
 
 @dataclass

@@ -13,8 +13,6 @@ ROOT = Path(__file__).parents[2]
 NAMED_BY_OTHERS = {
     # An event loop, whose methods have the names that asyncio gives them.
     ROOT / "plugins/txnframework-simulation/src/txnframework_simulation/simulator/loop.py",
-    # What kazoo calls, with its own names for the arguments.
-    ROOT / "plugins/txnframework-zookeeper/src/txnframework_zookeeper/connection/_thread.py",
 }
 SOURCES = sorted({*ROOT.glob("src/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")} - NAMED_BY_OTHERS)
 TIMES = re.compile(r"(^|_)(timeout|delay|interval|deadline|age|duration|patience|latency|retention|linger|skew|wait)$")
