@@ -40,7 +40,7 @@ async def ending_over_raw_update(run: Run) -> list[Found]:
             theirs.append(p50(raw_took))
             ratios.append(ours[-1] / theirs[-1])
     notes = {"end_p50_us": microseconds(p50(ours)), "raw_p50_us": microseconds(p50(theirs))}
-    target = run.target(sqlite=Target(2.0), postgresql=Target(1.5), zookeeper=Target(1.3))
+    target = run.target(sqlite=Target(2.0), postgresql=Target(1.5), zookeeper=Target(1.5))
     return [Found("end, p50 / raw update with a version check", tuple(ratios), target, notes)]
 
 
