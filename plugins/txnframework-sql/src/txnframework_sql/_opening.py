@@ -42,7 +42,7 @@ def check_url(url: str) -> None:
         locate(url)
         return
     with postgresql_needed(url):
-        from txnframework_sql.postgresql._url import locate as locate_server
+        from txnframework_sql.postgresql._server import locate as locate_server
     locate_server(url)
 
 

@@ -68,16 +68,16 @@ def _look_at_file(url: str, new_identity: str | None) -> Standing:
 
 async def _look_at_server(url: str, environment: Environment, new_identity: str | None) -> Standing:
     with postgresql_needed(url):
-        from txnframework_sql.postgresql import _upgrade as upgrading
-        from txnframework_sql.postgresql._connections import Connections
-        from txnframework_sql.postgresql._url import locate as locate_server
-    connections = Connections(locate_server(url), environment, DatabaseOptions())
+        from txnframework_sql.postgresql import _schema as upgrading
+        from txnframework_sql.postgresql._pool import Pool
+        from txnframework_sql.postgresql._server import locate as locate_server
+    pool = Pool(locate_server(url), environment, DatabaseOptions())
     try:
-        async with connections.lend() as connection:
-            schema = await upgrading.found_schema(connection, connections.shown_url)
+        async with pool.lend() as connection:
+            schema = await upgrading.found_schema(connection, pool.shown_url)
             revision = await upgrading.stored_revision(connection)
             if new_identity is not None:
-                await upgrading.upgrade(connection, new_identity, connections.shown_url)
+                await upgrading.upgrade(connection, new_identity, pool.shown_url)
     finally:
-        await connections.close()
-    return Standing(connections.shown_url, schema, revision)
+        await pool.close()
+    return Standing(pool.shown_url, schema, revision)

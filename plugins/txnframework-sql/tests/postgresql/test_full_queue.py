@@ -34,7 +34,7 @@ def test_writes_are_refused_until_there_is_room(url: str) -> None:
         listener = await asyncpg.connect(url)
         writer = await asyncpg.connect(url)
         async with asyncio.timeout(60):
-            await listener.execute(f"LISTEN {store.database.connections.channel}")
+            await listener.execute(f"LISTEN {store.database.pool.channel}")
             async with listener.transaction():
                 await listener.execute("SELECT 1")
                 with suppress(asyncpg.ProgramLimitExceededError):

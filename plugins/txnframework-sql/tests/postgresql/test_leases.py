@@ -13,9 +13,9 @@ from txnframework.interfaces import ILease, IMetadataStore
 from txnframework.model import Append
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
 from txnframework_sql.postgresql._connection import Connection
-from txnframework_sql.postgresql._connections import Connections
-from txnframework_sql.postgresql._statements import _answer
-from txnframework_sql.postgresql._url import locate
+from txnframework_sql.postgresql._database import _answer
+from txnframework_sql.postgresql._pool import Pool
+from txnframework_sql.postgresql._server import locate
 from txnframework_sql.steps.calls import NewNumber
 from txnframework_sql.steps.changes import RecordChange
 from txnframework_sql.steps.leases import Granted, Request, clock_of, take
@@ -33,14 +33,14 @@ async def take_and_give_up(store: IMetadataStore) -> ILease:
     return lease
 
 
-async def until_done_or_waiting(connections: Connections, task: asyncio.Task[ILease]) -> None:
+async def until_done_or_waiting(connections: Pool, task: asyncio.Task[ILease]) -> None:
     """Return when a task has ended, or its statement waits for another transaction."""
     async with connections.lend() as connection:
         while not task.done() and not (await connection.read(WAITING))[0][0]:  # noqa: ASYNC110 - the server sets no event
             await asyncio.sleep(0.001)
 
 
-async def perform(connections: Connections, connection: Connection, other: IMetadataStore) -> tuple[int, int]:
+async def perform(connections: Pool, connection: Connection, other: IMetadataStore) -> tuple[int, int]:
     """Take the lease, standing still at its number while another one would have it; return both numbers."""
     environment = SystemEnvironment()
     taking: asyncio.Task[ILease] | None = None
@@ -68,7 +68,7 @@ def test_fencing_grows_over_a_pause(stores: Stores) -> None:
     """Whoever stands still between its number and the lease does not get it behind one with a higher number."""
 
     async def test() -> None:
-        connections = Connections(locate(stores.url), SystemEnvironment(), MetadataOptions())
+        connections = Pool(locate(stores.url), SystemEnvironment(), MetadataOptions())
         async with stores.metadata() as other:
             async with connections.lend() as connection:
                 later, earlier = await perform(connections, connection, other)

@@ -240,13 +240,13 @@ def test_channels_of_two_schemas(stores: Stores) -> None:
         for schema in ("one", "two"):
             await ask(stores, f"CREATE SCHEMA {schema}")
             async with stores.metadata(f"{stores.url}?options=-csearch_path%3D{schema}") as store:
-                found.append(store.database.connections.channel)  # type: ignore[attr-defined]
+                found.append(store.database.pool.channel)  # type: ignore[attr-defined]
         await ask(
             stores,
             "UPDATE two.store SET value = (SELECT value FROM one.store WHERE name = 'channel') WHERE name = 'channel'",
         )
         async with stores.metadata(f"{stores.url}?options=-csearch_path%3Dtwo") as store:
-            found.append(store.database.connections.channel)  # type: ignore[attr-defined]
+            found.append(store.database.pool.channel)  # type: ignore[attr-defined]
         assert len(set(found)) == 3
 
     stores.run(test)

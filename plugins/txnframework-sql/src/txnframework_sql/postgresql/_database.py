@@ -1,45 +1,78 @@
-"""A PostgreSQL database: its opening, and what it does in its own way."""
+"""A PostgreSQL database: its opening, its transactions, and the steps that are performed in them."""
 
 from __future__ import annotations
 
-from sqlalchemy import text
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import takewhile
+from typing import TypeVar
+
+from sqlalchemy import Executable, text
+from sqlalchemy.dialects.postgresql.asyncpg import dialect as PostgresqlDialect  # noqa: N812 - it is a class
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from txnframework.environment import Environment
+from txnframework.errors import Closed
+from txnframework_sql._executor import Observer
 from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
 from txnframework_sql._records import Records
 from txnframework_sql._watch import Watches
+from txnframework_sql.postgresql._connection import HERE, Connection
 from txnframework_sql.postgresql._entries import PostgresqlEntries
-from txnframework_sql.postgresql._executor import PostgresqlExecutor
 from txnframework_sql.postgresql._functions import ensure_functions
 from txnframework_sql.postgresql._listener import Listening
-from txnframework_sql.postgresql._opened import open_connections
+from txnframework_sql.postgresql._payloads import payloads
+from txnframework_sql.postgresql._pool import Pool, open_pools
 from txnframework_sql.postgresql._records import PostgresqlRecords
-from txnframework_sql.postgresql._upgrade import ensure_current, stored_channel
-from txnframework_sql.postgresql._url import locate
-from txnframework_sql.steps.calls import Steps, row
+from txnframework_sql.postgresql._schema import ensure_current, stored_channel
+from txnframework_sql.postgresql._server import locate
+from txnframework_sql.schema import NUMBERS
+from txnframework_sql.steps.calls import FirstRows, Lock, NewNumber, Rows, Steps, Write, row
+from txnframework_sql.steps.changes import Change
 from txnframework_sql.steps.leases import Clock
 
+T = TypeVar("T")
+
 _NOW = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+_NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
+_NEW_NUMBER = f"SELECT nextval('{HERE}.{NUMBERS}')"
+_DIALECT = PostgresqlDialect()  # type: ignore[no-untyped-call]
+# More than there are statements in all steps.
+_STATEMENTS_MAX = 512
 
 
-class PostgresqlDatabase(PostgresqlExecutor):
-    """A database that stores were opened on."""
+class PostgresqlDatabase:
+    """
+    A database that stores were opened on.
+
+    It performs steps in transactions of their own; again from their start when another writer was in the way. Hot
+    operations do not go this way: each is one statement, mostly a function in the database.
+
+    :raises Closed: see ``Pool``.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.shown_url = pool.shown_url
+        self._is_closed = False
+        self._observers: tuple[Observer, ...] = ()
 
     @classmethod
     async def open(
         cls, url: str, environment: Environment, options: DatabaseOptions, new_identity: str
     ) -> PostgresqlDatabase:
         """Connect to a database; its tables are made, with ``new_identity``, if it is empty."""
-        connections = open_connections.take(locate(url), environment, options, is_shared=options.share_connection)
+        pool = open_pools.take(locate(url), environment, options, is_shared=options.share_connection)
         try:
-            async with connections.lend() as connection:
-                await ensure_current(connection, new_identity, connections.shown_url)
-                await ensure_functions(connection, connections.shown_url)
-                connections.notify_on(await stored_channel(connection, connections.shown_url))
+            async with pool.lend() as connection:
+                await ensure_current(connection, new_identity, pool.shown_url)
+                await ensure_functions(connection, pool.shown_url)
+                pool.notify_on(await stored_channel(connection, pool.shown_url))
         except BaseException:
-            await open_connections.give_back(connections)
+            await open_pools.give_back(pool)
             raise
-        return cls(connections, options)
+        return cls(pool)
 
     def records(self, options: MetadataOptions) -> Records:
         """Return the operations on records, each of which is one statement."""
@@ -47,18 +80,131 @@ class PostgresqlDatabase(PostgresqlExecutor):
 
     def entries(self, options: LedgerOptions) -> PostgresqlEntries:
         """Return how entries are appended and read: by one statement each."""
-        return PostgresqlEntries(self.connections, self, options, self.changed)
+        return PostgresqlEntries(self, options)
 
     def clock(self, _: Environment) -> Clock:
-        """Return the database's clock: those who share it are on several machines."""
+        """Return the database's clock: its users are on several machines."""
         return _clock
 
     def wake_ups(self, watches: Watches, _: Environment) -> Listening:
         """Return what is notified of the commits of others."""
-        return Listening(self.connections.listener, watches)
+        return Listening(self.pool.listener, watches)
+
+    async def read(self, work: Callable[[], Steps[T]]) -> T:
+        """Return what steps find in one view that holds every write confirmed before this call."""
+
+        async def look(connection: Connection) -> T:
+            async with connection.view():
+                return await _perform(connection, work(), [])
+
+        return await self.pool.run(look)
+
+    async def read_loosely(self, work: Callable[[], Steps[T]]) -> T:
+        """Return what steps find, each statement in a view of its own: one round trip each, and no others."""
+        return await self.pool.run(lambda connection: _perform(connection, work(), []))
+
+    async def write(self, work: Callable[[], Steps[T]]) -> T:
+        """
+        Return what steps return, once what they wrote is durable.
+
+        They raise before they write, or everything they wrote is undone.
+        """
+        changes: list[Change] = []
+
+        async def do(connection: Connection) -> T:
+            changes.clear()
+            async with connection.transaction():
+                result = await _perform(connection, work(), changes)
+                if told := payloads(changes):
+                    await connection.read(_NOTIFY, self.pool.channel, told)
+                return result
+
+        try:
+            return await self.pool.run(do)
+        finally:
+            # The outcome is not always known: watches wake for what may have happened, too.
+            self.changed(tuple(changes))
+
+    def changed(self, changes: tuple[Change, ...]) -> None:
+        """Tell the observers what was changed here, without waiting for the database to say so."""
+        if changes:
+            for observer in self._observers:
+                observer(changes)
+
+    def observe(self, observer: Observer) -> None:
+        """Call ``observer`` after every commit that is made here."""
+        self._observers = (*self._observers, observer)
+
+    def ignore(self, observer: Observer) -> None:
+        """Do not call ``observer`` any more."""
+        self._observers = tuple(known for known in self._observers if known != observer)
+
+    def require_open(self) -> None:
+        """Raise Closed if this cannot be used any more."""
+        if self._is_closed:
+            raise Closed(f"the store {self.shown_url} was closed")
+        self.pool.require_open()
+
+    async def close(self) -> None:
+        """Let go of the database, after what is under way; may be repeated."""
+        if not self._is_closed:
+            self._is_closed = True
+            await open_pools.give_back(self.pool)
 
 
 def _clock() -> Steps[int]:
     found = yield from row(_NOW)
     assert found is not None
     return int(found[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A statement's text and the order of its parameters; ``defaults`` for those that a caller does not give."""
+
+    text: str
+    order: Sequence[str]
+    defaults: Mapping[str, object]
+
+    def bind(self, given: Mapping[str, object]) -> list[object]:
+        return [given[name] if name in given else self.defaults[name] for name in self.order]
+
+
+async def _perform(connection: Connection, steps: Steps[T], changes: list[Change]) -> T:
+    """Perform steps within the connection's transaction or view; ``changes`` gets what they change."""
+    answer: object = None
+    try:
+        while True:
+            call = steps.send(answer)
+            if isinstance(call, Rows | FirstRows | Write | Lock | NewNumber):
+                answer = await _answer(connection, call)
+            else:
+                changes.append(call)
+                answer = None
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def _answer(connection: Connection, call: Rows | FirstRows | Write | Lock | NewNumber) -> object:
+    if isinstance(call, NewNumber):
+        return (await connection.read(_NEW_NUMBER))[0][0]
+    # Until COMMIT is sent nothing is changed, whatever the statements are.
+    prepared = _prepare(call.statement)
+    arguments = prepared.bind(call.parameters)
+    if isinstance(call, Write):
+        return await connection.change(prepared.text, *arguments)
+    found = [tuple(row) for row in await connection.read(prepared.text, *arguments)]
+    if isinstance(call, FirstRows):
+        # One round trip; where what is behind them may be large, a function in the database stops in time.
+        return list(takewhile(call.is_wanted, found))
+    return None if isinstance(call, Lock) else found
+
+
+@lru_cache(_STATEMENTS_MAX)
+def _prepare(statement: Executable) -> _Prepared:
+    compiled = statement.compile(  # type: ignore[attr-defined]
+        dialect=_DIALECT, schema_translate_map={None: HERE}, render_schema_translate=True
+    )
+    assert isinstance(compiled, SQLCompiler)
+    return _Prepared(str(compiled), tuple(compiled.positiontup or ()), dict(compiled.params))

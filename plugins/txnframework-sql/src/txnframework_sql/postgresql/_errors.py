@@ -1,12 +1,15 @@
 """
-The one place where errors of PostgreSQL and of its driver become the framework's own.
+Errors of PostgreSQL and of its driver as the framework's own.
 
 What was surely not done is one of its plain errors. A server that answers a statement with severity ERROR has undone
 it, whatever the reason, its own timeouts included. A statement that only reads, one that was never sent, and one inside
 a transaction whose COMMIT was not sent, have changed nothing however they end. That leaves a writing statement or a
-COMMIT that was sent and got no such answer: ``OutcomeUnknown``. The caller reads back what it wrote. PostgreSQL shows
-a commit to every reader from the moment it can survive a crash, and to none before; and no connection is lent here
-before the process of the lost one has ended (see ``_doubts.py``), so what the read does not find never appears.
+COMMIT without such an answer: ``OutcomeUnknown``. So is a write that was lost while it was prepared: the driver does not
+tell the two apart.
+
+The caller reads back what it wrote. PostgreSQL shows a commit to every reader from the moment it can survive a crash,
+and to none before; and no connection is lent here before the process of the lost one has ended (``_uncertain_writes``),
+so what the read does not find never appears.
 """
 
 from __future__ import annotations
@@ -182,6 +185,8 @@ def _told(error: asyncpg.PostgresError, shown_url: str) -> TxnFrameworkError:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no reply came in time"
     # Without detail and hint, which may hold what was stored.
     text = str(error.args[0]) if isinstance(error, asyncpg.PostgresError) and error.args else str(error)
     return text or type(error).__name__

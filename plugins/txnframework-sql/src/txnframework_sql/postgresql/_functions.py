@@ -18,8 +18,7 @@ from importlib.resources import files
 from typing import Final, NamedTuple
 
 from txnframework.errors import InvalidInput
-from txnframework_sql.postgresql._connection import Connection
-from txnframework_sql.postgresql._qualified import HERE, qualified, quoted
+from txnframework_sql.postgresql._connection import HERE, Connection, qualified, quoted
 from txnframework_sql.schema import VERSION_TABLE
 
 # The only thing of its kind: any number that nobody else is likely to lock.

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.runtime.backoff import Backoff
+from txnframework_sql._executor import copy_of
 from txnframework_sql._watch import Watch, Watches
-from txnframework_sql.postgresql._connecting import Driver
+from txnframework_sql.postgresql._connection import Connection, Driver
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, translated
 from txnframework_sql.postgresql._options import PostgresqlOptions
 from txnframework_sql.postgresql._payloads import EVERYBODY, changes_of
@@ -53,7 +54,7 @@ class Listener:
 
     def __init__(
         self,
-        connect: Callable[[], Awaitable[Driver]],
+        connect: Callable[[], Awaitable[Connection]],
         shown_url: str,
         environment: Environment,
         options: PostgresqlOptions,
@@ -166,7 +167,7 @@ class Listener:
         Return whether a heartbeat was answered in between.
         """
         self._is_asked.clear()
-        driver = await self._connect()
+        driver = (await self._connect()).driver
         lost = asyncio.Event()
         try:
             driver.add_termination_listener(lambda _: lost.set())
@@ -215,10 +216,7 @@ class Listener:
             if error is None:
                 one.set_result(None)
             else:
-                # One of its own: raised in several tasks, tracebacks would be mixed up.
-                own = type(error)(*error.args)
-                own.__cause__ = error.__cause__
-                one.set_exception(own)
+                one.set_exception(copy_of(error, error.__cause__))
 
     def _hear(self, _: object, __: int, ___: str, payload: object) -> None:
         if not self._heard:

@@ -31,7 +31,7 @@ class PostgresqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
             ge=1,
             le=1 << 30,
             description="How long the server works on one statement before it gives it up and undoes it; a connection"
-            " that does not answer for 5 s longer, and up to a quarter of all that, is taken for lost.",
+            " that does not answer for 5 s longer is taken for lost.",
         ),
     ] = 30_000
     lock_timeout_ms: Annotated[
@@ -46,13 +46,25 @@ class PostgresqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
         int, Meta(ge=1, description="How many prepared statements each connection keeps at most.")
     ] = 256
     keepalive_idle_s: Annotated[
-        int, Meta(ge=1, le=32_767, description="After how many silent seconds TCP asks whether the server is there.")
+        int,
+        Meta(
+            ge=1,
+            le=32_767,
+            description="A connection that was not used for so many seconds has to answer before it is used. After as"
+            " many, the server asks by TCP whether this process is still there.",
+        ),
     ] = 10
     keepalive_interval_s: Annotated[
-        int, Meta(ge=1, le=32_767, description="How many seconds TCP waits between two such questions.")
+        int, Meta(ge=1, le=32_767, description="How many seconds pass between two such questions of the server.")
     ] = 3
     keepalive_count: Annotated[
-        int, Meta(ge=1, le=127, description="After how many unanswered questions TCP takes the connection for lost.")
+        int,
+        Meta(
+            ge=1,
+            le=127,
+            description="After how many unanswered questions the server drops the connection; an answer to this"
+            " process may take as long.",
+        ),
     ] = 3
     heartbeat_ms: Annotated[
         int,
@@ -62,12 +74,11 @@ class PostgresqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
             " and every watch woken.",
         ),
     ] = 3_000
-
     reconnect_max_ms: Annotated[
         int, Meta(ge=1, description="The longest pause between two attempts to replace a lost listening connection.")
     ] = 5_000
 
     @property
     def reply_timeout_s(self) -> float:
-        """After how long a reply that is missing is not waited for any more."""
+        """How long a reply is waited for."""
         return self.statement_timeout_ms / 1000 + _REPLY_MARGIN_S

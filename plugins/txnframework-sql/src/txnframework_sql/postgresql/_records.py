@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from txnframework.errors import TxnFrameworkError
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
 from txnframework_sql._options import MetadataOptions
-from txnframework_sql.postgresql._batch_groups import Answer, BatchGroup, Steps, require_storable
-from txnframework_sql.postgresql._executor import PostgresqlExecutor
+from txnframework_sql.postgresql._batches import Answer, BatchGroup, Steps, require_storable
+from txnframework_sql.postgresql._call_groups import CallGroups
+from txnframework_sql.postgresql._connection import HERE
 from txnframework_sql.postgresql._functions import APPLY_BATCHES
-from txnframework_sql.postgresql._lone_puts import LonePuts
-from txnframework_sql.postgresql._qualified import HERE
-from txnframework_sql.postgresql._together import Together
+from txnframework_sql.postgresql._single_puts import SinglePuts
 from txnframework_sql.steps import records
 from txnframework_sql.steps.calls import Row
 from txnframework_sql.steps.changes import partition_of
+
+if TYPE_CHECKING:
+    from txnframework_sql.postgresql._database import PostgresqlDatabase
 
 _Scan = tuple[KeyRange, int]
 
@@ -60,12 +63,12 @@ class PostgresqlRecords:
     :raises OutcomeUnknown: for each of those that shared a write which was not answered.
     """
 
-    def __init__(self, executor: PostgresqlExecutor, options: MetadataOptions) -> None:
-        self._executor = executor
-        self._connections = executor.connections
-        self._shown_url = executor.shown_url
-        self._lone_puts = LonePuts(executor.connections.channel)
-        self._writes: Together[Steps, tuple[Record, ...]] = Together(
+    def __init__(self, database: PostgresqlDatabase, options: MetadataOptions) -> None:
+        self._database = database
+        self._pool = database.pool
+        self._shown_url = database.shown_url
+        self._single_puts = SinglePuts(self._pool.channel)
+        self._writes: CallGroups[Steps, tuple[Record, ...]] = CallGroups(
             self._apply,
             queue_max=options.queue_max,
             group_max=options.group_max,
@@ -73,14 +76,14 @@ class PostgresqlRecords:
             share_min=_WRITES_TOGETHER_MIN,
             may_be_alone=True,
         )
-        self._reads: Together[Key, Record | None] = Together(
+        self._reads: CallGroups[Key, Record | None] = CallGroups(
             self._get,
             queue_max=options.queue_max,
             group_max=options.group_max,
             under_way_max=_READS_UNDER_WAY,
             may_be_alone=True,
         )
-        self._scans: Together[_Scan, RecordPage] = Together(
+        self._scans: CallGroups[_Scan, RecordPage] = CallGroups(
             self._scan,
             queue_max=options.queue_max,
             group_max=min(_SCANS_TOGETHER_MAX, options.group_max),
@@ -89,7 +92,7 @@ class PostgresqlRecords:
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
-        self._executor.require_open()
+        self._database.require_open()
         if "\0" in key.path or "\0" in key.partition:
             # Nobody can have written it.
             return None
@@ -119,7 +122,7 @@ class PostgresqlRecords:
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return a page of records in the order of an index."""
-        return await self._executor.read_loosely(lambda: records.scan_index_entries(entries, items_max))
+        return await self._database.read_loosely(lambda: records.scan_index_entries(entries, items_max))
 
     async def close(self) -> None:
         """Wait for what is under way; each still gets its true answer."""
@@ -128,40 +131,40 @@ class PostgresqlRecords:
         await self._writes.close()
 
     async def _write(self, steps: Steps) -> tuple[Record, ...]:
-        self._executor.require_open()
+        self._database.require_open()
         require_storable(steps, self._shown_url)
         return await self._writes.ask(steps)
 
     async def _apply(self, batches: Sequence[Steps]) -> list[Answer]:
-        if len(batches) == 1 and (record := await self._put_alone(batches[0])) is not None:
+        if len(batches) == 1 and (record := await self._put_single(batches[0])) is not None:
             return [(record,)]
         group = BatchGroup(batches)
-        columns = group.columns(self._connections.channel)
-        rows = await self._connections.run(lambda connection: connection.write(APPLY_BATCHES.call, *columns))
+        columns = group.columns(self._pool.channel)
+        rows = await self._pool.run(lambda connection: connection.write(APPLY_BATCHES.call, *columns))
         answers, changes = group.answers(tuple(row) for row in rows)
-        self._executor.changed(tuple(changes))
+        self._database.changed(tuple(changes))
         return answers
 
-    async def _put_alone(self, steps: Steps) -> Record | None:
+    async def _put_single(self, steps: Steps) -> Record | None:
         """Write the record if this is nothing but a put that is met and simple; None: nothing was changed."""
-        lone = self._lone_puts.statement(steps[0]) if len(steps) == 1 and isinstance(steps[0], Put) else None
-        if lone is None:
+        single = self._single_puts.statement(steps[0]) if len(steps) == 1 and isinstance(steps[0], Put) else None
+        if single is None:
             return None
-        text, arguments = lone.text, lone.arguments
-        rows = await self._connections.run(lambda connection: connection.write(text, *arguments))
+        text, arguments = single.text, single.arguments
+        rows = await self._pool.run(lambda connection: connection.write(text, *arguments))
         if not rows:
             return None
-        record, change = self._lone_puts.written(lone, rows[0][0])
-        self._executor.changed((change,))
+        record, change = self._single_puts.written(single, rows[0][0])
+        self._database.changed((change,))
         return record
 
     async def _get(self, keys: Sequence[Key]) -> list[Record | TxnFrameworkError | None]:
         if len(keys) == 1:
             (key,) = keys
-            rows = await self._connections.run(lambda connection: connection.read(_GET, key.path, partition_of(key)))
+            rows = await self._pool.run(lambda connection: connection.read(_GET, key.path, partition_of(key)))
             return [Record(key, *rows[0]) if rows else None]
         paths, partitions = [key.path for key in keys], [partition_of(key) for key in keys]
-        rows = await self._connections.run(lambda connection: connection.read(_GET_MANY, paths, partitions))
+        rows = await self._pool.run(lambda connection: connection.read(_GET_MANY, paths, partitions))
         found = {at: (value, version) for at, value, version in rows}
         return [Record(key, *found[at]) if at in found else None for at, key in enumerate(keys, 1)]
 
@@ -174,7 +177,7 @@ class PostgresqlRecords:
             [keys.partition for keys, _ in scans],
             [items_max + 1 for _, items_max in scans],
         )
-        rows = await self._connections.run(lambda connection: connection.read(_SCAN_MANY, *columns))
+        rows = await self._pool.run(lambda connection: connection.read(_SCAN_MANY, *columns))
         found: list[list[Row]] = [[] for _ in scans]
         for at, *record in rows:
             found[at - 1].append(tuple(record))
@@ -184,7 +187,7 @@ class PostgresqlRecords:
         ]
 
     async def _scan_alone(self, keys: KeyRange, items_max: int) -> RecordPage:
-        return await self._executor.read_loosely(lambda: records.scan_records(keys, items_max))
+        return await self._database.read_loosely(lambda: records.scan_records(keys, items_max))
 
 
 def _without_nul(bound: str) -> str:

@@ -80,7 +80,7 @@ class PostgresMetadataHarness(
         partition = target.partition or None
         change = [target.path, partition, [["by", "00"]], [["by", "01"]]]
         payloads = [[[*change, "false"]], [change]]
-        await self._database.notify(opened.database.connections.channel, payloads)  # type: ignore[attr-defined]
+        await self._database.notify(opened.database.pool.channel, payloads)  # type: ignore[attr-defined]
 
     async def destroy(self) -> None:
         """Remove the database."""
@@ -146,7 +146,7 @@ class PostgresLedgerHarness(
         assert isinstance(ledger, SqlManagedLedger)
         last = (await ledger.tail()).last_confirmed
         payloads = [[[ledger.managed.id, last.ledger_id, last.entry_id + 1, "ZmFsc2U="]], [ledger.managed.id]]
-        await self._database.notify(opened.database.connections.channel, payloads)  # type: ignore[attr-defined]
+        await self._database.notify(opened.database.pool.channel, payloads)  # type: ignore[attr-defined]
 
     async def destroy(self) -> None:
         """Remove the database."""

@@ -11,7 +11,7 @@ import pytest
 from txnframework.errors import InvalidInput, LedgerClosed, LedgerNotFound, LedgerSealed, OutcomeUnknown
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import EARLIEST, Append, Appended, EntryRange, LedgerEntry, Limit, ProducerSequence
-from txnframework_sql.postgresql._connecting import FOLLOW_THE_INDEX
+from txnframework_sql.postgresql._connection import FOLLOW_THE_INDEX
 from txnframework_sql.postgresql._functions import READ_ENTRIES
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def test_waiting_appends_share_a_statement(ledgers: Ledgers) -> None:
         async with ledgers.opened() as store, ledgers.session() as listening:
             ledger = await store.create("a")
             told: list[object] = []
-            channel = store.database.connections.channel
+            channel = store.database.pool.channel
             await listening.add_listener(channel, lambda *notification: told.append(notification))
             async with ledgers.held() as hold:
                 appending = [await start_behind(hold, 1, ledger, entry("p", 0))]

@@ -13,7 +13,7 @@ import pytest
 
 from txnframework.errors import InvalidInput
 from txnframework.model import EARLIEST, Append, EntryRange, Limit
-from txnframework_sql.postgresql import _functions, _upgrade
+from txnframework_sql.postgresql import _functions, _schema
 
 if TYPE_CHECKING:
     from conftest import Ledgers
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("lock", ["tables", "functions"])
 def test_one_of_several_makes_what_is_missing(ledgers: Ledgers, lock: str) -> None:
     """Whoever waited while another one made the tables, or the functions, finds them made."""
-    take = {"tables": _upgrade._LOCK, "functions": f"SELECT pg_advisory_xact_lock({_functions._LOCK_NUMBER})"}
+    take = {"tables": _schema._LOCK, "functions": f"SELECT pg_advisory_xact_lock({_functions._LOCK_NUMBER})"}
 
     async def test() -> None:
         async with AsyncExitStack() as opened:

@@ -14,10 +14,9 @@ import pytest
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.testing.servers.proxy import Proxy
 from txnframework_sql.postgresql._connection import Connection
-from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._options import PostgresqlOptions
-from txnframework_sql.postgresql._patience import Patience
-from txnframework_sql.postgresql._url import locate
+from txnframework_sql.postgresql._pool import Pool
+from txnframework_sql.postgresql._server import locate
 from txnframework_sql.testing.servers.databases import fresh_database
 
 PATIENCE_S = 60
@@ -35,6 +34,16 @@ class Wire:
     def name(self) -> str:
         """The database."""
         return urlsplit(self.url).path[1:]
+
+    @property
+    def user(self) -> str:
+        """The login."""
+        return urlsplit(self.url).username or ""
+
+    @property
+    def password(self) -> str:
+        """The secret part of the URL."""
+        return urlsplit(self.url).password or ""
 
     def url_with(
         self, *, address: tuple[str, int] | None = None, login: str = "", path: str = "", query: str = ""
@@ -55,11 +64,9 @@ class Wire:
     @asynccontextmanager
     async def connected(
         self, url: str = "", environment: Environment | None = None, **options: Any
-    ) -> AsyncIterator[Connections]:
+    ) -> AsyncIterator[Pool]:
         """Hold connections for a block."""
-        connections = Connections(
-            locate(url or self.url), environment or SystemEnvironment(), PostgresqlOptions(**options)
-        )
+        connections = Pool(locate(url or self.url), environment or SystemEnvironment(), PostgresqlOptions(**options))
         connections.notify_on(CHANNEL)
         try:
             yield connections
@@ -69,7 +76,7 @@ class Wire:
     @asynccontextmanager
     async def proxied(
         self, environment: Environment | None = None, **options: Any
-    ) -> AsyncIterator[tuple[Connections, Proxy]]:
+    ) -> AsyncIterator[tuple[Pool, Proxy]]:
         """Hold connections that go through a proxy."""
         async with (
             Proxy(self.address) as proxy,
@@ -96,11 +103,8 @@ class Wire:
 
         So a test needs a moment for one that never comes, and a slow server may take its time until then.
         """
-        driver: Any = connection._driver
-        assert driver._config.command_timeout == PostgresqlOptions().reply_timeout_s
-        driver._config = driver._config._replace(command_timeout=_SOON_S)
-        connection._patience.close()
-        connection._patience = Patience(_SOON_S, connection.break_off)
+        assert connection.reply_timeout_s == PostgresqlOptions().reply_timeout_s
+        connection.reply_timeout_s = _SOON_S
 
     @staticmethod
     def run(test: Callable[[], Awaitable[None]]) -> None:

@@ -17,9 +17,9 @@ import pytest
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import InvalidInput, TxnFrameworkError, Unavailable
 from txnframework.testing.servers.proxy import Side
-from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._options import PostgresqlOptions
-from txnframework_sql.postgresql._url import locate
+from txnframework_sql.postgresql._pool import Pool
+from txnframework_sql.postgresql._server import locate
 
 SECRET = "s3cr3tpart"
 LOGIN = f"somebody:{SECRET}"
@@ -41,7 +41,7 @@ def said() -> Iterator[io.StringIO]:
 
 async def failure(url: str, **options: Any) -> TxnFrameworkError:
     """Return what the first use of connections raises."""
-    connections = Connections(locate(url), SystemEnvironment(), PostgresqlOptions(**options))
+    connections = Pool(locate(url), SystemEnvironment(), PostgresqlOptions(**options))
     try:
         with pytest.raises(TxnFrameworkError) as raised:
             async with connections.lend():
@@ -113,9 +113,8 @@ def test_no_connection(
         assert isinstance(error, expected)
         assert sentence in str(error)
         assert "postgresql://" in str(error)
-        password = locate(wire.url).password
-        assert password
-        check(error, said, password)
+        assert wire.password
+        check(error, said, wire.password)
 
     wire.run(test)
 
@@ -186,9 +185,8 @@ def test_nothing_answers(wire: Any, said: io.StringIO) -> None:
 
 def test_the_environment(wire: Any, said: io.StringIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """User and password come from PGUSER, PGPASSWORD or PGPASSFILE where the URL has none, and are not shown."""
-    server = locate(wire.url)
-    assert server.user
-    assert server.password
+    assert wire.user
+    assert wire.password
     host, port = wire.address
     url = f"postgresql://{host}:{port}/{wire.name}"
 
@@ -200,20 +198,20 @@ def test_the_environment(wire: Any, said: io.StringIO, monkeypatch: pytest.Monke
     async def fails() -> None:
         error = await failure(url)
         assert "refused the password" in str(error)
-        check(error, said, str(server.password))
+        check(error, said, wire.password)
 
-    monkeypatch.setenv("PGUSER", server.user)
-    monkeypatch.setenv("PGPASSWORD", server.password)
+    monkeypatch.setenv("PGUSER", wire.user)
+    monkeypatch.setenv("PGPASSWORD", wire.password)
     wire.run(works)
     monkeypatch.setenv("PGPASSWORD", SECRET)
     wire.run(fails)
     monkeypatch.delenv("PGPASSWORD")
     passwords = tmp_path / "passwords"
     passwords.touch(mode=0o600)
-    passwords.write_text(f"{host}:{port}:*:{server.user}:{server.password}\n")
+    passwords.write_text(f"{host}:{port}:*:{wire.user}:{wire.password}\n")
     monkeypatch.setenv("PGPASSFILE", str(passwords))
     wire.run(works)
-    passwords.write_text(f"{host}:{port}:*:{server.user}:{SECRET}\n")
+    passwords.write_text(f"{host}:{port}:*:{wire.user}:{SECRET}\n")
     wire.run(fails)
 
 
@@ -253,7 +251,7 @@ def test_no_password(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PGPASSWORD", raising=False)
 
     async def test() -> None:
-        error = await failure(wire.url_with(login=str(locate(wire.url).user)))
+        error = await failure(wire.url_with(login=wire.user))
         assert isinstance(error, InvalidInput)
         assert "PGPASSWORD" in str(error)
 
@@ -265,7 +263,7 @@ def test_nothing_is_shown_of_what_is_held(wire: Any) -> None:
 
     async def test() -> None:
         async with wire.connected() as connections, connections.lend() as connection:
-            password = locate(wire.url).password
+            password = wire.password
             assert password
             shown = [connections, connection, connections.server, connections.listener, *vars(connection).values()]
             gc.collect()

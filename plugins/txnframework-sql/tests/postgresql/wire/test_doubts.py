@@ -11,7 +11,7 @@ import pytest
 
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework_sql.postgresql._connection import Connection
-from txnframework_sql.postgresql._connections import Connections
+from txnframework_sql.postgresql._pool import Pool
 
 COUNT = "SELECT count(*) FROM public.kept"
 UPDATE = "UPDATE public.kept SET number = 2"
@@ -27,7 +27,7 @@ async def read(connection: Connection) -> int:
 
 
 @asynccontextmanager
-async def row_locked(wire: Any, connections: Connections) -> AsyncIterator[None]:
+async def row_locked(wire: Any, connections: Pool) -> AsyncIterator[None]:
     """Make a row and hold its lock, as somebody else, for a block."""
     await connections.run(lambda connection: connection.script("CREATE TABLE public.kept (number int)"))
     await connections.run(lambda connection: connection.write("INSERT INTO public.kept VALUES (1)"))
@@ -43,7 +43,7 @@ async def waiting(wire: Any, count: int) -> None:
             await asyncio.sleep(0.001)
 
 
-async def lose(wire: Any, connections: Connections, break_down: Callable[[], object]) -> None:
+async def lose(wire: Any, connections: Pool, break_down: Callable[[], object]) -> None:
     """Begin a write, which waits for a lock, and lose its connection."""
     writing = asyncio.create_task(connections.run(update))
     await waiting(wire, 1)
@@ -129,7 +129,7 @@ def test_cannot_be_ended(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             with monkeypatch.context() as patched:
                 # It has heard that it is to end, and is in the middle of something that nothing interrupts.
                 patched.setattr(
-                    "txnframework_sql.postgresql._doubts._END",
+                    "txnframework_sql.postgresql._uncertain_writes._END",
                     "SELECT $3::int < 0 FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2",
                 )
                 with pytest.raises(Unavailable, match="has not yet ended process"):
@@ -143,7 +143,7 @@ def test_given_up_here_and_being_ended_by_others(wire: Any, monkeypatch: pytest.
     """A connection that has settled is not used again if its process is going to be ended by who came to look."""
     # As the statement is, but not before it may.
     monkeypatch.setattr(
-        "txnframework_sql.postgresql._doubts._END",
+        "txnframework_sql.postgresql._uncertain_writes._END",
         "WITH may AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared(7))"
         " SELECT pg_terminate_backend(pid, $3) FROM may, pg_stat_activity WHERE pid = $1 AND backend_start = $2",
     )

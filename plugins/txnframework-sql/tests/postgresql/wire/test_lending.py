@@ -13,10 +13,9 @@ import pytest
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import Closed, Unavailable
 from txnframework_sql.postgresql._connection import Connection
-from txnframework_sql.postgresql._connections import Connections
-from txnframework_sql.postgresql._opened import OpenConnections
 from txnframework_sql.postgresql._options import PostgresqlOptions
-from txnframework_sql.postgresql._url import locate
+from txnframework_sql.postgresql._pool import OpenPools, Pool
+from txnframework_sql.postgresql._server import locate
 
 SLEEP = "SELECT pg_sleep(600)"
 OTHERS = (
@@ -26,7 +25,7 @@ OTHERS = (
 BUSY = f"{OTHERS} AND state <> 'idle'"
 
 
-async def one(connections: Connections) -> Any:
+async def one(connections: Pool) -> Any:
     async with connections.lend() as connection:
         return (await connection.read("SELECT 1"))[0][0]
 
@@ -71,6 +70,30 @@ def test_a_lost_connection_is_replaced(wire: Any) -> None:
             await wire.until(lambda: connection.is_lost)
             async with connections.lend() as connection:
                 await connection.write("INSERT INTO public.kept VALUES ($1)", 1)
+            assert await wire.ask("SELECT count(*) FROM public.kept") == 1
+
+    wire.run(test)
+
+
+def test_one_that_was_not_used_for_long_has_to_answer(wire: Any) -> None:
+    """A server that is gone without a word is found out before anything is sent to it, and the connection replaced."""
+
+    async def test() -> None:
+        options = {"connections_max": 1, "keepalive_interval_s": 1, "keepalive_count": 1}
+        async with wire.proxied(**options) as (connections, proxy):
+            async with connections.lend() as first:
+                await first.script("CREATE TABLE public.kept (number int)")
+            first.last_used_s -= PostgresqlOptions().keepalive_idle_s + 1
+            async with connections.lend() as again:
+                assert again is first
+            first.last_used_s -= PostgresqlOptions().keepalive_idle_s + 1
+            proxy.stall()
+            writing = asyncio.create_task(
+                connections.run(lambda connection: connection.write("INSERT INTO public.kept VALUES ($1)", 1))
+            )
+            await wire.until(lambda: first.is_lost)
+            proxy.restore()
+            await writing
             assert await wire.ask("SELECT count(*) FROM public.kept") == 1
 
     wire.run(test)
@@ -195,14 +218,14 @@ def test_closing_waits_for_what_is_under_way(wire: Any) -> None:
 
 
 def test_another_event_loop(wire: Any) -> None:
-    """Connections belong to the loop that made them; another one is told so, and may close them without harm."""
+    """Pool belong to the loop that made them; another one is told so, and may close them without harm."""
 
-    async def opened() -> Connections:
-        connections = Connections(locate(wire.url), SystemEnvironment(), PostgresqlOptions())
+    async def opened() -> Pool:
+        connections = Pool(locate(wire.url), SystemEnvironment(), PostgresqlOptions())
         assert await one(connections) == 1
         return connections
 
-    async def elsewhere(connections: Connections) -> None:
+    async def elsewhere(connections: Pool) -> None:
         with pytest.raises(Closed, match="event loop that opened it"):
             await one(connections)
 
@@ -252,17 +275,17 @@ def test_a_server_that_is_gone_is_told_of_once(wire: Any, caplog: pytest.LogCapt
 
 def test_fork(wire: Any) -> None:
     """A child may not use its parent's sockets, closes none of them, and may open connections of its own."""
-    shared = OpenConnections()
+    shared = OpenPools()
 
-    def take() -> Connections:
+    def take() -> Pool:
         return shared.take(locate(wire.url), SystemEnvironment(), PostgresqlOptions(), is_shared=True)
 
-    async def parent() -> Connections:
+    async def parent() -> Pool:
         connections = take()
         assert await one(connections) == 1
         return connections
 
-    async def child(inherited: Connections) -> None:
+    async def child(inherited: Pool) -> None:
         with pytest.raises(Closed, match="before this process was forked"):
             await one(inherited)
         await inherited.close()
@@ -292,7 +315,7 @@ def test_stores_of_one_database_share(wire: Any) -> None:
     """Same loop, URL, environment and options: the same connections, closed when the last one gives them back."""
 
     async def test() -> None:
-        shared, environment, options = OpenConnections(), SystemEnvironment(), PostgresqlOptions()
+        shared, environment, options = OpenPools(), SystemEnvironment(), PostgresqlOptions()
         server = locate(wire.url)
         first = shared.take(server, environment, options, is_shared=True)
         second = shared.take(locate(wire.url), environment, options, is_shared=True)

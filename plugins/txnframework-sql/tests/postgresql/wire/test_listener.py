@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -15,7 +14,6 @@ from txnframework.errors import Closed, Unavailable
 from txnframework.model import IndexEntry
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.servers.proxy import Proxy, Side
-from txnframework_sql.postgresql._connections import Connections
 from txnframework_sql.postgresql._listener import Listener
 from txnframework_sql.postgresql._payloads import (
     BYTES_MAX,
@@ -25,6 +23,7 @@ from txnframework_sql.postgresql._payloads import (
     channel_of,
     payloads,
 )
+from txnframework_sql.postgresql._pool import Pool
 from txnframework_sql.steps.changes import Change, LedgerChange, RecordChange
 
 CHANNEL = "txnframework_wire"
@@ -48,9 +47,7 @@ class Heard:
 
 
 @asynccontextmanager
-async def listening(
-    wire: Any, environment: VirtualEnvironment
-) -> AsyncIterator[tuple[Connections, Proxy, Listener, Heard]]:
+async def listening(wire: Any, environment: VirtualEnvironment) -> AsyncIterator[tuple[Pool, Proxy, Listener, Heard]]:
     """Listen through a proxy."""
     options = {"heartbeat_ms": HEARTBEAT_MS, "connect_timeout_ms": 2_000, "connections_max": 1}
     async with wire.proxied(environment, **options) as (connections, proxy):
@@ -379,20 +376,14 @@ def test_a_cancelled_one_does_not_stop_the_others(wire: Any) -> None:
 
 
 def test_keepalive(wire: Any) -> None:
-    """Each connection asks TCP to look after it, as the options or the URL say."""
+    """The server is told when to ask whether a client is still there, as the URL says, or the options."""
 
     async def test() -> None:
         url = wire.url_with(query="keepalives_idle=7&tcp_user_timeout=4321")
-        async with wire.connected(url, keepalive_idle_s=99, keepalive_interval_s=5) as connections:
-            driver = await connections.connect()
-            try:
-                own = driver._transport.get_extra_info("socket")  # type: ignore[attr-defined]
-                assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-                for name, value in (("TCP_KEEPIDLE", 7), ("TCP_KEEPINTVL", 5), ("TCP_USER_TIMEOUT", 4321)):
-                    if hasattr(socket, name):
-                        assert own.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) == value
-            finally:
-                driver.terminate()
+        options = {"keepalive_idle_s": 99, "keepalive_interval_s": 5}
+        async with wire.connected(url, **options) as connections, connections.lend() as connection:
+            for name, value in (("keepalives_idle", "7"), ("keepalives_interval", "5"), ("user_timeout", "4321")):
+                assert await connection.read("SELECT current_setting($1)", f"tcp_{name}") == [(value,)]
 
     wire.run(test)
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from txnframework.errors import InvalidInput
-from txnframework_sql.postgresql import _secrecy
+from txnframework_sql.postgresql import _connection
 from txnframework_sql.postgresql._options import PostgresqlOptions
-from txnframework_sql.postgresql._secrecy import refuse_clear
-from txnframework_sql.postgresql._url import locate
+from txnframework_sql.postgresql._server import locate
 
 # This machine under a name that does not say so.
 FAR = "0.0.0.0"
@@ -19,7 +18,7 @@ FAR = "0.0.0.0"
 
 @pytest.fixture(autouse=True)
 def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_secrecy, "_told", set())
+    monkeypatch.setattr(_connection, "_warned", set())
 
 
 def test_a_password_in_clear_is_warned_of_once(wire: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -34,7 +33,7 @@ def test_a_password_in_clear_is_warned_of_once(wire: Any, caplog: pytest.LogCapt
         (record,) = caplog.records
         assert record.levelno == logging.WARNING
         assert "sslmode=verify-full" in caplog.text
-        assert locate(wire.url).password not in caplog.text
+        assert wire.password not in caplog.text
 
     wire.run(test)
 
@@ -59,7 +58,7 @@ def test_clear_is_refused_where_that_is_set(wire: Any, query: str) -> None:
             with pytest.raises(InvalidInput, match=r"require_tls is set.*sslmode=verify-full") as refused:
                 async with connections.lend():
                     pass
-            assert locate(url).password not in str(refused.value)
+            assert wire.password not in str(refused.value)
 
     wire.run(test)
 
@@ -67,18 +66,18 @@ def test_clear_is_refused_where_that_is_set(wire: Any, query: str) -> None:
 @pytest.mark.parametrize("mode", ["require", "verify-ca", "verify-full"])
 def test_demanding_tls_is_enough(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """In the URL, or in the environment where the URL says nothing of it."""
-    refuse_clear(locate(f"postgresql://u@db.example,localhost/d?sslmode={mode}"))
+    locate(f"postgresql://u@db.example,localhost/d?sslmode={mode}").require_tls()
     with pytest.raises(InvalidInput):
-        refuse_clear(locate("postgresql://u@db.example,localhost/d"))
+        locate("postgresql://u@db.example,localhost/d").require_tls()
     monkeypatch.setenv("PGSSLMODE", mode)
-    refuse_clear(locate("postgresql://u@db.example,localhost/d"))
+    locate("postgresql://u@db.example,localhost/d").require_tls()
 
 
 def test_where_the_environment_names_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """A URL without a host is that of PGHOST; without either, a socket of this machine."""
     assert not PostgresqlOptions().require_tls
     monkeypatch.delenv("PGHOST", raising=False)
-    refuse_clear(locate("postgresql:///d"))
+    locate("postgresql:///d").require_tls()
     monkeypatch.setenv("PGHOST", "/run/postgresql,db.example")
     with pytest.raises(InvalidInput):
-        refuse_clear(locate("postgresql:///d"))
+        locate("postgresql:///d").require_tls()

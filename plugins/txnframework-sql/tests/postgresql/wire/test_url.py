@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qsl, urlsplit
+
 import pytest
 
 from txnframework.errors import InvalidInput
-from txnframework_sql.postgresql._url import locate
+from txnframework_sql.postgresql._server import locate
 
 SECRET = "s3cr3tpart"
 
@@ -16,39 +18,39 @@ def _no_port_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "hosts", "ports", "user", "database", "shown"),
+    ("url", "places", "shown"),
     [
-        ("postgresql://host/db", ("host",), (5432,), None, "db", "postgresql://host:5432/db"),
-        ("postgres://u@host:1/db", ("host",), (1,), "u", "db", "postgresql://u@host:1/db"),
-        ("postgresql+asyncpg://host", ("host",), (5432,), None, None, "postgresql://host:5432/"),
-        ("postgresql://a:1,b:2/db", ("a", "b"), (1, 2), None, "db", "postgresql://a:1,b:2/db"),
-        ("postgresql://a,b/db?port=7", ("a", "b"), (7, 7), None, "db", "postgresql://a:7,b:7/db"),
-        ("postgresql://[::1]:7/db", ("::1",), (7,), None, "db", "postgresql://[::1]:7/db"),
-        ("postgresql://[2001:db8::2]/db", ("2001:db8::2",), (5432,), None, "db", "postgresql://[2001:db8::2]:5432/db"),
-        ("postgresql:///db?host=/run/pg", ("/run/pg",), (5432,), None, "db", "postgresql:///db?host=/run/pg"),
-        (
-            "postgresql:///db?host=/run/pg&port=7",
-            ("/run/pg",),
-            (7,),
-            None,
-            "db",
-            "postgresql:///db?host=/run/pg&port=7",
-        ),
-        ("postgresql://%2Frun%2Fpg/db", ("/run/pg",), (5432,), None, "db", "postgresql:///db?host=/run/pg"),
-        ("postgresql:///?host=h&dbname=x&user=u", ("h",), (5432,), "u", "x", "postgresql://u@h:5432/x"),
-        ("postgresql://a%40b@h/d%2Fe", ("h",), (5432,), "a@b", "d/e", "postgresql://a%40b@h:5432/d%2Fe"),
-        ("postgresql:///db", (), (), None, "db", "postgresql:///db"),
-        ("postgresql://", (), (), None, None, "postgresql:///"),
+        ("postgresql://host/db", ["host"], "postgresql://host/db"),
+        ("postgres://u@host:1/db", ["host:1"], "postgresql://u@host:1/db"),
+        ("postgresql+asyncpg://host", ["host"], "postgresql://host/"),
+        ("postgresql://a:1,b:2/db", ["a:1", "b:2"], "postgresql://a:1,b:2/db"),
+        ("postgresql://a,b/db?port=7", ["a:7", "b:7"], "postgresql://a,b/db?port=7"),
+        ("postgresql://a,b:1/db?port=7,8", ["a:7", "b:1"], "postgresql://a,b:1/db?port=7,8"),
+        ("postgresql://[::1]:7/db", ["[::1]:7"], "postgresql://[::1]:7/db"),
+        ("postgresql://[2001:db8::2]/db", ["[2001:db8::2]"], "postgresql://[2001:db8::2]/db"),
+        ("postgresql:///db?host=/run/pg", ["/run/pg"], "postgresql:///db?host=/run/pg"),
+        ("postgresql:///db?host=/run/pg&port=7", ["/run/pg:7"], "postgresql:///db?host=/run/pg&port=7"),
+        ("postgresql://%2Frun%2Fpg/db", ["/run/pg"], "postgresql://%2Frun%2Fpg/db"),
+        ("postgresql:///?host=h&dbname=x&user=u", ["h"], "postgresql://u@/x?host=h"),
+        ("postgresql://a%40b@h/d%2Fe", ["h"], "postgresql://a%40b@h/d%2Fe"),
+        ("postgresql:///db", [""], "postgresql:///db"),
+        ("postgresql://", [""], "postgresql:///"),
     ],
 )
-def test_what_a_url_names(
-    url: str, hosts: tuple[str, ...], ports: tuple[int, ...], user: str | None, database: str | None, shown: str
-) -> None:
-    """Hosts, ports, user and database, each from where libpq looks for it; what is not there is left to the driver."""
+def test_what_a_url_names(url: str, places: list[str], shown: str) -> None:
+    """The driver gets one URL for each host; what is shown names all of them, and nothing else does."""
     found = locate(url)
-    assert (found.hosts, found.ports, found.user, found.database) == (hosts, ports, user, database)
+    queries = [dict(parse_qsl(urlsplit(one).query)) for one in found.urls]
+    assert [":".join(query[name] for name in ("host", "port") if name in query) for query in queries] == places
     assert found.shown_url == shown
     assert repr(found) == f"Server(shown_url={shown!r})"
+
+
+def test_what_is_for_the_driver() -> None:
+    """It reads login, database and parameters that it knows; those that the plugin reads are not sent to the server."""
+    (url,) = locate("postgresql://u:p%40@h/db?options=-c%20jit%3Don&connect_timeout=3&keepalives_idle=7").urls
+    assert url == "postgresql://u:p%40@/db?options=-c+jit%3Don&host=h"
+    assert locate("postgresql:///?dbname=x&host=h").urls == ("postgresql://@?dbname=x&host=h",)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,8 @@ def test_secrets_are_not_shown(url: str) -> None:
     """Neither the URL that is shown nor any text of the object has a password in it."""
     found = locate(url)
     assert SECRET not in f"{found.shown_url} {found} {found!r}"
-    assert SECRET in (found.password or "")
+    assert found.has_password
+    assert SECRET in found.urls[0]
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_watch_brings_nothing_along(wire: Any, url: str) -> None:
             await others.put(Put(key, b"true", Expect.ABSENT, (IndexEntry("by", b"k"),)))
             watch = await mine.watch(key)
             raw = await asyncpg.connect(url)
-            channel = mine.database.connections.channel  # type: ignore[attr-defined]
+            channel = mine.database.pool.channel  # type: ignore[attr-defined]
             for forged in ('[["/f/1",null,[["by","6b"]],[["by","6c"]],"false"]]', '[["/f/1",null]]', "*"):
                 while not await is_asleep(watch):
                     pass
@@ -108,7 +108,7 @@ def test_own_commits_do_not_wait_for_the_server(wire: Any, url: str) -> None:
             through = wire.url_with(address=proxy.address, path=f"/{url.rpartition('/')[2]}")
             async with opened(through) as store:
                 watch = await store.watch(PUT.key)
-                listener = store.database.connections.listener  # type: ignore[attr-defined]
+                listener = store.database.pool.listener  # type: ignore[attr-defined]
                 listener._driver.terminate()
                 listener._connect = asyncio.Event().wait
                 await store.put(PUT)

@@ -12,8 +12,8 @@ from test_index_entries import require_in_step
 from txnframework.errors import VersionMismatch
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, Put
-from txnframework_sql.postgresql._lone_puts import LonePuts
 from txnframework_sql.postgresql._payloads import BYTES_MAX
+from txnframework_sql.postgresql._single_puts import SinglePuts
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -82,8 +82,10 @@ def test_watches_of_others(stores: Stores, padding: int) -> None:
 def test_what_no_payload_holds() -> None:
     """What is too long for a notification is left to the function, which wakes everybody instead."""
     for entries in ENTRIES[:2]:
-        assert LonePuts("channel").statement(Put(Key("/" * BYTES_MAX), b"", Expect.ABSENT, entries)) is None
-        assert LonePuts("channel").statement(Put(Key("/" * (BYTES_MAX // 2)), b"", Expect.ABSENT, entries)) is not None
+        assert SinglePuts("channel").statement(Put(Key("/" * BYTES_MAX), b"", Expect.ABSENT, entries)) is None
+        assert (
+            SinglePuts("channel").statement(Put(Key("/" * (BYTES_MAX // 2)), b"", Expect.ABSENT, entries)) is not None
+        )
 
 
 def test_one_writer_at_a_time(stores: Stores) -> None:

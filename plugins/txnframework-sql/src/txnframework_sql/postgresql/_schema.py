@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from txnframework.errors import Corrupt
 from txnframework_sql._revisions import Schema, refuse_older, schema_of, upgrade_script
-from txnframework_sql.postgresql._connection import Connection
+from txnframework_sql.postgresql._connection import HERE, PINNED_PATH, Connection, quoted
 from txnframework_sql.postgresql._functions import ensure_functions
 from txnframework_sql.postgresql._payloads import channel_of
-from txnframework_sql.postgresql._qualified import HERE, PINNED_PATH, quoted
 from txnframework_sql.schema import VERSION_TABLE
 
 # Read from the tables' own tables: what to_regclass knows may be from before the lock was waited for.

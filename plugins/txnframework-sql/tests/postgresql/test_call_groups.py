@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from txnframework.errors import Closed, TxnFrameworkError
-from txnframework_sql.postgresql._together import Together
+from txnframework_sql.postgresql._call_groups import CallGroups
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_groups(calls: int, share_min: int | None, sizes: list[int]) -> None:
             await go_on.wait()
             return list(group)
 
-        together = Together(perform, queue_max=100, group_max=30, under_way_max=2, share_min=share_min)
+        together = CallGroups(perform, queue_max=100, group_max=30, under_way_max=2, share_min=share_min)
         asked = [asyncio.create_task(together.ask(number)) for number in range(calls)]
         for _ in range(5):
             await asyncio.sleep(0)
@@ -64,14 +64,14 @@ class Groups:
         await self.go_on.wait()
         return list(group)
 
-    async def asked(self, together: Together[int, int], *numbers: int) -> list[asyncio.Task[int]]:
+    async def asked(self, together: CallGroups[int, int], *numbers: int) -> list[asyncio.Task[int]]:
         """Ask, and return when what can be is under way."""
         tasks = [asyncio.create_task(together.ask(number)) for number in numbers]
         for _ in range(5):
             await asyncio.sleep(0)
         return tasks
 
-    async def used_alone(self, together: Together[int, int]) -> None:
+    async def used_alone(self, together: CallGroups[int, int]) -> None:
         """Ask twice, one after the other, and forget it."""
         self.go_on.set()
         assert [await together.ask(number) for number in range(2)] == [0, 1]
@@ -79,8 +79,8 @@ class Groups:
         self.performed.clear()
 
 
-def alone(groups: Groups, under_way_max: int) -> Together[int, int]:
-    return Together(groups.perform, queue_max=100, group_max=30, under_way_max=under_way_max, may_be_alone=True)
+def alone(groups: Groups, under_way_max: int) -> CallGroups[int, int]:
+    return CallGroups(groups.perform, queue_max=100, group_max=30, under_way_max=under_way_max, may_be_alone=True)
 
 
 def test_who_is_alone_waits_for_nobody() -> None:

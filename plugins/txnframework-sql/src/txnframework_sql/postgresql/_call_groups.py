@@ -1,10 +1,10 @@
-"""Operations of one kind that go to the database together: as few statements as there can be, each with one commit."""
+"""Calls of one kind that share statements: as few as there can be, each with one commit."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -21,7 +21,7 @@ class _Waiting(Generic[C, T]):
     future: asyncio.Future[T]
 
 
-class Together(Generic[C, T]):
+class CallGroups(Generic[C, T]):
     """
     Performs together what is asked for in one turn of the event loop, and what comes while enough is under way.
 
@@ -29,20 +29,22 @@ class Together(Generic[C, T]):
     there are many, for ``share_min`` of them or more.
 
     ``perform`` answers each call by its result or by an error of its own, and raises what happened to all of them.
+    ``take`` says how many calls from the front may go together, at least one; they are begun in their order.
 
-    ``may_be_alone``: where nobody else asked since the last call, the next one goes at once and in its caller's own
-    task, without the turns of the event loop to another task and back. Cancelling that caller gives up the statement.
-    As soon as two meet, calls wait for each other again.
+    ``may_be_alone``: a call that found no other since the last one goes at once and in its caller's own task, without
+    the turns of the event loop to another task and back. Cancelling that caller gives up the statement. As soon as two
+    meet, calls wait for each other again.
     """
 
     def __init__(
         self,
-        perform: Callable[[Sequence[C]], Awaitable[list[T | TxnFrameworkError]]],
+        perform: Callable[[Sequence[C]], Awaitable[Sequence[T | TxnFrameworkError]]],
         *,
         queue_max: int,
         group_max: int,
         under_way_max: int,
         share_min: int | None = None,
+        take: Callable[[Iterable[C]], int] | None = None,
         may_be_alone: bool = False,
     ) -> None:
         self._perform = perform
@@ -50,17 +52,23 @@ class Together(Generic[C, T]):
         self._group_max = group_max
         self._under_way_max = under_way_max
         self._share_min = group_max if share_min is None else share_min
+        self._take = take
         self._may_be_alone = may_be_alone
-        # The last call found nothing under way, and nobody has asked since.
+        # The last call found nothing under way, and there was no other since.
         self._was_alone = False
-        # For who closes this while a caller performs a call of its own.
-        self._alone_ended: asyncio.Future[None] | None = None
         self._under_way = 0
-        # A task was made that has not looked yet at what waits.
+        # A task was made that has not read yet what waits.
         self._is_starting = False
         self._waiting: deque[_Waiting[C, T]] = deque()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return self._is_idle.is_set()
 
     async def ask(self, call: C) -> T:
         """Perform a call, perhaps together with others."""
@@ -68,8 +76,7 @@ class Together(Generic[C, T]):
         if self._may_be_alone and was_alone and self._was_alone:
             return await self._perform_alone(call)
         async with self._room:
-            if self._is_closed:
-                raise Closed("the store was closed")
+            self._require_open()
             waiting: _Waiting[C, T] = _Waiting(call, asyncio.get_running_loop().create_future())
             self._waiting.append(waiting)
             self._start()
@@ -78,34 +85,39 @@ class Together(Generic[C, T]):
     async def close(self) -> None:
         """Wait for what was asked for before; may be repeated."""
         self._is_closed = True
-        if self._under_way and not self._tasks:
-            # Only a caller is left that performs its own; what waits behind it has its task from then on.
-            self._alone_ended = self._alone_ended or asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._alone_ended)
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._is_idle.wait()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise Closed("the store was closed")
 
     def _start(self) -> None:
         if not self._is_starting and self._under_way < self._under_way_max:
             self._is_starting = True
-            self._under_way += 1
-            # A task of its own: a caller that is cancelled takes nobody with it.
+            self._begin()
+            # A task of its own: a caller that is cancelled takes no other with it.
             task = asyncio.create_task(self._perform_waiting(), name="txnframework-sql statements")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _perform_alone(self, call: C) -> T:
-        if self._is_closed:
-            raise Closed("the store was closed")
+    def _begin(self) -> None:
         self._under_way += 1
+        self._is_idle.clear()
+
+    def _end(self) -> None:
+        self._under_way -= 1
+        if self._waiting:
+            self._start()
+        if not self._under_way:
+            self._is_idle.set()
+
+    async def _perform_alone(self, call: C) -> T:
+        self._require_open()
+        self._begin()
         try:
             (answer,) = await self._perform((call,))
         finally:
-            self._under_way -= 1
-            if self._waiting:
-                self._start()
-            if self._alone_ended is not None and not self._alone_ended.done():
-                self._alone_ended.set_result(None)
+            self._end()
         if isinstance(answer, TxnFrameworkError):
             raise answer
         return answer
@@ -114,26 +126,23 @@ class Together(Generic[C, T]):
         self._is_starting = False
         try:
             while self._waiting:
-                group: list[_Waiting[C, T]] = []
-                share = self._share()
-                while self._waiting and len(group) < share:
-                    waiting = self._waiting.popleft()
-                    if not waiting.future.done():
-                        group.append(waiting)
+                taken = [self._waiting.popleft() for _ in range(self._share())]
                 if self._waiting:
                     self._start()
-                if group:
+                if group := [waiting for waiting in taken if not waiting.future.done()]:
                     await self._answer(group)
         finally:
-            self._under_way -= 1
+            self._end()
 
     def _share(self) -> int:
         """Return how many calls one statement takes: if many wait, those that may be sent beside it get as many."""
         statements = self._under_way_max - self._under_way + 1
         share = -(-len(self._waiting) // statements)
-        return min(self._group_max, share if share >= self._share_min else len(self._waiting))
+        share = min(self._group_max, share if share >= self._share_min else len(self._waiting))
+        return share if self._take is None else min(share, self._take(waiting.call for waiting in self._waiting))
 
     async def _answer(self, group: Sequence[_Waiting[C, T]]) -> None:
+        answers: Sequence[T | Exception]
         try:
             answers = await self._perform([waiting.call for waiting in group])
         except (InvalidInput, Corrupt) as error:
@@ -145,15 +154,17 @@ class Together(Generic[C, T]):
             answers = [error]
         except TxnFrameworkError as error:
             answers = [copy_of(error, error.__cause__) for _ in group]
+        except Exception as error:  # The callers are told; what waits behind them goes on.
+            answers = [error for _ in group]
         except BaseException:
-            # The event loop is ending, or this has a fault: nobody may wait for ever.
+            # The event loop is ending: no caller may wait for ever.
             for waiting in group:
                 waiting.future.cancel()
             raise
         for waiting, answer in zip(group, answers, strict=True):
             if waiting.future.done():
                 continue
-            if isinstance(answer, TxnFrameworkError):
+            if isinstance(answer, Exception):
                 waiting.future.set_exception(answer)
             else:
                 waiting.future.set_result(answer)

@@ -1,0 +1,322 @@
+"""Appends to managed ledgers: what waits for one is sent together, as one statement that is one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from txnframework.errors import (
+    Closed,
+    InvalidInput,
+    LedgerClosed,
+    LedgerNotFound,
+    LedgerSealed,
+    OutcomeUnknown,
+    TxnFrameworkError,
+)
+from txnframework.model import Append, Appended, Branch, Position, ProducerSequence, TxnID
+from txnframework_sql._entries import EntrySteps
+from txnframework_sql._executor import copy_of
+from txnframework_sql._options import LedgerOptions
+from txnframework_sql.postgresql._call_groups import CallGroups
+from txnframework_sql.postgresql._connection import Row
+from txnframework_sql.postgresql._functions import APPEND_ENTRIES
+from txnframework_sql.postgresql._payloads import payloads
+from txnframework_sql.steps.changes import LedgerChange
+from txnframework_sql.steps.ledgers import Managed
+
+if TYPE_CHECKING:
+    from txnframework_sql.postgresql._database import PostgresqlDatabase
+
+# Old copies of a producer are looked for so often while it fills its window once: each look costs as much as an append.
+_LOOKS_A_WINDOW = 16
+
+
+class AppendCall(NamedTuple):
+    """One call of ``append``."""
+
+    entries: tuple[Append, ...]
+    ledger_id: int | None
+    now_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A call that is under way, and where its entries are stored, as far as that is known."""
+
+    call: AppendCall
+    found: dict[int, Appended] = field(default_factory=dict)
+    """By their number in the call; these are not sent again."""
+    answer: tuple[Appended, ...] | TxnFrameworkError | None = None
+
+    def answer_if_whole(self) -> None:
+        if self.answer is None and len(self.found) == len(self.call.entries):
+            self.answer = tuple(self.found[number] for number in range(len(self.call.entries)))
+
+
+class Appends:
+    """
+    The appends of one store to its ledgers.
+
+    One group is under way to each managed ledger, and what comes meanwhile makes up the next: calls are appended in the
+    order in which they were made, and a caller that sends without waiting costs no more statements than one that waits.
+    """
+
+    def __init__(self, database: PostgresqlDatabase, steps: EntrySteps, options: LedgerOptions) -> None:
+        self._database = database
+        self._pool = database.pool
+        self._steps = steps
+        self._options = options
+        self._room = asyncio.Semaphore(options.queue_max)
+        # Of ledgers to which something is under way.
+        self._groups: dict[int, CallGroups[AppendCall, tuple[Appended, ...]]] = {}
+        self._is_closed = False
+
+    async def append(self, managed: Managed, call: AppendCall) -> tuple[Appended, ...]:
+        """Append durably, in order, adjacent; see IManagedLedger."""
+        self._require_open()
+        async with self._room:
+            self._require_open()
+            groups = self._groups.setdefault(managed.id, self._new_groups(managed))
+            try:
+                return await groups.ask(call)
+            finally:
+                if groups.is_idle:
+                    self._groups.pop(managed.id, None)
+
+    async def close(self) -> None:
+        """Wait for what is under way; each still gets its true answer; may be repeated."""
+        self._is_closed = True
+        await asyncio.gather(*(groups.close() for groups in tuple(self._groups.values())))
+
+    def _require_open(self) -> None:
+        self._database.require_open()
+        if self._is_closed:
+            raise Closed(f"the store {self._database.shown_url} was closed")
+
+    def _new_groups(self, managed: Managed) -> CallGroups[AppendCall, tuple[Appended, ...]]:
+        options = self._options
+        return CallGroups(
+            partial(self._perform, managed),
+            queue_max=options.queue_max,
+            group_max=options.group_max,
+            under_way_max=1,
+            take=lambda waiting: max(1, take_group(waiting, options.group_max, options.group_bytes_max)),
+        )
+
+    async def _perform(
+        self, managed: Managed, calls: Sequence[AppendCall]
+    ) -> list[tuple[Appended, ...] | TxnFrameworkError]:
+        pending = [_Pending(call) for call in calls]
+        async with self._pool.crowd:
+            if len(calls) > 1 or take_group(calls, 1, self._options.group_bytes_max):
+                await self._send_until_answered(managed, pending)
+            else:
+                await self._send_alone(managed, pending[0])
+        return [one.answer for one in pending if one.answer is not None]
+
+    async def _send_until_answered(self, managed: Managed, pending: Sequence[_Pending]) -> None:
+        """Send calls as one, and again those that are left of them."""
+        try:
+            while pending := [one for one in pending if one.answer is None]:
+                await self._send_group(managed, pending)
+        except TxnFrameworkError as error:
+            if isinstance(error, InvalidInput) and len(pending) > 1:
+                # Nothing was done, for a value that the database does not take: whose it is shows one by one.
+                for one in pending:
+                    await self._send_until_answered(managed, [one])
+            else:
+                # One statement, so what is known of it is known of each of them.
+                for one in pending:
+                    one.answer = copy_of(error, error.__cause__)
+
+    async def _send_group(self, managed: Managed, pending: Sequence[_Pending]) -> None:
+        """Send calls as one; afterwards some are answered, at least one, and the others are to be sent again."""
+        group = AppendGroup(pending)
+        arguments = (
+            managed.id,
+            group.ledger_id,
+            group.now_ms,
+            self._options.ledger_entries_max,
+            self._options.ledger_bytes_max,
+            self._options.deduplication_window_sequences,
+            max(1, self._options.deduplication_window_sequences // _LOOKS_A_WINDOW),
+            *group.columns(),
+            self._pool.channel,
+            *payloads((LedgerChange(managed.id),)),
+        )
+        try:
+            rows = await self._pool.run(lambda connection: connection.write(APPEND_ENTRIES.call, *arguments))
+        except OutcomeUnknown:
+            self._database.changed((LedgerChange(managed.id),))
+            raise
+        match rows[0]["answer"]:
+            case "appended":
+                self._database.changed((LedgerChange(managed.id),))
+                group.appended(rows[0])
+            case "copies":
+                for one in group.found(rows):
+                    await self._send_alone(managed, one)
+            case "closed":
+                for one in pending:
+                    if one.call.ledger_id is not None:
+                        one.answer = LedgerClosed(managed.name, group.ledger_id or 0)
+            case "sealed":
+                for one in pending:
+                    one.answer = LedgerSealed(managed.name)
+            case _:
+                for one in pending:
+                    one.answer = LedgerNotFound(managed.name)
+
+    async def _send_alone(self, managed: Managed, one: _Pending) -> None:
+        """Decide entry by entry, in a transaction: for calls that replace a copy, and the rare ones out of order."""
+        call = one.call
+        try:
+            one.answer = await self._steps.append(managed, call.entries, call.ledger_id, call.now_ms)
+        except TxnFrameworkError as error:
+            one.answer = error
+
+
+@dataclass(slots=True)
+class _Producer:
+    """What one producer sends in a group; in ascending order."""
+
+    place: int
+    lowest: int
+    added: int = 0
+
+
+class AppendGroup:
+    """Calls that are sent as one, their entries as columns; see ``functions/append_entries.sql``."""
+
+    def __init__(self, pending: Sequence[_Pending]) -> None:
+        self._pending = pending
+        calls = [one.call for one in pending]
+        self.ledger_id = next((call.ledger_id for call in calls if call.ledger_id is not None), None)
+        self.now_ms = max(call.now_ms for call in calls)
+        self._entries: list[tuple[_Pending, int]] = []
+        self._ends: list[tuple[int, int]] = []
+        self._datas: list[bytes] = []
+        self._messages_through: list[int] = []
+        self._bytes = self._messages = 0
+        self._producers: dict[str, _Producer] = {}
+        self._sequences: list[tuple[int, int, int, int, str | None, int | None, int]] = []
+        self._numbers: list[tuple[int, int, str]] = []
+        for one in pending:
+            self._add(one)
+
+    def columns(self) -> tuple[list[Any], ...]:
+        """Return what is sent for each call, entry, entry with a sequence, producer, and transaction number."""
+        producers = self._producers.values()
+        return (
+            *_turned(self._ends, 2),
+            self._datas,
+            self._messages_through,
+            *_turned(self._sequences, 7),
+            list(self._producers),
+            [producer.lowest for producer in producers],
+            [producer.added for producer in producers],
+            *_turned(self._numbers, 3),
+        )
+
+    def appended(self, answer: Row) -> None:
+        """Note where the first entries are stored: up to the end of the call that filled the ledger."""
+        ledger_id, entry_id = answer["ledger_id"], answer["entry_id"]
+        for number, (one, entry) in enumerate(self._entries[: answer["entries"]]):
+            one.found[entry] = Appended(Position(ledger_id, entry_id + number))
+        for one in self._pending:
+            one.answer_if_whole()
+
+    def found(self, answer: Sequence[Row]) -> list[_Pending]:
+        """Note which entries are stored already; return the calls that may replace such a copy."""
+        replacing: dict[_Pending, None] = {}
+        for row in answer:
+            one, number = self._entries[row["at_entry"] - 1]
+            entry = one.call.entries[number]
+            assert entry.sequence is not None
+            copy = _earlier_copy(row, entry.sequence.producer)
+            if entry.replaces is not None and entry.replaces.entry == copy.position:
+                replacing[one] = None
+            else:
+                one.found[number] = copy
+        for one in self._pending:
+            one.answer_if_whole()
+        return list(replacing)
+
+    def _add(self, one: _Pending) -> None:
+        highest: dict[int, int] = {}
+        for number, entry in enumerate(one.call.entries):
+            if number in one.found:
+                continue
+            self._entries.append((one, number))
+            self._bytes += len(entry.data)
+            self._messages += entry.messages
+            self._datas.append(entry.data)
+            self._messages_through.append(self._messages)
+            if entry.branch is not None:
+                txn_id = entry.branch.txn_id
+                highest[txn_id.coordinator] = max(txn_id.number, highest.get(txn_id.coordinator, 0))
+            if entry.sequence is not None:
+                self._add_sequence(entry.sequence, entry.branch)
+        self._ends.append((len(self._entries), self._bytes))
+        for coordinator, txn_number in highest.items():
+            self._numbers.append((len(self._entries), coordinator, f"{txn_number:028x}"))
+
+    def _add_sequence(self, sequence: ProducerSequence, branch: Branch | None) -> None:
+        producer = self._producers.get(sequence.producer)
+        if producer is None:
+            producer = _Producer(len(self._producers) + 1, sequence.first)
+            self._producers[sequence.producer] = producer
+        producer.added += sequence.last - sequence.first + 1
+        txn, number = (None, None) if branch is None else (str(branch.txn_id), branch.number)
+        self._sequences.append(
+            (len(self._entries), producer.place, sequence.first, sequence.last, txn, number, producer.added)
+        )
+
+
+def take_group(waiting: Iterable[AppendCall], calls_max: int, bytes_max: int) -> int:
+    """
+    Return how many calls from the front go together; 0: the first is one that can only be decided entry by entry.
+
+    Together they name one ledger at most, and no sequence of a producer comes after a higher one of it: so nothing that
+    is sent overlaps anything else that is.
+    """
+    highest: dict[str, int] = {}
+    ledger_id: int | None = None
+    size = taken = 0
+    for call in islice(waiting, calls_max):
+        if call.ledger_id is not None and ledger_id not in (None, call.ledger_id):
+            break
+        size += sum(len(entry.data) for entry in call.entries)
+        if (taken and size > bytes_max) or not call.entries or not _ascend(call.entries, highest):
+            break
+        ledger_id = ledger_id if call.ledger_id is None else call.ledger_id
+        taken += 1
+    return taken
+
+
+def _ascend(entries: Iterable[Append], highest: dict[str, int]) -> bool:
+    """Whether sequences ascend from the highest one of each producer until now; ``highest`` is brought forward."""
+    for entry in entries:
+        sequence = entry.sequence
+        if sequence is not None:
+            if not highest.get(sequence.producer, sequence.first - 1) < sequence.first <= sequence.last:
+                return False
+            highest[sequence.producer] = sequence.last
+    return True
+
+
+def _earlier_copy(row: Row, producer: str) -> Appended:
+    txn = row["copy_txn"]
+    branch = None if txn is None else Branch(TxnID.parse(txn), row["copy_branch"])
+    sequence = ProducerSequence(producer, row["copy_first"], row["copy_last"])
+    return Appended(Position(row["ledger_id"], row["entry_id"]), True, branch, sequence)
+
+
+def _turned(rows: Sequence[tuple[Any, ...]], width: int) -> tuple[list[Any], ...]:
+    """Return the columns of rows."""
+    return tuple(list(column) for column in zip(*rows, strict=True)) if rows else tuple([] for _ in range(width))

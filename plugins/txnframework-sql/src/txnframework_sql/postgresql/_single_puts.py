@@ -1,0 +1,115 @@
+"""
+Puts that come alone, each as one plain statement.
+
+They do what ``functions/apply_batches.sql`` would, for less: what PL/pgSQL sets up anew in every transaction costs more
+than the work of a single put. They decide nothing but success: where a statement changes nothing, because the record is
+not as expected, the function is asked, which reads again. So is it for what needs more than these statements do.
+
+Each is right in one snapshot, although it may have to wait for the record: a version never returns, so a record that
+has the expected one after the wait has the index entries that it had before it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+import msgspec
+
+from txnframework.model import Expect, IndexEntry, Put, Record
+from txnframework_sql.postgresql._connection import HERE
+from txnframework_sql.postgresql._payloads import BYTES_MAX
+from txnframework_sql.schema import NUMBERS
+from txnframework_sql.steps.changes import RecordChange, partition_of
+from txnframework_sql.steps.records import encode_indexes
+
+# Of so many records the index entries are known: of about as many as there are transactions open at a time.
+_KNOWN_MAX = 4_096
+
+_MADE = f"""
+WITH made AS (
+    INSERT INTO {HERE}.records (path, partition, version, indexes, value)
+    VALUES ($1, $2, nextval('{HERE}.{NUMBERS}'), $4, $3) ON CONFLICT DO NOTHING RETURNING version
+), added AS (
+    INSERT INTO {HERE}.index_entries (index_name, key, path, partition)
+    SELECT added.name, added.key, $1, $2 FROM made, unnest($5::text[], $6::bytea[]) AS added (name, key)
+)
+SELECT version, pg_notify($7, $8) FROM made
+"""  # noqa: S608 - a name of our own
+_REPLACED = f"""
+WITH written AS (
+    UPDATE {HERE}.records SET version = nextval('{HERE}.{NUMBERS}'), indexes = $4, value = $3
+    WHERE path = $1 AND partition = $2 AND version = $9 AND indexes IS NOT DISTINCT FROM $10 RETURNING version
+), removed AS (
+    DELETE FROM {HERE}.index_entries e USING written, unnest($11::text[], $12::bytea[]) AS removed (name, key)
+    WHERE e.index_name = removed.name AND e.key = removed.key AND e.path = $1 AND e.partition = $2
+), added AS (
+    INSERT INTO {HERE}.index_entries (index_name, key, path, partition)
+    SELECT added.name, added.key, $1, $2 FROM written, unnest($5::text[], $6::bytea[]) AS added (name, key)
+)
+SELECT version, pg_notify($7, $8) FROM written
+"""  # noqa: S608 - a name of our own
+
+_Entries = frozenset[IndexEntry]
+
+
+class SinglePut(NamedTuple):
+    """One put with the statement for it, and the index entries before and after it."""
+
+    put: Put
+    before: _Entries
+    after: _Entries
+    text: str
+    arguments: tuple[object, ...]
+
+
+class SinglePuts:
+    """
+    The statements for puts that come alone; remembers which index entries records got from them.
+
+    What is remembered only chooses the statement, which names it and does nothing where it is wrong.
+    """
+
+    def __init__(self, channel: str) -> None:
+        self._channel = channel
+        self._known: OrderedDict[tuple[str, str], tuple[int, _Entries]] = OrderedDict()
+
+    def statement(self, put: Put) -> SinglePut | None:
+        """Return a put with its statement; None for one that is left to the function."""
+        if put.expected is Expect.ANY:
+            return None
+        path, partition = put.key.path, partition_of(put.key)
+        before, after = frozenset[IndexEntry](), frozenset(put.indexes)
+        is_new = put.expected is Expect.ABSENT
+        if not is_new:
+            version, known = self._known.get((path, partition), (None, before))
+            if version == put.expected:
+                before = known
+            elif after:
+                return None
+        before_list, after_list = encode_indexes(before), encode_indexes(after)
+        start = msgspec.json.encode((path, None if partition == path else partition)).decode()[:-1]
+        # The entries before and after apart, as the function notifies of them.
+        payload = f"[{start},{before_list or 'null'},{after_list or 'null'}]]"
+        if len(payload.encode()) > BYTES_MAX:
+            return None
+        arguments = (path, partition, bytes(put.value), after_list, *_columns(after - before), self._channel, payload)
+        if is_new:
+            return SinglePut(put, before, after, _MADE, arguments)
+        arguments = (*arguments, put.expected, before_list, *_columns(before - after))
+        return SinglePut(put, before, after, _REPLACED, arguments)
+
+    def written(self, single: SinglePut, version: int) -> tuple[Record, RecordChange]:
+        """Return what a statement wrote, by the version that it returned, and what it changed."""
+        key = single.put.key
+        place = key.path, partition_of(key)
+        self._known.pop(place, None)
+        if single.after:
+            self._known[place] = version, single.after
+            if len(self._known) > _KNOWN_MAX:
+                self._known.popitem(last=False)
+        return Record(key, bytes(single.put.value), version), RecordChange(*place, single.before | single.after)
+
+
+def _columns(entries: _Entries) -> tuple[list[str], list[bytes]]:
+    return [entry.index for entry in entries], [entry.key for entry in entries]
