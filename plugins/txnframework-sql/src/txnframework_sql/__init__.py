@@ -6,8 +6,8 @@ Metadata store and ledger store in one SQLite file, for the processes of a machi
 * ``sqlite`` and ``postgresql``: an executor of steps each, and what is its own: how it is opened, what its errors mean,
   what wakes watches, and in PostgreSQL the statements that do what is hot in one round trip.
 * Beside them the roles, the same for both: ``_metadata_store`` (on ``_records``, ``_leases``, ``_watch``),
-  ``_ledger_store`` and ``_ledger`` (on ``_entries``). They know a ``_database``, which is an ``_executor`` and more,
-  but not which one; ``_opening`` chooses.
+  ``_ledger_store`` and ``_ledger`` (on ``_entries``). They know a ``_database``, but not which one;
+  ``_opening`` chooses.
 * ``_revisions``, ``_upkeep`` and ``_command``: which schema a database has, and its upgrade.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from txnframework.model import Append, Appended, EntryRange, LedgerEntry, Limit, Tail
-from txnframework_sql._executor import Executor
+from txnframework_sql._database import Executor
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.steps import appending, ledgers, reading
 from txnframework_sql.steps.ledgers import Managed

@@ -9,7 +9,7 @@ from zope.interface import implementer
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
 from txnframework.interfaces import ILease
-from txnframework_sql._executor import Executor
+from txnframework_sql._database import Executor
 from txnframework_sql.steps.leases import (
     Clock,
     Granted,

@@ -23,8 +23,8 @@ from txnframework.model import (
     Remembered,
     Tail,
 )
+from txnframework_sql._database import Executor
 from txnframework_sql._entries import Entries
-from txnframework_sql._executor import Executor
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.steps import appending, ledgers, reading, trimming

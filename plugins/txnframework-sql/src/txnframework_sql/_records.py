@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
-from txnframework_sql._executor import Executor
+from txnframework_sql._database import Executor
 from txnframework_sql.steps import records
 
 

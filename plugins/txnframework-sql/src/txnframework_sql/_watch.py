@@ -11,7 +11,7 @@ from zope.interface import implementer
 
 from txnframework.errors import Closed
 from txnframework.interfaces import IWatch
-from txnframework_sql._executor import Executor
+from txnframework_sql._database import Executor
 from txnframework_sql.steps.changes import Change, Target, concerns
 
 # Anybody may notify as many names as fit: to read again costs less than to compare so many.

@@ -19,8 +19,8 @@ from txnframework.errors import (
     TxnFrameworkError,
 )
 from txnframework.model import Append, Appended, Branch, Position, ProducerSequence, TxnID
+from txnframework_sql._database import copy_of
 from txnframework_sql._entries import EntrySteps
-from txnframework_sql._executor import copy_of
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._call_groups import CallGroups
 from txnframework_sql.postgresql._connection import Row

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from txnframework.errors import Closed, Corrupt, InvalidInput, TxnFrameworkError
-from txnframework_sql._executor import copy_of
+from txnframework_sql._database import copy_of
 
 C = TypeVar("C")
 T = TypeVar("T")

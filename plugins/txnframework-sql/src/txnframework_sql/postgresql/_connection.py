@@ -188,13 +188,12 @@ class Connection:
         finally:
             await self._roll_back()
 
-    async def answers_within(self, timeout_s: float) -> bool:
-        """Whether the server answers over it in time; if not, it is terminated."""
+    async def ask(self, timeout_s: float) -> None:
+        """Return when the server has answered over it; if it does not in time, the connection is terminated."""
         try:
             await self.driver.execute("SELECT 1", timeout=timeout_s)
         except POSTGRESQL_ERRORS:
             self.terminate()
-        return not self.is_lost
 
     async def settle(self) -> None:
         """

@@ -14,7 +14,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed
-from txnframework_sql._executor import Observer
+from txnframework_sql._database import Observer
 from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
 from txnframework_sql._records import Records
 from txnframework_sql._watch import Watches

@@ -4,8 +4,8 @@ Errors of PostgreSQL and of its driver as the framework's own.
 What was surely not done is one of its plain errors. A server that answers a statement with severity ERROR has undone
 it, whatever the reason, its own timeouts included. A statement that only reads, one that was never sent, and one inside
 a transaction whose COMMIT was not sent, have changed nothing however they end. That leaves a writing statement or a
-COMMIT without such an answer: ``OutcomeUnknown``. So is a write that was lost while it was prepared: the driver does not
-tell the two apart.
+COMMIT without such an answer: ``OutcomeUnknown``. So is a write that was lost while it was prepared: the driver does
+not tell the two apart.
 
 The caller reads back what it wrote. PostgreSQL shows a commit to every reader from the moment it can survive a crash,
 and to none before; and no connection is lent here before the process of the lost one has ended (``_uncertain_writes``),

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.runtime.backoff import Backoff
-from txnframework_sql._executor import copy_of
+from txnframework_sql._database import copy_of
 from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.postgresql._connection import Connection, Driver
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, translated

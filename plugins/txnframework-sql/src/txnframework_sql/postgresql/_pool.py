@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
 
@@ -39,6 +39,13 @@ class _PooledDriver(Driver):
     connection: Connection
 
 
+class _Lent(NamedTuple):
+    """A connection, as the driver's pool knows it and as ours."""
+
+    pooled: Any
+    connection: Connection
+
+
 class Pool:
     """
     Connections, used in the event loop in which they were made, by the process that made them.
@@ -64,6 +71,10 @@ class Pool:
         to the heartbeats without which every lease here would be lost.
         """
         self._pool: asyncpg.Pool[Row] | None = None
+        # Acquired from the driver's pool, and not used: to give one back to it takes several turns of the event loop,
+        # which cost as much as a statement. While a caller waits for the pool, none is kept.
+        self._kept: list[_Lent] = []
+        self._waiting = 0
         # Callers that have a connection or wait for one, and connections on their way back.
         self._users = 0
         self._is_unused = asyncio.Event()
@@ -72,6 +83,7 @@ class Pool:
         # Those among them that were at a write.
         self._deciding: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self._closing: asyncio.Task[None] | None = None
         self._schema = ""
         self._was_connected = self._is_away = False
 
@@ -108,11 +120,11 @@ class Pool:
 
         :raises Unavailable: no connection comes about, or a write in doubt cannot be decided; nothing was sent.
         """
-        lent, connection = await self._take()
+        lent = await self._take()
         try:
-            yield connection
+            yield lent.connection
         finally:
-            await self._give_back(lent, connection)
+            await self._give_back(lent)
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """
@@ -125,11 +137,11 @@ class Pool:
                 await Backoff(self._environment, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS).pause(attempt + 1)
             try:
                 # Without ``lend``: a context manager is a part of what a statement of one record costs here.
-                lent, connection = await self._take()
+                lent = await self._take()
                 try:
-                    return await work(connection)
+                    return await work(lent.connection)
                 finally:
-                    await self._give_back(lent, connection)
+                    await self._give_back(lent)
             except Rerun as error:
                 if attempt == self._options.retries_max:
                     raise error.if_always from error
@@ -157,14 +169,21 @@ class Pool:
         return connection
 
     async def close(self) -> None:
-        """Let go of every connection, after what is under way; may be repeated."""
-        was_closed, self._is_closed = self._is_closed, True
-        if was_closed or self._process != os.getpid() or self._loop is not asyncio.get_running_loop():
+        """Let go of every connection, after what is under way, also if the caller is cancelled; may be repeated."""
+        self._is_closed = True
+        if self._process != os.getpid() or self._loop is not asyncio.get_running_loop():
             # What belongs to a parent or to another loop is not touched.
             return
+        if self._closing is None:
+            self._closing = self._loop.create_task(self._close(), name="txnframework-sql closing")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         await self.listener.close()
         # Each statement ends by its timeout.
         await self._is_unused.wait()
+        while self._kept:
+            await self._release(self._kept.pop())
         if self._pool is not None:
             with suppress(*POSTGRESQL_ERRORS):
                 await asyncio.wait_for(self._pool.close(), _CLOSE_S)
@@ -177,9 +196,21 @@ class Pool:
         connection.driver.connection = connection  # type: ignore[attr-defined]
         return connection.driver
 
-    async def _take(self) -> tuple[Any, Connection]:
-        """Return a connection of the pool, as the pool knows it and as ours."""
+    async def _take(self) -> _Lent:
         self.require_open()
+        self._users += 1
+        self._is_unused.clear()
+        try:
+            while True:
+                lent = self._kept.pop() if self._kept else await self._acquire()
+                if await self._is_fit(lent.connection):
+                    return lent
+                await self._release(lent)
+        except BaseException:
+            self._leave()
+            raise
+
+    async def _acquire(self) -> _Lent:
         if self._pool is None:
             # Connects to nothing yet, and so waits for nothing.
             self._pool = await asyncpg.create_pool(
@@ -189,57 +220,56 @@ class Pool:
                 connection_class=_PooledDriver,
                 reset=_keep,
             )
-        self._users += 1
-        self._is_unused.clear()
+        self._waiting += 1
         try:
-            return await self._acquire(self._pool)
-        except BaseException:
-            self._leave()
-            raise
-
-    async def _acquire(self, pool: asyncpg.Pool[Row]) -> tuple[Any, Connection]:
-        while True:
-            lent: Any = await pool.acquire()
-            connection: Connection = lent.connection
-            try:
-                if self._is_closed:
-                    self.require_open()
-                if await self._is_fit(connection):
-                    return lent, connection
-            except BaseException:
-                connection.terminate()
-                raise
+            pooled: Any = await self._pool.acquire()
+        finally:
+            self._waiting -= 1
+        return _Lent(pooled, pooled.connection)
 
     async def _is_fit(self, connection: Connection) -> bool:
-        """Whether a connection may be lent; nothing that was lost is undecided any more then."""
-        if self._deciding:
-            await asyncio.wait(self._deciding)
-        silent_s = self._loop.time() - connection.last_used_s
-        if connection.last_used_s and silent_s > self._options.keepalive_idle_s:
-            patience_s = self._options.keepalive_interval_s * self._options.keepalive_count
-            if not await connection.answers_within(patience_s):
-                return False
-        if uncertain_writes.are_there:
-            await uncertain_writes.end(self.server, connection)
-        return True
+        """
+        Whether a connection may be lent; nothing that was lost is undecided any more then.
 
-    async def _give_back(self, lent: Any, connection: Connection) -> None:
+        What raises here, raises after the connection was terminated, which gives it back.
+        """
+        try:
+            if self._is_closed:
+                self.require_open()
+            if self._deciding:
+                await asyncio.wait(self._deciding)
+            silent_s = self._loop.time() - connection.last_used_s
+            if connection.last_used_s and silent_s > self._options.keepalive_idle_s:
+                await connection.ask(self._options.keepalive_interval_s * self._options.keepalive_count)
+            if uncertain_writes.are_there and not connection.is_lost:
+                await uncertain_writes.end(self.server, connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return not connection.is_lost
+
+    async def _give_back(self, lent: _Lent) -> None:
         """Give a connection back; one that is busy, in a task of its own: its caller may have been cancelled."""
+        connection = lent.connection
         if connection.is_in_doubt:
             uncertain_writes.add(self.server, connection.backend)
         if connection.is_lost or connection.is_idle:
             connection.last_used_s = self._loop.time()
             try:
-                await self._release(lent)
+                if self._waiting or self._is_closed or connection.is_lost:
+                    await self._release(lent)
+                else:
+                    self._kept.append(lent)
             finally:
                 self._leave()
             return
-        task = self._loop.create_task(self._settle(lent, connection), name="txnframework-sql settling")
+        task = self._loop.create_task(self._settle(lent), name="txnframework-sql settling")
         for tasks in (self._settling, self._deciding) if connection.is_in_doubt else (self._settling,):
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-    async def _settle(self, lent: Any, connection: Connection) -> None:
+    async def _settle(self, lent: _Lent) -> None:
+        connection = lent.connection
         was_in_doubt = connection.is_in_doubt
         try:
             await connection.settle()
@@ -253,10 +283,10 @@ class Pool:
         finally:
             self._leave()
 
-    async def _release(self, lent: Any) -> None:
+    async def _release(self, lent: _Lent) -> None:
         assert self._pool is not None
         with suppress(*POSTGRESQL_ERRORS):
-            await self._pool.release(lent)
+            await self._pool.release(lent.pooled)
 
     def _leave(self) -> None:
         self._users -= 1

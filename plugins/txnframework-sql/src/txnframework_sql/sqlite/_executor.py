@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed
+from txnframework_sql._database import Observer
 from txnframework_sql._entries import Entries, EntrySteps
-from txnframework_sql._executor import Observer
 from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
 from txnframework_sql._records import Records, RecordSteps
 from txnframework_sql._watch import Watches

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from txnframework.errors import TxnFrameworkError
-from txnframework_sql._executor import copy_of
+from txnframework_sql._database import copy_of
 from txnframework_sql.sqlite._database import SqliteDatabase
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
 from txnframework_sql.steps.calls import Steps

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.model import Key
-from txnframework_sql._executor import Executor
+from txnframework_sql._database import Executor
 from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.steps.calls import Steps, row
 from txnframework_sql.steps.changes import LedgerChange, Target

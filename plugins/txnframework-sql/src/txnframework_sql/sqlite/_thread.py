@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from txnframework.errors import OutcomeUnknown, Unavailable
-from txnframework_sql._executor import Observer, copy_of
+from txnframework_sql._database import Observer, copy_of
 from txnframework_sql.sqlite._database import SqliteDatabase
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, commit_lost, translated
 from txnframework_sql.sqlite._jobs import Job, Outcome, attempt, deliver, failed

@@ -19,7 +19,7 @@ from txnframework.testing import (
     VirtualEnvironment,
     run_ready,
 )
-from txnframework_sql._executor import Executor
+from txnframework_sql._database import Executor
 from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
 from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
 from txnframework_sql._options import LedgerOptions, MetadataOptions

@@ -217,6 +217,37 @@ def test_closing_waits_for_what_is_under_way(wire: Any) -> None:
     wire.run(test)
 
 
+def test_a_cancelled_close(wire: Any) -> None:
+    """It is finished all the same, after what is under way; a later one waits for that."""
+
+    async def test() -> None:
+        async with wire.connected(connections_max=2) as connections:
+            async with connections.lend(), connections.lend() as connection:
+                closing = asyncio.create_task(connections.close())
+                await asyncio.sleep(0)
+                closing.cancel()
+                await asyncio.gather(closing, return_exceptions=True)
+                assert await connection.read("SELECT 1") == [(1,)]
+            await connections.close()
+            await begun(wire, OTHERS, 0)
+
+    wire.run(test)
+
+
+def test_closing_while_nothing_passes(wire: Any) -> None:
+    """A server that does not say goodbye is not waited for for long."""
+
+    async def test() -> None:
+        async with wire.proxied(connections_max=1) as (connections, proxy):
+            async with connections.lend() as connection:
+                pass
+            proxy.stall()
+            await connections.close()
+            assert connection.is_lost
+
+    wire.run(test)
+
+
 def test_another_event_loop(wire: Any) -> None:
     """Pool belong to the loop that made them; another one is told so, and may close them without harm."""
 
