@@ -51,7 +51,7 @@ class _Pending:
     call: AppendCall
     found: dict[int, Appended] = field(default_factory=dict)
     """By their number in the call; these are not sent again."""
-    answer: tuple[Appended, ...] | TxnFrameworkError | None = None
+    answer: tuple[Appended, ...] | Exception | None = None
 
     def answer_if_whole(self) -> None:
         if self.answer is None and len(self.found) == len(self.call.entries):
@@ -108,9 +108,7 @@ class Appends:
             take=lambda waiting: max(1, take_group(waiting, options.group_max, options.group_bytes_max)),
         )
 
-    async def _perform(
-        self, managed: Managed, calls: Sequence[AppendCall]
-    ) -> list[tuple[Appended, ...] | TxnFrameworkError]:
+    async def _perform(self, managed: Managed, calls: Sequence[AppendCall]) -> list[tuple[Appended, ...] | Exception]:
         pending = [_Pending(call) for call in calls]
         async with self._pool.crowd:
             if len(calls) > 1 or take_group(calls, 1, self._options.group_bytes_max):
@@ -124,7 +122,7 @@ class Appends:
         try:
             while pending := [one for one in pending if one.answer is None]:
                 await self._send_group(managed, pending)
-        except TxnFrameworkError as error:
+        except Exception as error:  # The callers are told.
             if isinstance(error, InvalidInput) and len(pending) > 1:
                 # Nothing was done, for a value that the database does not take: whose it is shows one by one.
                 for one in pending:
@@ -132,7 +130,7 @@ class Appends:
             else:
                 # One statement, so what is known of it is known of each of them.
                 for one in pending:
-                    one.answer = copy_of(error, error.__cause__)
+                    one.answer = copy_of(error, error.__cause__) if isinstance(error, TxnFrameworkError) else error
 
     async def _send_group(self, managed: Managed, pending: Sequence[_Pending]) -> None:
         """Send calls as one; afterwards some are answered, at least one, and the others are to be sent again."""
@@ -177,7 +175,7 @@ class Appends:
         call = one.call
         try:
             one.answer = await self._steps.append(managed, call.entries, call.ledger_id, call.now_ms)
-        except TxnFrameworkError as error:
+        except Exception as error:  # The caller is told.
             one.answer = error
 
 

@@ -38,7 +38,7 @@ class CallGroups(Generic[C, T]):
 
     def __init__(
         self,
-        perform: Callable[[Sequence[C]], Awaitable[Sequence[T | TxnFrameworkError]]],
+        perform: Callable[[Sequence[C]], Awaitable[Sequence[T | Exception]]],
         *,
         queue_max: int,
         group_max: int,
@@ -118,7 +118,7 @@ class CallGroups(Generic[C, T]):
             (answer,) = await self._perform((call,))
         finally:
             self._end()
-        if isinstance(answer, TxnFrameworkError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 

@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
@@ -70,6 +69,8 @@ class Pool:
         Held by appends while they use a connection: waiting for the locks of as many ledgers, they leave one of several
         to the heartbeats without which every lease here would be lost.
         """
+        self.stores = 0
+        """How many stores share these; see ``OpenPools``."""
         self._pool: asyncpg.Pool[Row] | None = None
         # Acquired from the driver's pool, and not used: to give one back to it takes several turns of the event loop,
         # which cost as much as a statement. While a caller waits for the pool, none is kept.
@@ -298,13 +299,6 @@ async def _keep(_: object) -> None:
     """Reset nothing: every caller leaves a connection as it was."""
 
 
-@dataclass(slots=True)
-class _Shared:
-    pool: Pool
-    users: int = 0
-
-
-@dataclass(slots=True)
 class OpenPools:
     """
     Pools by event loop and database, each for as long as a store uses it.
@@ -312,8 +306,9 @@ class OpenPools:
     An event loop only ever looks at its own, so that threads do not meet here.
     """
 
-    _shared: dict[Hashable, _Shared] = field(default_factory=dict)
-    _left_to_parent: list[_Shared] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._shared: dict[Hashable, Pool] = {}
+        self._left_to_parent: list[Pool] = []
 
     def take(self, server: Server, environment: Environment, options: PostgresqlOptions, *, is_shared: bool) -> Pool:
         """Return the pool of a database, of this loop; to be given back."""
@@ -321,21 +316,19 @@ class OpenPools:
             return Pool(server, environment, options)
         wanted = tuple(getattr(options, name) for name in PostgresqlOptions.__struct_fields__)
         key = (asyncio.get_running_loop(), server, id(environment), wanted)
-        shared = self._shared.get(key)
-        if shared is None:
-            shared = self._shared[key] = _Shared(Pool(server, environment, options))
-        shared.users += 1
-        return shared.pool
+        if key not in self._shared:
+            self._shared[key] = Pool(server, environment, options)
+        self._shared[key].stores += 1
+        return self._shared[key]
 
     async def give_back(self, pool: Pool) -> None:
         """Close a pool that no other store uses."""
+        pool.stores -= 1
+        if pool.stores > 0:
+            return
         for key, shared in tuple(self._shared.items()):
-            if shared.pool is pool:
-                shared.users -= 1
-                if shared.users:
-                    return
+            if shared is pool:
                 del self._shared[key]
-                break
         await pool.close()
 
     def forget(self) -> None:

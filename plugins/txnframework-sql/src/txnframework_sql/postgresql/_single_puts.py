@@ -96,8 +96,8 @@ class SinglePuts:
         arguments = (path, partition, bytes(put.value), after_list, *_columns(after - before), self._channel, payload)
         if is_new:
             return SinglePut(put, before, after, _MADE, arguments)
-        arguments = (*arguments, put.expected, before_list, *_columns(before - after))
-        return SinglePut(put, before, after, _REPLACED, arguments)
+        more = (put.expected, before_list, *_columns(before - after))
+        return SinglePut(put, before, after, _REPLACED, arguments + more)
 
     def written(self, single: SinglePut, version: int) -> tuple[Record, RecordChange]:
         """Return what a statement wrote, by the version that it returned, and what it changed."""
