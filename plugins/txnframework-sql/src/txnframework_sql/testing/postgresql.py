@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.model import Key
@@ -19,6 +19,8 @@ from txnframework_sql.testing._database import Client, Database
 from txnframework_sql.testing.sqlite import SESSION_TTL_MS
 
 _STEPS_OF_A_SESSION = 24
+# However long a test takes in real time, no idle connection is asked whether it is there: a test might lose that reply.
+_OWN: dict[str, Any] = {"share_connection": False, "keepalive_idle_s": 32_767}
 
 
 class PostgresMetadataHarness(
@@ -40,7 +42,7 @@ class PostgresMetadataHarness(
     @asynccontextmanager
     async def open(self) -> AsyncIterator[IMetadataStore]:
         """Open a client; its session ends with the block."""
-        options = MetadataOptions(session_ttl_ms=SESSION_TTL_MS, share_connection=False)
+        options = MetadataOptions(session_ttl_ms=SESSION_TTL_MS, **_OWN)
         async with self._database.client() as client:
             store = await open_metadata_store(
                 client.url, self.environment, options, clock=clock_of(self.environment.now_ms)
@@ -112,7 +114,7 @@ class PostgresLedgerHarness(
     @asynccontextmanager
     async def _open(self, identity: str | None) -> AsyncIterator[ILedgerStore]:
         async with self._database.client() as client:
-            options = LedgerOptions(share_connection=False)
+            options = LedgerOptions(**_OWN)
             store = await open_ledger_store(client.url, self.environment, options, identity)
             self._clients[store] = client
             try:
