@@ -1,8 +1,8 @@
 """
-For plugin authors: the conformance suites, and the clock to test with.
+Conformance suites and a virtual clock for plugin authors.
 
-How it is used: 1. write a harness that opens your backend; 2. subclass the suite and name the harness; 3. run pytest,
-which finds the rest through the extra ``txnframework[testing]``.
+To test a backend: 1. write a harness that opens it; 2. subclass the suite and set ``harness``; 3. run pytest with the
+extra ``txnframework[testing]`` installed, which brings the pytest plugin that runs the tests.
 
     class SqlHarness(Harness[IMetadataStore]):
         @asynccontextmanager
@@ -17,8 +17,7 @@ which finds the rest through the extra ``txnframework[testing]``.
     class TestSqlStore(MetadataStoreSuite):
         harness = SqlHarness
 
-What stands here is loaded when it is first asked for: pytest imports this package in every run, long before assert
-statements of the suites can be rewritten.
+Names are loaded on first use: every pytest run imports this package before pytest can rewrite the suites' asserts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which promises a test needs, and which a backend makes."""
+"""Capabilities: what a test requires, and what a backend and its harness declare."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ _ATTRIBUTE = "__txnframework_requires__"
 
 @dataclass(frozen=True)
 class OfKind:
-    """Asked for like an interface: provided by what has this value of an attribute, as a dispatcher of one type has."""
+    """A capability identified by the value of an attribute, for example the type of a dispatcher."""
 
     attribute: str
     value: object
 
     @property
     def __name__(self) -> str:
-        """What a skip and the summary call it."""
+        """The name in skip messages and in the summary."""
         return f"{self.attribute} {self.value}"
 
     def providedBy(self, subject: object) -> bool:  # noqa: N802 - as interfaces call it
-        """Return whether the subject is of this kind."""
+        """Return whether the attribute of ``subject`` has this value."""
         return getattr(subject, self.attribute, None) == self.value
 
 
 def requires(*needed: Any) -> Callable[[F], F]:
     """
-    Skip the test, naming what is missing, unless the backend provides these interfaces and the harness these abilities.
+    Skip the test, and name what is missing, unless the backend and its harness declare all capabilities in ``needed``.
 
-    What is needed is kept as an attribute of the test: an interface as the only argument of a pytest mark would be
-    taken for the function that is to be marked.
+    A capability is an interface that the backend provides, or a mixin of the harness. The capabilities are stored in an
+    attribute of the test: a pytest mark with an interface as its only argument would mistake it for the test.
     """
 
     def mark(test: F) -> F:
@@ -44,13 +44,13 @@ def requires(*needed: Any) -> Callable[[F], F]:
 
 
 def required_by(test: Callable[..., Any]) -> tuple[Any, ...]:
-    """Return what ``requires`` was given for this test."""
+    """Return the capabilities that ``requires`` stored for this test."""
     found: tuple[Any, ...] = getattr(test, _ATTRIBUTE, ())
     return found
 
 
 def declared(subjects: Iterable[object], harness: type, known: Iterable[Any]) -> frozenset[Any]:
-    """Return which interfaces of ``known`` one of the subjects provides, and which abilities of it the harness has."""
+    """Return the capabilities in ``known`` that a subject provides or that the harness class inherits from."""
     objects = tuple(subjects)
     return frozenset(
         one
@@ -60,5 +60,5 @@ def declared(subjects: Iterable[object], harness: type, known: Iterable[Any]) ->
 
 
 def name_of(capability: Any) -> str:
-    """Return the name of an interface or of an ability."""
+    """Return the name of an interface or of a mixin."""
     return str(capability.__name__)

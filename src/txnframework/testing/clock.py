@@ -1,4 +1,4 @@
-"""An environment whose time moves only when a test says so."""
+"""An environment whose clock moves only when a test advances it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from bisect import insort
 from itertools import count
 
 START_MS = 1_700_000_000_000
-"""Where virtual time begins, so that times look like times in what is printed."""
+"""The start of virtual time: a realistic date, so that printed times are recognizable."""
 
 STEPS_BETWEEN = 50
-"""How often everything that is ready may run before time moves on."""
+"""The number of event loop steps in which ready tasks run before the clock moves."""
 
 
 class VirtualEnvironment:
-    """An ``Environment``: time under control, randomness from a seed."""
+    """An ``Environment`` with a clock that the test controls and seeded random numbers."""
 
     def __init__(self, seed: int = 0, now_ms: int = START_MS) -> None:
         self._now_ms = now_ms
@@ -24,11 +24,11 @@ class VirtualEnvironment:
         self._order = count()
 
     def now_ms(self) -> int:
-        """Return virtual milliseconds since 1970."""
+        """Return the virtual time in milliseconds since 1970."""
         return self._now_ms
 
     async def sleep_until(self, at_ms: int) -> None:
-        """Return when ``advance`` has reached ``at_ms``; after one round of the loop if it has passed."""
+        """Wait until ``advance`` reaches ``at_ms``; if that time has passed, wait for one step of the event loop."""
         if at_ms <= self._now_ms:
             await asyncio.sleep(0)
             return
@@ -42,15 +42,15 @@ class VirtualEnvironment:
                 self._sleepers.remove(sleeper)
 
     def random_bits(self, count: int) -> int:
-        """Return ``count`` bits from the seeded source."""
+        """Return ``count`` bits from the seeded generator."""
         return self._random.getrandbits(count)
 
     def next_ms(self) -> int | None:
-        """Return when the next sleeper wakes; None: nobody sleeps."""
+        """Return the time at which the next sleeper wakes; None if nothing sleeps."""
         return self._sleepers[0][0] if self._sleepers else None
 
     def move_to(self, at_ms: int) -> None:
-        """Let time be ``at_ms``, if it is not later already, and wake whoever slept until then."""
+        """Move the clock to ``at_ms`` unless it is later already, and wake all sleepers that are due."""
         self._now_ms = max(self._now_ms, at_ms)
         while self._sleepers and self._sleepers[0][0] <= self._now_ms:
             _, _, woken = self._sleepers.pop(0)
@@ -58,7 +58,9 @@ class VirtualEnvironment:
                 woken.set_result(None)
 
     async def advance(self, by_ms: int) -> None:
-        """Let ``by_ms`` pass: wake whoever sleeps, in the order of time, and let each run before time goes on."""
+        """
+        Advance the clock by ``by_ms``: wake sleepers in order of time, and run each before the clock moves further.
+        """
         end_ms = self._now_ms + by_ms
         await run_ready()
         while (next_ms := self.next_ms()) is not None and next_ms <= end_ms:
@@ -69,6 +71,6 @@ class VirtualEnvironment:
 
 
 async def run_ready(steps: int = STEPS_BETWEEN) -> None:
-    """Let everything that is ready in this loop run, and what becomes ready by that, for a bounded number of steps."""
+    """Run the loop's ready tasks, and the tasks that they make ready, for at most ``steps`` steps."""
     for _ in range(steps):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A subscription's cursor for the suites: one record in the metadata store, as every process sees it."""
+"""The subscription cursor of the suites: one record in the metadata store, shared by all processes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ATTEMPTS_MAX = 100
 @implementer(ICursor)
 class SuiteCursor:
     """
-    A cursor that is there from the beginning, before every entry; ``history`` holds what this process was told of.
+    A cursor that exists from the start, at the earliest position; ``history`` holds the ranges that were applied here.
 
-    The broker's own cursor belongs to a topic, of which the suites know nothing.
+    The broker's own cursor depends on a topic, and the suites have no topics.
     """
 
     def __init__(self, store: IMetadataStore, segment: str, subscription: str) -> None:
@@ -32,11 +32,11 @@ class SuiteCursor:
         self._key = cursor_key(segment, subscription)
 
     async def load(self) -> Cursor:
-        """Return it as it is now."""
+        """Return the current cursor."""
         return _cursor_of(await self._store.get(self._key))
 
     async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: ProcessedRange | None) -> bool:
-        """Unite ``acks`` with it by compare-and-set, unless it has another incarnation."""
+        """Merge ``acks`` into the cursor by compare-and-set; return False if its incarnation differs."""
         for _ in range(ATTEMPTS_MAX):
             record = await self._store.get(self._key)
             cursor = _cursor_of(record)
@@ -52,7 +52,7 @@ class SuiteCursor:
         raise Unavailable("the cursor changes too often")
 
     async def seek(self, to: Position) -> None:
-        """Move it as a user does: what was gathered before has no effect any more."""
+        """Move the cursor as a user does, which begins a new incarnation: earlier acknowledgments no longer apply."""
         record = await self._store.get(self._key)
         await self._write(record, Cursor(_cursor_of(record).incarnation + 1, to))
 

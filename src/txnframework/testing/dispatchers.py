@@ -1,4 +1,4 @@
-"""A dispatcher as a suite opens it: no stores, no I/O, one for each test."""
+"""The harness for dispatchers: they use no stores and no I/O."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SUBSCRIPTION = "suite"
 
 
 class DispatcherHarness(Harness[IDispatcher]):
-    """Opens dispatchers of one subscription on one segment; subclass it and name the provider."""
+    """Opens dispatchers of one subscription on one segment; subclass it and set ``provider``."""
 
     provider: ClassVar[Provider[DispatcherContext, IDispatcher]]
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[IDispatcher]:
-        """Make one."""
+        """Open a dispatcher."""
         yield await self.provider.open(DispatcherContext(SEGMENT, SUBSCRIPTION, self.environment))

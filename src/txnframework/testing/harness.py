@@ -1,4 +1,4 @@
-"""What a plugin's author writes for the suites: how to open, restart, race, crash and cut off a backend."""
+"""Base classes for the harnesses of the suites: how a backend is opened, restarted, crashed and disconnected."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ R = TypeVar("R")
 
 class Harness(ABC, Generic[R]):
     """
-    One test's data; every ``open`` is another client of the same data.
+    The data of one test; each call of ``open`` opens another client of the same data.
 
-    A harness is made for each test, with an empty directory of its own, and destroyed after it. ``environment`` is
-    what the opened ones are to be given; its time stands still unless a test lets it pass. Harnesses that work
-    together are made with one environment.
+    Each test gets a new harness with an empty directory of its own; the harness is destroyed after the test. Pass
+    ``environment`` to everything that the harness opens; its clock moves only when the test advances it. Harnesses that
+    are used together share one environment.
     """
 
     patience_s: ClassVar[float] = 10.0
-    """How long, in seconds of real time, a test waits for what must happen before it fails."""
+    """Seconds of real time that a test waits for an expected event before it fails."""
 
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
         self.directory = directory
@@ -31,78 +31,81 @@ class Harness(ABC, Generic[R]):
 
     @abstractmethod
     def open(self) -> AbstractAsyncContextManager[R]:
-        """Open a client. Opened again after closing: a restart; opened while another is open: a race."""
+        """
+        Open a client. A second client after the first is closed is a restart; one beside an open client is a race.
+        """
 
     async def settle(self) -> None:
-        """Wait for what the backend does late, such as a wake-up on its way; the only place that may admit it."""
+        """Wait for the backend's delayed work, such as wake-ups in flight; only this method may wait for it."""
         await run_ready()
 
     async def pass_time(self, by_ms: int) -> None:
-        """Let this many milliseconds pass on the clock that the opened ones see."""
+        """Advance the clock of the opened clients by ``by_ms`` milliseconds."""
         await self.environment.advance(by_ms)
 
     def now_ms(self) -> int:
-        """Return the time on that clock."""
+        """Return the time of that clock, in milliseconds since 1970."""
         return self.environment.now_ms()
 
     async def destroy(self) -> None:
-        """Remove everything; called once, after the test, when no client is open."""
+        """Remove all data; called once, after the test, when all clients are closed."""
 
 
 class Crashing(ABC, Generic[R]):
-    """Mixed into a Harness that can crash a client; unlocks the crash tests."""
+    """Mixin for a ``Harness`` that can crash a client; enables the crash tests."""
 
     @abstractmethod
     async def crash(self, opened: R) -> None:
         """
-        Lose all memory of this client, as kill -9 would, and return when the backend knows that its session is gone.
+        Discard all state of this client, as ``kill -9`` does; return when the backend has ended its session.
 
-        Leaving the ``open`` block afterwards must be harmless.
+        The test leaves the ``open`` block afterwards, which must do no harm.
         """
 
 
 class Disconnecting(ABC, Generic[R]):
-    """Mixed into a Harness that can cut a client off; unlocks the tests of lost replies and lost wake-ups."""
+    """Mixin for a ``Harness`` that can disconnect a client; enables the tests of lost replies and lost wake-ups."""
 
     @abstractmethod
     async def cut(self, opened: R) -> None:
-        """Drop the connection so that the next write is applied and its reply is lost; nothing else gets through."""
+        """Disconnect the client: its next write is applied and the reply is lost; everything else is blocked."""
 
     @abstractmethod
     async def restore(self, opened: R) -> None:
-        """Let it connect again, and return when it has."""
+        """Let the client reconnect, and return when it is connected."""
 
 
 class Expiring(ABC, Generic[R]):
     """
-    Mixed into a Harness whose sessions end by the clock that ``pass_time`` moves; unlocks the tests of their time.
+    Mixin for a ``Harness`` whose sessions expire by the clock of ``pass_time``; enables the tests of expiry.
 
-    A session ends on its own when its client has reached nobody for ``session_ms``.
+    A session expires when its client has not reached the backend for ``session_ms``.
     """
 
     session_ms: ClassVar[int]
-    """How long a session outlives its client's last word, in milliseconds of that clock."""
+    """Milliseconds, on that clock, from a client's last contact to the end of its session."""
 
 
 class Misleading(ABC, Generic[R]):
     """
-    Mixed into a Harness that can tell a client's watches of a change that there was not; unlocks the tests of hints.
+    Mixin for a ``Harness`` that can send a client's watches a false notification; enables the tests of hints.
 
-    Whoever can reach the backend's notifications may send such a one, whatever it may read and write.
+    Any client that can reach the backend's notifications may send one, whatever its permissions on data.
     """
 
     @abstractmethod
     async def mislead(self, opened: R, target: Key | str) -> None:
         """
-        Wake the client's watches on a record, or on the ledger of a name, by a hint that is false.
+        Wake the client's watches on a record, or on the ledger of a name, by a false notification.
 
-        The hint holds all that a notification of this backend can hold, or ever held: a value, entries.
+        The notification carries all that one of this backend can carry, or could carry in any release: a value,
+        entries.
         """
 
 
 class Belonging(ABC, Generic[R]):
-    """Mixed into a ledger store's Harness that can open it for a given metadata store."""
+    """Mixin for the ``Harness`` of a ledger store that can be opened for a given metadata store."""
 
     @abstractmethod
     def open_as(self, identity: str) -> AbstractAsyncContextManager[R]:
-        """Open a client that says it belongs to the metadata store of this identity."""
+        """Open a client that declares ``identity`` as the identity of its metadata store."""

@@ -1,4 +1,4 @@
-"""The way from a process to its stores: steps are counted there, and a test can hold, refuse, lose or end them."""
+"""The connection of a process to its stores, which counts calls; a test can hold, refuse, lose or cut them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from txnframework.interfaces import IManagedLedger
 R = TypeVar("R")
 
 WRITES = frozenset({"put", "put_sequential", "delete", "apply", "append", "roll", "seal", "trim"})
-"""The methods of stores and ledgers whose reply matters: losing it leaves the outcome unknown."""
+"""Methods of stores and ledgers that change data: losing a reply leaves the outcome unknown."""
 
 QUIET = frozenset({"watch", "close"})
-"""Steps that read and write nothing, and are neither counted nor disturbed."""
+"""Methods that read and write nothing; they are neither counted as steps nor disturbed."""
 
 
 @dataclass(eq=False)
 class Held:
-    """A step that is held up before it is sent, from ``reached`` on until ``go``."""
+    """A step that is held before it is sent: ``reached`` is set when it arrives, and ``go`` releases it."""
 
     at: int
     reached: asyncio.Event = field(default_factory=asyncio.Event)
@@ -34,10 +34,12 @@ class Held:
 @dataclass(eq=False)
 class Line:
     """
-    One process's way to its stores; ``steps`` counts the calls that were made, ``writes`` those that change something,
-    ``writes_sent`` those of them that were let through; ``asked`` counts quiet calls as well.
+    The connection of one process to its stores.
 
-    Steps and writes are numbered from 1 on at the time of the order: ``hold(1)`` is about the next step.
+    ``steps`` counts calls and ``writes`` those that change data. ``writes_sent`` counts the writes that were let
+    through. ``asked`` also counts quiet calls.
+
+    An order counts from the time at which it is given: ``hold(1)`` holds the next step.
     """
 
     steps: int = 0
@@ -51,26 +53,26 @@ class Line:
     is_cut: bool = False
 
     def hold(self, step: int) -> Held:
-        """Hold up a step before it is sent."""
+        """Hold the ``step``-th next step before it is sent."""
         held = Held(self.steps + step)
         self._held.append(held)
         return held
 
     def lose(self, write: int) -> None:
-        """Apply a write and lose its reply."""
+        """Apply the ``write``-th next write and lose its reply."""
         self._lost.add(self.writes + write)
 
     def refuse(self, step: int) -> None:
-        """Let a step fail without being applied."""
+        """Fail the ``step``-th next step without applying it."""
         self._refused.add(self.steps + step)
 
     def cut_at(self, write: int) -> None:
-        """Apply a write, lose its reply, and let nothing through after it until ``restore``."""
+        """Apply the ``write``-th next write, lose its reply, and block everything after it until ``restore``."""
         self.lose(write)
         self._ends_at = self.writes + write
 
     def restore(self) -> None:
-        """Let everything through again, and forget the orders that nothing came up to."""
+        """Remove all blocks and outstanding orders, and release all held steps."""
         self.is_cut, self._ends_at = False, None
         self._lost.clear()
         self._refused.clear()
@@ -79,13 +81,18 @@ class Line:
         self._held.clear()
 
     def go_on(self) -> None:
-        """Send the step that is held up, and keep the other orders."""
+        """Release the held step and keep all other orders."""
         for held in self._held:
             if held.reached.is_set():
                 held.go.set()
 
     async def step(self, name: str, call: Callable[[], Awaitable[R]]) -> R:
-        """Take one step, as the orders of the test have it."""
+        """
+        Make one call under the orders of the test.
+
+        :raises Unavailable: the line is cut or the test refuses this step; nothing was sent.
+        :raises OutcomeUnknown: the write was applied, and the test loses its reply.
+        """
         self.asked += 1
         self.steps += 1
         this, write = self.steps, name in WRITES
@@ -106,7 +113,7 @@ class Line:
 
 
 class _Wired:
-    """What stands behind a line: every coroutine method of it is a step, everything else is passed through."""
+    """An object behind a line: its coroutine methods are steps, and all other attributes are passed through."""
 
     def __init__(self, inner: object, line: Line, without: tuple[Any, ...]) -> None:
         self._inner = inner
@@ -137,5 +144,5 @@ class _Wired:
 
 
 def wired(inner: R, line: Line, without: tuple[Any, ...] = ()) -> R:
-    """Return ``inner`` behind a line; it provides what it did, but for the promises in ``without``."""
+    """Return ``inner`` behind ``line``; it provides the same interfaces except those in ``without``."""
     return cast(R, _Wired(inner, line, without))

@@ -1,4 +1,4 @@
-"""A harness whose clients live in processes of their own, for backends that several processes share."""
+"""A harness whose clients run in child processes, for backends that several processes share."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from txnframework.testing.harness import Crashing, Harness
 R = TypeVar("R")
 
 _ROUNDS_MAX = 20
-"""How often what is asked for upon an answer is waited for: what goes on for ever must not hold up a test."""
+"""The limit of ``settle`` rounds, so that work that never ends cannot block a test."""
 _STEPS_OF_A_SESSION = 24
-"""In how many steps time passes after a crash: enough for the heartbeats of those who live."""
+"""The number of steps in which time advances after a crash: enough for the heartbeats of the living clients."""
 
 
 class Processes(Harness[R], Crashing[R]):
     """
-    Runs each ``open`` of another harness, ``client``, in a child process: a suite then holds across processes.
+    Runs each ``open`` of another harness, ``client``, in a child process, so that a suite tests across processes.
 
-    What the test gets stands for the object in the child: it provides what that one provides, and so do the watches,
-    leases and ledgers that it hands out. Errors come with their attributes. The child's clock is moved by the test's:
-    ``pass_time`` and every call bring it along. A crash is a ``kill -9``.
+    The test gets a proxy for the object in the child. The proxy provides the same interfaces, and so do the proxies of
+    its watches, leases and ledgers. Errors keep their attributes. The child's clock follows the test's clock: each call
+    and ``pass_time`` advance it. A crash is a ``kill -9``.
 
-    ``client`` is a class of an importable module, whose harness finds its data by the directory alone. Where it is
-    ``Disconnecting`` or ``Belonging``, name those as further bases; their methods are here.
+    ``client`` is a harness class of an importable module, and finds its data by the directory alone. If it inherits
+    from ``Disconnecting`` or ``Belonging``, add those as bases here too; this class implements their methods.
 
         class SqlProcesses(Processes[IMetadataStore], Disconnecting[IMetadataStore]):
             client = SqlMetadataHarness
@@ -43,13 +43,13 @@ class Processes(Harness[R], Crashing[R]):
 
     client: ClassVar[type[Harness[Any]]]
     session_ms: ClassVar[int] = 0
-    """How long the backend may believe in the session of a process that was killed."""
+    """Milliseconds that the backend may keep the session of a killed process."""
     preload: ClassVar[tuple[str, ...]] = ()
-    """Modules that every child would take long to import; the children are forked from one process that has them."""
+    """Modules that are slow to import; children are forked from one process that has imported them."""
 
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
         super().__init__(directory, environment)
-        # It opens nothing, and removes the data at the end.
+        # This harness opens no client; it only removes the data at the end.
         self._data = self.client(directory, self.environment)
         self._processes: dict[object, ClientProcess] = {}
 
@@ -58,7 +58,7 @@ class Processes(Harness[R], Crashing[R]):
         return self._open(None)
 
     def open_as(self, identity: str) -> AbstractAsyncContextManager[R]:
-        """Open a client that belongs to the metadata store of this identity; see Belonging."""
+        """Open a client that belongs to the metadata store of this identity; see ``Belonging``."""
         return self._open(identity)
 
     @asynccontextmanager
@@ -78,14 +78,12 @@ class Processes(Harness[R], Crashing[R]):
             await process.end()
 
     async def settle(self) -> None:
-        """
-        Let every process do what it does late, and what the test's side does upon that: until it asks for nothing more.
-        """
+        """Let all processes finish their delayed work and the calls that follow from it, until no new call is made."""
         for _ in range(_ROUNDS_MAX):
             await run_ready()
             asked = self._asked()
             await self._everywhere("settle")
-            # Where settling lets time pass, the others follow with their next call.
+            # If settling advances a child's clock, the other processes follow with their next call.
             behind_ms = max((process.now_ms for process in self._living()), default=0) - self.now_ms()
             if behind_ms > 0:
                 await self.environment.advance(behind_ms)
@@ -94,23 +92,23 @@ class Processes(Harness[R], Crashing[R]):
                 return
 
     async def pass_time(self, by_ms: int) -> None:
-        """Let time pass here and in every process."""
+        """Advance the clock here and in all processes."""
         await super().pass_time(by_ms)
         await self._everywhere("pass_time", 0)
 
     async def crash(self, opened: R) -> None:
-        """Kill its process, and wait until its session has expired for everybody else."""
+        """Kill the client's process, and wait until the backend has expired its session."""
         self._processes[opened].kill()
         for _ in range(_STEPS_OF_A_SESSION):
             await self.pass_time(self.session_ms // _STEPS_OF_A_SESSION)
             await self.settle()
 
     async def cut(self, opened: R) -> None:
-        """Cut it off; see Disconnecting."""
+        """Disconnect the client; see ``Disconnecting``."""
         await self._processes[opened].begin(HARNESS, "cut", (Known(OPENED),))
 
     async def restore(self, opened: R) -> None:
-        """Let it connect again; see Disconnecting."""
+        """Let the client reconnect; see ``Disconnecting``."""
         await self._processes[opened].begin(HARNESS, "restore", (Known(OPENED),))
 
     async def destroy(self) -> None:

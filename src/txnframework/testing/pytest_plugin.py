@@ -1,8 +1,8 @@
 """
-What pytest learns from this distribution: how to run the tests of the suites, and what to print at the end.
+pytest plugin: runs the tests of the suites and prints a conformance summary.
 
-This module is imported by every run of pytest where the distribution is installed, so it imports next to nothing,
-and it touches no test but those of the suites.
+Every pytest run imports this module where the distribution is installed. So it has few imports, and it affects only
+tests of the suites.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 pytest.register_assert_rewrite("txnframework.testing._suites")
 
 _Found = dict[str, dict[str, list[str]]]
-"""By suite and harness: what it declares, what it does not, and which rules it is known to break."""
+"""Per suite and harness: the declared capabilities, the undeclared ones and the known deviations."""
 
 _SUITES = pytest.StashKey[list[type[Any]]]()
 _ELSEWHERE = pytest.StashKey[_Found]()
@@ -31,7 +31,7 @@ def _is_suite(cls: object) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a coroutine test of a suite in an event loop of its own; leave every other test to whoever runs it."""
+    """Run a coroutine test of a suite in its own event loop; leave all other tests to other plugins."""
     if not _is_suite(pyfuncitem.cls) or not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     from txnframework.testing._suites._base import run_test
@@ -49,29 +49,29 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Remember which suites are run, for the summary."""
+    """Store the suites of this run for the summary."""
     suites = dict.fromkeys(item.cls for item in session.items if isinstance(item, pytest.Function))
     session.config.stash[_SUITES] = [cls for cls in suites if cls is not None and _is_suite(cls)]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """In a worker of pytest-xdist, hand what its suites have found to the process that prints."""
+    """In a pytest-xdist worker, send the results of its suites to the controller."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput[__name__] = _found(session.config)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Unite what a worker of pytest-xdist has found with what others did; one that crashed hands over nothing."""
+    """Merge the results of a pytest-xdist worker; a worker that crashed sends none."""
     found = getattr(node, "workeroutput", {}).get(__name__, {})
     node.config.stash.setdefault(_ELSEWHERE, {}).update(found)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """
-    Say what each backend under test promises, what it does not, and which rules it is known to break.
+    Print, for each backend under test, its declared and undeclared capabilities and its known deviations.
 
-    One that breaks a rule without saying so gets no such certificate.
+    A backend with a failed test is reported as not certified.
     """
     found = _found(config) | config.stash.get(_ELSEWHERE, {})
     if not found:
@@ -89,7 +89,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _found(config: pytest.Config) -> _Found:
-    """Return what is to be said of each suite that was run in this process."""
+    """Return the results of each suite that ran in this process."""
     suites = [suite for suite in config.stash.get(_SUITES, []) if suite.found is not None]
     if not suites:
         return {}

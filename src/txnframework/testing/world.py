@@ -1,4 +1,4 @@
-"""A process in miniature: stores, a coordinator, a buffer, a subscription, as a host would put them together."""
+"""A minimal process for the suites: stores, a coordinator, a buffer and subscriptions, wired as a host wires them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ TOPIC = "topic://public/default/suite"
 SEGMENT = "segment://public/default/suite/0000-ffff-0"
 SUBSCRIPTION = "suite"
 OTHER_SUBSCRIPTION = "suite-2"
-"""The first one's name is the beginning of this one's: their records must stay apart all the same."""
+"""Its name starts with the name of the first one; their records must stay separate."""
 
 PendingAckProvider = Provider[SubscriptionContext, IPendingAckStore]
 
 
 @dataclass(eq=False)
 class Subscription:
-    """What one process has open of one subscription on the segment."""
+    """What one process has open for one subscription on the segment."""
 
     cursor: SuiteCursor
     acks: IPendingAckStore
@@ -48,7 +48,7 @@ class Subscription:
 
 @dataclass(eq=False)
 class World:
-    """What one process has open of one segment; every step to its stores goes over ``line``."""
+    """What one process has open for one segment; every call to its stores passes through ``line``."""
 
     store: IMetadataStore
     ledgers: ILedgerStore
@@ -71,7 +71,7 @@ class World:
 
 @implementer(IParticipants)
 class OneSegment:
-    """Participants of a process that has one segment open; ``out_of_reach`` are those that cannot be settled now."""
+    """The participants of a process with one open segment; those in ``out_of_reach`` cannot be settled."""
 
     def __init__(self) -> None:
         self.buffer: ITransactionBuffer | None = None
@@ -79,7 +79,11 @@ class OneSegment:
         self.out_of_reach: set[Participant] = set()
 
     async def settle(self, participant: Participant, ended: Transaction) -> None:
-        """Settle at the buffer or at a subscription; everything else is out of reach."""
+        """
+        Settle at the buffer or at a subscription.
+
+        :raises Unavailable: the participant is not open in this process, or is in ``out_of_reach``.
+        """
         subscription = self.subscriptions.get(participant.subscription)
         if self.buffer is None or participant.segment != self.buffer.segment or participant in self.out_of_reach:
             raise Unavailable(f"{participant} is not open here")
@@ -92,16 +96,16 @@ class OneSegment:
 
 
 _ROUNDS_MAX = 20
-"""How often what one store leads to in the other is waited for: what goes on for ever must not hold up a test."""
+"""The limit of ``settle`` rounds, so that work that never ends cannot block a test."""
 
 
 class WorldHarness(Harness[World]):
     """
     Opens processes over one metadata store and one ledger store; each ``open`` is another process.
 
-    Subclass it and name the stores' harnesses and the providers of coordinator and buffer, and of the pending-ack store
-    where there is one; ``options`` of the providers stay at their defaults. ``without`` names promises of the metadata
-    store to keep from them, such as ``IAtomicBatchStore``, so that they take the way that they have for other stores.
+    Subclass it and set the harnesses of the stores and the providers of the coordinator and the buffer; a pending-ack
+    provider is optional. The providers run with default ``options``. ``without`` names interfaces of the metadata store
+    to hide, such as ``IAtomicBatchStore``, so that the providers run as they do on stores without them.
     """
 
     stores: ClassVar[type[Harness[IMetadataStore]]]
@@ -121,7 +125,7 @@ class WorldHarness(Harness[World]):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[World]:
-        """Open one process; what it opened is closed in the reverse order."""
+        """Open one process; its parts are closed in reverse order."""
         async with AsyncExitStack() as stack:
             line = Line()
             self._lines.append(line)
@@ -152,7 +156,7 @@ class WorldHarness(Harness[World]):
                     subscription = await self._subscribe(self.pending_acks, world, name)
                     stack.push_async_callback(subscription.acks.close)
                     participants.subscriptions[name] = subscription
-            # However the test left the line, closing goes over it.
+            # Closing uses the line, so it is restored first, whatever the test did to it.
             stack.callback(line.restore)
             yield world
 
@@ -172,7 +176,7 @@ class WorldHarness(Harness[World]):
         return Subscription(cursor, await provider.open(context))
 
     async def settle(self) -> None:
-        """Wait for what either store does late, and for what that leads to in the other one."""
+        """Wait for delayed work of both stores, and for the work that it causes in the other store."""
         for _ in range(_ROUNDS_MAX):
             asked = self._asked()
             await self._stores.settle()
@@ -181,11 +185,11 @@ class WorldHarness(Harness[World]):
                 return
 
     async def pass_time(self, by_ms: int) -> None:
-        """Let time pass for everything that was opened."""
+        """Advance the clock of everything that was opened."""
         await self._stores.pass_time(by_ms)
 
     async def destroy(self) -> None:
-        """Remove both stores' data."""
+        """Remove the data of both stores."""
         await self._stores.destroy()
         await self._ledgers.destroy()
 

@@ -1,1 +1,1 @@
-"""How a test uses a client that lives in a process of its own."""
+"""Clients that live in processes of their own, as used by tests."""

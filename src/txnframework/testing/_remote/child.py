@@ -1,4 +1,4 @@
-"""The process of one client: it opens what it was told to, and does what it is asked."""
+"""The process of one client: it opens the client and executes calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from txnframework.testing.harness import Belonging, Harness
 
 
 def run_client(link: socket.socket, opening: Opening) -> None:
-    """Live until the test leaves, or is gone."""
+    """Run until the test asks to leave or has ended."""
     asyncio.run(_live(link, opening))
 
 
@@ -31,7 +31,7 @@ async def _live(link: socket.socket, opening: Opening) -> None:
             client.reply(None, opened)
             await client.answer()
     except Exception as error:
-        # A failure of the opening or of the closing, whichever is under way.
+        # The error of the opening or of the closing, whichever was in progress.
         client.fail(None, error)
     else:
         client.reply(None, None)
@@ -40,7 +40,7 @@ async def _live(link: socket.socket, opening: Opening) -> None:
 
 
 class _Client:
-    """The objects that were handed out, by number, and the calls under way."""
+    """The objects that were handed out, by number, and the calls in progress."""
 
     def __init__(self, frames: Frames, opening: Opening) -> None:
         self._frames = frames
@@ -58,7 +58,7 @@ class _Client:
         return self._harness.open_as(self._identity)
 
     async def answer(self) -> None:
-        """Do what comes, until the test leaves or is gone."""
+        """Execute frames until the test asks to leave or has ended."""
         while (frame := await self._frames.receive()) is not None:
             if isinstance(frame, Leave):
                 return
@@ -67,7 +67,7 @@ class _Client:
                     task.cancel()
             else:
                 assert isinstance(frame, Call)
-                # Time comes from the test, with what it asks for, and nothing is done before its time.
+                # The clock follows the test's clock; it is advanced before the call starts.
                 if frame.now_ms > self._environment.now_ms():
                     await self._environment.advance(frame.now_ms - self._environment.now_ms())
                 self._calls[frame.call] = asyncio.create_task(self._make(frame))
@@ -84,7 +84,7 @@ class _Client:
             del self._calls[call.call]
 
     def hand_out(self, value: Any) -> Reference | None:
-        """Return a reference to an object of a role, kept here from now on; None for a plain value."""
+        """Return a reference to an object with interfaces, which is kept from now on; None for a plain value."""
         interfaces = tuple(providedBy(value))
         if not interfaces:
             return None
@@ -94,20 +94,20 @@ class _Client:
         return Reference(number, type(value), interfaces, _facts_of(value))
 
     def reply(self, call: int | None, value: Any, called: object = None) -> None:
-        """Tell what a call returned, and what the called object says of itself now."""
+        """Send what a call returned, with the current attributes of the called object."""
         reply = Reply(call, self.hand_out(value) or value, None, self._environment.now_ms(), _facts_of(called))
         self._frames.send(reply)
 
     def fail(self, call: int | None, error: Exception) -> None:
-        """Tell what a call raised."""
+        """Send what a call raised."""
         if not isinstance(error, TxnFrameworkError):
-            # Nobody expects it: the test's report should say where it comes from.
+            # An unexpected error: its traceback is added so that the test report shows where it was raised.
             error.add_note("".join(traceback.format_exception(error)))
         self._frames.send(Reply(call, None, error, self._environment.now_ms()))
 
 
 def _facts_of(value: object) -> dict[str, Any]:
-    """Return the attributes that the object's interfaces name."""
+    """Return the attributes that the object's interfaces declare."""
     return {
         name: getattr(value, name)
         for interface in providedBy(value)

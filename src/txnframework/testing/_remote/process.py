@@ -1,4 +1,4 @@
-"""The process of a client, as its test knows it."""
+"""The process of a client, as seen by its test."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from txnframework.testing._remote.proxies import proxy_of
 from txnframework.testing.clock import VirtualEnvironment
 
 _END_SECONDS_MAX = 10
-"""How long a process that has closed everything may take to end."""
+"""Seconds that a process may take to end after it has closed everything."""
 
 
 class ClientProcess:
     """
-    One process, and what is asked of it.
+    One child process and the calls that are made in it.
 
-    ``now_ms`` is the time on its clock, as far as is known, ``asked`` how many calls of what it opened were begun.
+    ``now_ms`` is the last known time of its clock; ``asked`` counts the calls of its objects, without those of the
+    harness.
     """
 
     def __init__(self, process: Any, frames: Frames, environment: VirtualEnvironment) -> None:
@@ -40,8 +41,9 @@ class ClientProcess:
 
     @classmethod
     async def start(cls, opening: Opening, preload: tuple[str, ...], environment: VirtualEnvironment) -> ClientProcess:
-        """Start one; ``preload``: what all of them import, once."""
-        # A fork of this process would have the locks of its threads; one of a server that was started for it has not.
+        """Start a process; children are forked from one server that has imported the modules in ``preload``."""
+        # A fork of this process would inherit locks held by its threads; a fork of a fresh server process inherits
+        # none.
         has_server = "forkserver" in multiprocessing.get_all_start_methods()
         context: Any = multiprocessing.get_context("forkserver" if has_server else "spawn")
         if has_server:
@@ -58,14 +60,14 @@ class ClientProcess:
         return cls(process, frames, environment)
 
     async def opened(self) -> Any:
-        """Return what stands for what it opened; raise what opening raised."""
+        """Return a proxy for the opened client; raise the error of the opening if it failed."""
         return await self._opened
 
     def begin(self, number: int, method: str, arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
         """
-        Begin a call of one of its objects; the call is cancelled there if the future is cancelled here.
+        Start a call of object ``number`` there; cancelling the future cancels the call.
 
-        The future has what the call returned, and the attributes of the object then.
+        The result of the future is a pair: the value that the call returned, and the object's attributes at that time.
         """
         call = next(self._numbers)
         self.asked += number != HARNESS
@@ -76,7 +78,7 @@ class ClientProcess:
         return future
 
     async def leave(self) -> None:
-        """Let it close what it opened, and end; raise what that raises. Of one that was killed nothing is left."""
+        """Let the process close its client and end; raise the error of the closing. Does nothing after ``kill``."""
         if not self.was_killed:
             left = self._expect(None)
             self._frames.send(Leave())
@@ -84,13 +86,13 @@ class ClientProcess:
             self._process.join(_END_SECONDS_MAX)
 
     def kill(self) -> None:
-        """End it at once, with everything it knows."""
+        """Kill the process, with all its state."""
         self.was_killed = True
         self._process.kill()
         self._process.join()
 
     async def end(self) -> None:
-        """Leave no process behind."""
+        """Kill and reap the process, and close the connection to it."""
         self._process.kill()
         self._process.join()
         self._process.close()
@@ -101,7 +103,7 @@ class ClientProcess:
 
     def _expect(self, call: int | None) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        # One that nobody waits for any more may fail without a word.
+        # The exception of a future without a waiter is retrieved here, so that asyncio does not log it.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._calls[call] = future
         if self._has_ended:
@@ -133,7 +135,7 @@ class ClientProcess:
             future.set_result(value if reply.call is None else (value, reply.facts))
 
     def _fail_rest(self) -> None:
-        """Tell those who wait for a process that is gone."""
+        """Fail all unanswered calls, because the process has ended."""
         calls, self._calls = self._calls, {}
         for call, future in calls.items():
             if not future.done():

@@ -1,4 +1,4 @@
-"""Objects that stand for those of another process, with the interfaces that those provide."""
+"""Proxies for objects of another process, which provide the same interfaces."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from txnframework.testing._remote.frames import Reference
 
 
 class Caller(Protocol):
-    """Whoever makes calls in the other process."""
+    """Makes calls in the other process."""
 
     def begin(self, number: int, method: str, arguments: tuple[Any, ...]) -> asyncio.Future[Any]:
         """
-        Begin a call of an object there; it is cancelled there if the future is cancelled here.
+        Start a call of object ``number`` there; cancelling the future cancels the call.
 
-        The future has what the call returned, and the attributes of the object then.
+        The result of the future is a pair: the value that the call returned, and the object's attributes at that time.
         """
 
 
 class Proxy:
-    """Stands for one object; its class is made for the class and the interfaces of that."""
+    """Proxy for one object; a subclass is made for each class and its interfaces."""
 
     def __init__(self, caller: Caller, reference: Reference) -> None:
         vars(self).update(reference.facts)
@@ -36,7 +36,7 @@ class Proxy:
 
 
 def proxy_of(caller: Caller, reference: Reference) -> Proxy:
-    """Return what stands for an object of another process."""
+    """Return a proxy for an object of another process."""
     made: Proxy = _proxy_class(reference.kind, reference.interfaces)(caller, reference)
     return made
 
@@ -66,9 +66,9 @@ def _forwarding(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _waiting(method: Callable[..., Any]) -> Callable[..., Any]:
     """
-    Return a ``changed`` of which one call stays under way over there, however often it is cancelled here.
+    Return a ``changed`` that keeps one call in flight in the other process, however often it is cancelled here.
 
-    A wake-up that was on its way when the waiting was cancelled is so kept for the next one.
+    So a wake-up that was in flight when the wait was cancelled is kept for the next wait.
     """
 
     @wraps(method)
@@ -79,7 +79,7 @@ def _waiting(method: Callable[..., Any]) -> Callable[..., Any]:
         is_taken = True
         try:
             value, facts = await asyncio.shield(waiting)
-            vars(self).update(facts)  # what it tells of the change
+            vars(self).update(facts)  # what the watch reports about the change
             return value
         except asyncio.CancelledError:
             is_taken = False

@@ -1,4 +1,4 @@
-"""How one test of a suite is run, and what every suite has."""
+"""Base class of the suites, and how one test of a suite is run."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from txnframework.testing.harness import Harness
 T = TypeVar("T")
 
 TEST_SECONDS_MAX = 120.0
-"""A test that takes longer hangs, and fails instead of stopping the run."""
+"""The time limit of one test, in seconds: a test that hangs fails and does not stop the run."""
 
 
 class Suite:
     """
-    Subclass a suite as ``class TestX(SomeSuite)`` and name the harness: every test of the role then runs.
+    Base class of all suites: subclass a suite as ``class TestX(SomeSuite)`` and set ``harness`` to run all its tests.
 
-    A test may be overridden only to say that the backend is known to break its rule, with
-    ``@pytest.mark.xfail(strict=True, reason=...)``. What a backend does not promise needs no override: leave the
-    capability undeclared, and its tests are skipped.
+    Override a test only to declare that the backend is known to break its rule, with
+    ``@pytest.mark.xfail(strict=True, reason=...)``. Capabilities that a backend does not declare need no override:
+    their tests are skipped.
     """
 
     __txnframework_suite__: ClassVar[bool] = True
@@ -50,14 +50,15 @@ class Suite:
         cls.found = None
 
     def subjects(self, opened: Any) -> tuple[object, ...]:
-        """Return the objects whose declared interfaces say what the backend promises."""
+        """Return the objects whose interfaces declare the capabilities of the backend."""
         return (opened,)
 
     async def soon(self, awaitable: Awaitable[T], seen: Callable[[], object] | None = None) -> T:
         """
-        Return the result, letting the backend do what it does late; fail if that takes longer than is allowed.
+        Await ``awaitable`` while the backend does its delayed work, and return its result.
 
-        The failure says what did not return, where it waits, and what it saw last, which ``seen`` returns.
+        :raises AssertionError: it did not return within ``patience_s``. The message names what did not return, the
+            place where it waits, and the last value of ``seen``.
         """
         __tracebackhide__ = True
         what = name_of_awaitable(awaitable)
@@ -79,7 +80,7 @@ class Suite:
 
     @asynccontextmanager
     async def started(self, coroutine: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-        """Run something beside the test, up to where it waits; it is cancelled at the end of the block."""
+        """Run a coroutine beside the test until it waits; it is cancelled at the end of the block."""
         task = asyncio.get_running_loop().create_task(coroutine)
         try:
             await self.data.settle()
@@ -90,7 +91,7 @@ class Suite:
 
 
 async def run_test(case: Suite, test: Callable[[], Awaitable[object]], directory: Path) -> None:
-    """Run one test of a suite on data of its own; skip it, naming what is missing, if it needs what is not declared."""
+    """Run one test of a suite on its own data; skip it, and name what is missing, if a capability is not declared."""
     __tracebackhide__ = True
     kind = type(case)
     case.data = kind.harness(directory)
@@ -105,7 +106,7 @@ async def run_test(case: Suite, test: Callable[[], Awaitable[object]], directory
     except TimeoutError as error:
         if not limit.expired():
             raise
-        # Where it waited stands above, in the cause.
+        # The place where the test waited is printed above, in the cause.
         raise AssertionError(
             f"{getattr(test, '__name__', 'the test')} did not end in {TEST_SECONDS_MAX:g} s"
         ) from error
@@ -114,12 +115,12 @@ async def run_test(case: Suite, test: Callable[[], Awaitable[object]], directory
 
 
 def name_of_awaitable(awaitable: object) -> str:
-    """Return what a failure calls something that is waited for."""
+    """Return the name of an awaitable for failure messages."""
     return str(getattr(awaitable, "__qualname__", None) or type(awaitable).__qualname__)
 
 
 def place_of(task: asyncio.Future[Any]) -> str:
-    """Return the innermost function that a task waits in, but for those of asyncio, with its line."""
+    """Return the innermost function outside asyncio in which a task waits, with its file and line."""
     step: Any = task.get_coro() if isinstance(task, asyncio.Task) else None
     place = "something that has no frame"
     while (frame := getattr(step, "cr_frame", None)) is not None:
@@ -131,7 +132,7 @@ def place_of(task: asyncio.Future[Any]) -> str:
 
 
 async def _find_capabilities(case: Suite) -> frozenset[Any]:
-    """Ask an opened client, of data that no test uses, what it promises."""
+    """Return the capabilities that a client declares; it is opened on data that no test uses."""
     probe_directory = case.data.directory / "capabilities"
     probe_directory.mkdir()
     probe = case.harness(probe_directory)
@@ -143,7 +144,11 @@ async def _find_capabilities(case: Suite) -> frozenset[Any]:
 
 
 def _known_deviation(cls: type, name: str, test: object) -> str:
-    """Return the reason of an override, or refuse it."""
+    """
+    Return the reason of a strict xfail mark.
+
+    :raises TypeError: the overriding test has no such mark.
+    """
     for mark in getattr(test, "pytestmark", ()):
         if mark.name == "xfail" and mark.kwargs.get("strict") is True and mark.kwargs.get("reason"):
             return str(mark.kwargs["reason"])

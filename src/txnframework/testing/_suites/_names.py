@@ -1,4 +1,4 @@
-"""The longest names that can be made, in the keys that grow most with them; a backend's limits must not be met."""
+"""The longest possible names: keys that are made of them must not exceed a backend's limits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _BYTES_EACH: Final = 3
 
 
 def longest_name(number: int) -> str:
-    """Return a name of NAME_BYTES_MAX bytes, each of which is escaped; other numbers give other names of that kind."""
-    # Scattered over the script, so that no store makes them short by compressing them.
+    """Return a name of NAME_BYTES_MAX bytes in which every byte is escaped; each ``number`` gives another name."""
+    # Characters from all over the script, so that no store can shorten the names by compression.
     state = number + 1
     characters: list[str] = []
     while len(characters) < NAME_BYTES_MAX // _BYTES_EACH:
@@ -22,8 +22,8 @@ def longest_name(number: int) -> str:
 
 
 def longest_segment(number: int) -> str:
-    """Return the name of a segment of such a topic: ``tenant/namespace/name`` together has NAME_BYTES_MAX bytes."""
+    """Return a segment name of such a topic: ``tenant/namespace/name`` has NAME_BYTES_MAX bytes in all."""
     name = longest_name(number)
     tenant, namespace, rest = name[:28], name[28:56], name[56:]
-    # Two of its bytes are the slashes, and one is left over.
+    # The two slashes count towards the bytes, and one byte remains.
     return f"segment://{tenant}/{namespace}/{rest[:-1]}a/0000-ffff-{2**63 - 1}"

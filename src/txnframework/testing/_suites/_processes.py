@@ -1,4 +1,4 @@
-"""What the suites of the transactional roles share: processes, transactions, and steps that are held up."""
+"""Shared parts of the suites of the transactional roles: processes, transactions and held steps."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ YEAR_MS = 365 * 24 * 3600 * 1000
 
 
 class ProcessRules(Suite):
-    """Rules whose harness opens processes over the same stores."""
+    """Base class of rules whose harness opens processes over the same stores."""
 
     data: Harness[World]
 
     async def forget_ended(self, world: World) -> None:
-        """Forget ended transactions, as if a year had passed."""
+        """Forget all ended transactions, as if a year had passed."""
         while (await world.coordinator.collect(self.data.now_ms() + YEAR_MS)).done:
             pass
 
 
 async def begin(world: World, timeout_ms: int = TIMEOUT_MS) -> TxnID:
-    """Return a new transaction in which this segment may be written and its subscriptions acknowledged."""
+    """Begin a transaction that is enlisted at this segment and its subscriptions; return its id."""
     txn = await world.coordinator.begin(Begin(timeout_ms))
     names = ("", *world.participants.subscriptions)
     participants = frozenset(Participant(world.buffer.segment, name) for name in names)
@@ -40,21 +40,22 @@ async def begin(world: World, timeout_ms: int = TIMEOUT_MS) -> TxnID:
 
 
 async def commit(world: World, txn_id: TxnID, *branches: int) -> Transaction:
-    """Commit with these branches; without any: with the beginner's."""
+    """Commit with these branches, or with branch 0, the beginner's, if none is given."""
     return await world.coordinator.end(End(txn_id, Action.COMMIT, branches=frozenset(branches or {0})))
 
 
 async def abort(world: World, txn_id: TxnID) -> Transaction:
-    """Abort."""
+    """Abort the transaction."""
     return await world.coordinator.end(End(txn_id, Action.ABORT))
 
 
 @asynccontextmanager
 async def held_up(line: Line, step: int, work: Coroutine[Any, Any, T]) -> AsyncIterator[tuple[asyncio.Task[T], bool]]:
     """
-    Run ``work`` up to its ``step``-th step to a store, and hold it up there; with it, whether it came that far.
+    Run ``work`` up to its ``step``-th step to a store and hold it there.
 
-    The block lets it go with ``line.restore()``, or kills it with ``kill``; it is over when the block is.
+    Yield its task and whether it reached that step; False means that it ended before. The block releases it with
+    ``line.restore()`` or kills it with ``kill``; the task is cancelled at the end of the block.
     """
     held: Held = line.hold(step)
     task = asyncio.ensure_future(work)
@@ -70,7 +71,7 @@ async def held_up(line: Line, step: int, work: Coroutine[Any, Any, T]) -> AsyncI
 
 
 async def kill(world: World, task: asyncio.Task[Any]) -> None:
-    """End a task as the kill of its process does: nothing of it reaches a store any more."""
+    """Stop a task as a kill of its process does: no further call of it reaches a store."""
     world.line.is_cut = True
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

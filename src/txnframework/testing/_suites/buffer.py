@@ -1,4 +1,4 @@
-"""The suite of ITransactionBuffer and what a buffer may promise besides, over any coordinator and any stores."""
+"""The suite of ITransactionBuffer and of the optional interfaces of a buffer, over any coordinator and any stores."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ from txnframework.testing.world import World
 class BufferSuite(
     StepRules, RecoveryRules, PlanRules, AnnouncementRules, WriteRules, CommitOrderRules, VisibilityRules
 ):
-    """Every rule of a buffer: subclass as ``TestX(BufferSuite)`` and name the harness, a ``WorldHarness``."""
+    """All rules of a buffer: subclass as ``TestX(BufferSuite)`` and set ``harness`` to a ``WorldHarness``."""
 
     harness: ClassVar[type[Harness[World]]]

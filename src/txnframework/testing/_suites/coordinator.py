@@ -15,6 +15,6 @@ from txnframework.testing.world import WorldHarness
 class CoordinatorSuite(
     ApplicationRules, CollectRules, ExpireRules, WatchRules, OutstandingRules, ListRules, EndRules, BeginRules
 ):
-    """Every rule of a coordinator: subclass as ``TestX(CoordinatorSuite)`` and name the harness, a ``WorldHarness``."""
+    """All rules of a coordinator: subclass as ``TestX(CoordinatorSuite)`` and set ``harness`` to a ``WorldHarness``."""
 
     harness: ClassVar[type[WorldHarness]]

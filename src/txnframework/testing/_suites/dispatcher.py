@@ -1,4 +1,4 @@
-"""The suite of IDispatcher, of every subscription type."""
+"""The suite of IDispatcher, for all subscription types."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class DispatcherSuite(
     SequenceRules, KeySharedRules, SharedRules, FailoverRules, ExclusiveRules, OrderingRules, EveryTypeRules
 ):
     """
-    Every rule of a dispatcher: subclass as ``TestX(DispatcherSuite)`` and name the harness, a ``DispatcherHarness``.
+    All rules of a dispatcher: subclass as ``TestX(DispatcherSuite)`` and set ``harness`` to a ``DispatcherHarness``.
 
-    What is tested follows from what the dispatcher declares: its order, whether its consumers stand by, and the rules
-    of a standard type if it names one. The other rules are skipped.
+    The tests follow from what the dispatcher declares: its order, whether its consumers stand by, and the standard type
+    that it names, if any. The other tests are skipped.
     """
 
     harness: ClassVar[type[Harness[IDispatcher]]]

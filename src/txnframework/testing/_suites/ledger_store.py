@@ -15,6 +15,6 @@ from txnframework.testing.harness import Harness
 
 
 class LedgerStoreSuite(RaceRules, PageRules, TailRules, DeduplicationRules, StoreRules, AppendRules):
-    """Every rule of a ledger store: subclass as ``TestX(LedgerStoreSuite)`` and name the harness."""
+    """All rules of a ledger store: subclass as ``TestX(LedgerStoreSuite)`` and set ``harness``."""
 
     harness: ClassVar[type[Harness[ILedgerStore]]]

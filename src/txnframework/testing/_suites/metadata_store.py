@@ -32,6 +32,6 @@ class MetadataStoreSuite(
     NameRules,
     RecordRules,
 ):
-    """Every rule of a metadata store: subclass as ``TestX(MetadataStoreSuite)`` and name the harness."""
+    """All rules of a metadata store: subclass as ``TestX(MetadataStoreSuite)`` and set ``harness``."""
 
     harness: ClassVar[type[Harness[IMetadataStore]]]

@@ -16,6 +16,8 @@ from txnframework.testing.world import WorldHarness
 class PendingAckSuite(
     GrowRules, AddRaceRules, RecoverRules, SettleRules, CoveringRules, CumulativeRules, BatchIndexRules, AddRules
 ):
-    """Every rule of a pending-ack store: subclass as ``TestX(PendingAckSuite)``; the harness is a ``WorldHarness``."""
+    """
+    All rules of a pending-ack store: subclass as ``TestX(PendingAckSuite)`` and set ``harness`` to a ``WorldHarness``.
+    """
 
     harness: ClassVar[type[WorldHarness]]

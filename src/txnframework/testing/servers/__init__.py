@@ -1,7 +1,7 @@
 """
-What servers for tests have in common, whatever they are; the servers are in the distributions that use them.
+Shared parts of test servers of all kinds; the servers themselves are in the distributions that use them.
 
 * ``embedded``: servers by name, for commands that take a URL; plugins offer them by the hook ``txnframework_servers``.
-* ``proxy``: what stands between a client and any server.
-* ``ports`` and ``guard``: for who writes a launcher. A server keeps its port, and does not outlive its tests.
+* ``proxy``: a proxy between a client and any server, which disturbs their connections.
+* ``ports`` and ``guard``: helpers for launchers. A server keeps its port, and does not outlive its tests.
 """

@@ -1,10 +1,10 @@
 """
-Servers that a command starts for itself, uses and removes, named where a store's URL may be.
+Embedded servers: a command accepts their names in place of a store's URL, starts them and removes them afterwards.
 
     with started(load_plugins(), "embedded-mine") as (url,):
         ...  # the URL of an empty store, until the block ends
 
-``mine`` is the name of a server that a plugin offers, see ``txnframework.plugin.EmbeddedServer``.
+``mine`` is the name of a server that a plugin offers; see ``txnframework.plugin.EmbeddedServer``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PREFIX = "embedded-"
 
 
 class UnusableServer(InvalidInput):
-    """The server that ``name`` stands for cannot be started."""
+    """The embedded server ``name`` cannot be started."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.name = name
@@ -29,7 +29,7 @@ class UnusableServer(InvalidInput):
 @contextmanager
 def running(registry: PluginRegistry, name: str) -> Iterator[Server]:
     """
-    Start the server that users call ``name``; it is gone, with its data, when the block ends.
+    Start the embedded server ``name``; it is stopped and its data removed at the end of the block.
 
     :raises UnknownPlugin: no installed plugin offers it.
     :raises UnusableServer: it cannot be started.
@@ -45,7 +45,7 @@ def running(registry: PluginRegistry, name: str) -> Iterator[Server]:
 
 @contextmanager
 def started(registry: PluginRegistry, *urls: str | None) -> Iterator[tuple[str | None, ...]]:
-    """Start what is named among these, each server once; give URLs, and what is no such name as it came."""
+    """Start each embedded server in ``urls`` once; yield the URLs, with each server name replaced by its URL."""
     with started_servers(registry, *urls) as (found, _):
         yield found
 
@@ -54,7 +54,7 @@ def started(registry: PluginRegistry, *urls: str | None) -> Iterator[tuple[str |
 def started_servers(
     registry: PluginRegistry, *urls: str | None
 ) -> Iterator[tuple[tuple[str | None, ...], dict[str, Server]]]:
-    """Do the same, and give the servers as well, by their names."""
+    """Start them as ``started`` does; yield the URLs, and the servers by name."""
     with ExitStack() as stack:
         named = sorted({url for url in urls if url is not None and url.startswith(PREFIX)})
         found = {name: stack.enter_context(running(registry, name)) for name in named}

@@ -1,4 +1,4 @@
-"""Servers must not outlive the tests that started them, however those end."""
+"""Guards that end servers together with the tests that started them, however the tests end."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _WAIT_AND_KILL = 'read -r _; kill -9 "$1" 2>/dev/null; [ -z "$2" ] || rm -rf "$2
 
 class Guard:
     """
-    Ends a process as soon as this one is gone, also after a ``kill -9``: it waits for the end of a pipe.
+    Kills a process when this process ends, also by ``kill -9``: a shell waits for the end of a pipe.
 
-    ``directory``: then removed, with all that the process has left in it.
+    ``directory`` is then removed, with all files that the process left there.
     """
 
     def __init__(self, pid: int, directory: Path | None = None) -> None:
@@ -22,6 +22,6 @@ class Guard:
         )
 
     def dismiss(self) -> None:
-        """Let the process be: it has ended, and its number may soon be another's."""
+        """End the guard because the process has ended: the operating system may soon reuse its id."""
         self._shell.kill()
         self._shell.communicate()

@@ -1,4 +1,4 @@
-"""Ports that a server can have now, and have again after it was killed."""
+"""Ports that a server can use now, and use again after it was killed."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import random
 import socket
 from contextlib import ExitStack
 
-# Below the range that operating systems give to outgoing connections: one of those must not take the port of a server
-# that is down for a moment.
+# The range is below that of outgoing connections: one of those must not take the port of a server that is down for a
+# moment.
 _LOWEST, _HIGHEST = 15_000, 32_000
 _ATTEMPTS_MAX = 1_000
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Return this many ports of the loopback interface that nobody listens on; raise OSError if there are none."""
+    """
+    Return ``count`` unused ports of the loopback interface.
+
+    :raises OSError: there are not enough free ports.
+    """
     found: list[int] = []
     with ExitStack() as taken:
         for _ in range(_ATTEMPTS_MAX):
             if len(found) == count:
                 return tuple(found)
-            # Not repeatable on purpose: several runs of tests share one machine.
+            # Random on purpose, not seeded: several test runs share one machine.
             port = random.SystemRandom().randint(_LOWEST, _HIGHEST)
             one = taken.enter_context(socket.socket())
             try:

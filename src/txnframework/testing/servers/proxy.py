@@ -1,14 +1,14 @@
 """
-A proxy before a real server, which loses, holds up and delays what passes, exactly where the test says.
+A proxy in front of a real server that loses, holds and delays data exactly where the test says.
 
     async with Proxy(server.address) as proxy:
         ...  # connect to proxy.address
-        proxy.cut_after(0, Side.SERVER)  # what was sent arrives; of the reply nothing comes back
+        proxy.cut_after(0, Side.SERVER)  # the request arrives, the reply is lost
         ...
         proxy.restore()
 
-It knows no protocol, only bytes; a ``Tap`` may know one. It runs in the event loop that entered it, so that a command
-is in force when it returns. Whoever blocks that loop waits for himself: blocking clients belong into a thread.
+The proxy forwards bytes; a ``Tap`` may parse a protocol. The proxy runs in the event loop that entered it, so a command
+is in effect when it returns. A blocking client must run in a thread, because it would block the proxy's own loop.
 """
 
 from __future__ import annotations
@@ -26,39 +26,42 @@ from txnframework.testing.clock import run_ready
 
 _CHUNK_BYTES = 65536
 _LOCALHOST = "127.0.0.1"
-# Closing a socket with this option sends a reset: the other side learns of a failure, not of an end.
+# Closing a socket with this option sends a reset: the peer sees a failure instead of a normal end.
 _RESET = struct.pack("ii", 1, 0)
 
 
 class Side(Enum):
-    """Who sent what passes."""
+    """The sender of a piece of data."""
 
     CLIENT = "client"
     SERVER = "server"
 
     @property
     def other(self) -> Side:
-        """Who receives it."""
+        """The receiver of what this side sends."""
         return Side.SERVER if self is Side.CLIENT else Side.CLIENT
 
 
 class Tap:
-    """What sees every byte of one connection before it goes on; one that knows the protocol overrides it."""
+    """Sees all bytes of one connection before they are forwarded; override it to parse a protocol."""
 
     def passes(self, sender: Side, data: bytes) -> bytes:  # noqa: ARG002 - for those who override it
-        """Return what goes on instead of ``data``; a command given here is in force before it does."""
+        """
+        Return the bytes to forward instead of ``data``; proxy commands given here take effect before they are
+        forwarded.
+        """
         return data
 
     def closed(self) -> None:
-        """See that the connection is gone."""
+        """Handle the end of the connection."""
 
 
 class Proxy:
     """
-    Listens on a port of its own, and hands every connection on to ``target``; each has a tap of its own.
+    Listens on a port of its own and forwards each connection to ``target``; each connection has its own tap.
 
-    ``path``: listens on this Unix socket instead. What is sent over one is there at once, while over TCP a loaded
-    machine may take its time: where a harness counts what is under way, it is the one to take.
+    ``path``: listen on this Unix socket instead. Data sent over a Unix socket arrives at once, while TCP may delay it
+    on a loaded machine. So use a path in a harness that counts the bytes in flight.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class Proxy:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where clients connect; a proxy at a ``path`` has no other address."""
+        """The host and port on which the proxy listens; not available with a ``path``."""
         assert self._server is not None, "a proxy listens inside its block"
         assert self._path is None, f"the proxy listens at {self._path}"
         host, port = self._server.sockets[0].getsockname()
@@ -91,48 +94,52 @@ class Proxy:
 
     @property
     def connections(self) -> int:
-        """How many connections there are now."""
+        """The number of open connections."""
         return len(self._links)
 
     def cut(self) -> None:
-        """Reset every connection, and each one that is tried from now on."""
+        """Reset all connections, and each new one, until ``restore``."""
         self._is_cut = True
         for link in tuple(self._links):
             link.reset()
 
     def cut_after(self, count: int, sender: Side) -> None:
         """
-        Let this many bytes more of this sender pass, over all connections, and cut when there comes another one.
+        Forward ``count`` more bytes of this sender, over all connections; cut when another byte arrives.
 
-        What the other side sends passes until then: after ``cut_after(0, Side.SERVER)`` a request arrives, and its
-        reply does not.
+        Until then the other side is not limited: after ``cut_after(0, Side.SERVER)`` a request arrives and its reply is
+        lost.
         """
         self._left[sender] = count
 
     def reset_connections(self) -> None:
-        """Reset every connection that there is; new ones are served."""
+        """Reset all open connections; new ones are served."""
         for link in tuple(self._links):
             link.reset()
 
     def half_close(self, sender: Side) -> None:
-        """Tell the receivers of every connection that this sender sends nothing more; the other way stays open."""
+        """
+        Send end-of-file to the receivers of this sender's data on all connections; the other direction stays open.
+        """
         for link in tuple(self._links):
             link.half_close(sender)
 
     def drop(self, sender: Side) -> None:
-        """Swallow what this sender sends from now on; with the server's, requests arrive and nobody hears of it."""
+        """
+        Discard all further data of this sender; with the server's dropped, requests arrive and their replies are lost.
+        """
         self._dropped.add(sender)
 
     def stall(self) -> None:
-        """Keep everything that comes, in both directions, until ``restore``; connections are taken and stand still."""
+        """Hold all data in both directions until ``restore``; new connections are accepted, and hold theirs too."""
         self._runs.clear()
 
     def delay(self, by_ms: int) -> None:
-        """Let everything arrive this much later, by the clock of the environment."""
+        """Deliver all data ``by_ms`` milliseconds later, by the clock of the environment."""
         self._delay_ms = by_ms
 
     def restore(self) -> None:
-        """Take back every command; what was stalled arrives, what was cut or dropped is lost."""
+        """Cancel all commands; stalled data is delivered, data that was cut off or dropped is lost."""
         self._is_cut = False
         self._dropped.clear()
         self._left.clear()
@@ -149,8 +156,8 @@ class Proxy:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self.cut()
-        # Nobody is accepted from now on, and who was is served, that is reset, before the server closes: a server that
-        # closes between the two leaves the socket open, to be found in the middle of something else.
+        # Stop accepting first, and reset the connections that were accepted, before the server closes. A server that
+        # closes in between leaves a socket open, which shows up as a warning in a later test.
         for listening in self._server.sockets:
             asyncio.get_running_loop().remove_reader(listening.fileno())
         await run_ready()
@@ -170,7 +177,7 @@ class Proxy:
                 link.take(Side.SERVER, *await asyncio.open_connection(*self._target))
                 await link.run()
         except OSError:
-            pass  # either side is gone, and the other one is told
+            pass  # one side has failed; the other one is reset below
         except asyncio.CancelledError:
             if not link.was_reset:
                 raise
@@ -180,7 +187,7 @@ class Proxy:
             link.tap.closed()
 
     async def _let_through(self, link: _Link, sender: Side, data: bytes) -> bytes:
-        """Return what goes on of what came, when it may; everything that the commands say is decided here."""
+        """Return the bytes to forward, once they may be forwarded; all commands are applied here."""
         if self._delay_ms:
             await self._environment.sleep_until(self._environment.now_ms() + self._delay_ms)
         await self._runs.wait()
@@ -197,7 +204,7 @@ class Proxy:
 
 
 class _Link:
-    """One connection: a client's, and the one to the server that was made for it."""
+    """One connection of a client and the connection to the server that belongs to it."""
 
     def __init__(self, proxy: Proxy, tap: Tap) -> None:
         task = asyncio.current_task()
@@ -210,16 +217,16 @@ class _Link:
         self._writers: dict[Side, asyncio.StreamWriter] = {}
 
     def take(self, side: Side, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take what leads to one of the sides."""
+        """Use the streams of one side."""
         self._readers[side], self._writers[side] = reader, writer
         connection: socket.socket = writer.get_extra_info("socket")
         if connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # What was sent has left this process: a reset that follows does not overtake it.
+        # Sent data has left this process, so a reset that follows cannot overtake it.
         writer.transport.set_write_buffer_limits(0)
 
     async def run(self) -> None:
-        """Hand on until both sides have ended, or one has failed."""
+        """Forward data until both sides have ended or one has failed."""
         pumps = [asyncio.ensure_future(self._pump(sender)) for sender in Side]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_EXCEPTION)
@@ -229,19 +236,19 @@ class _Link:
             await asyncio.gather(*pumps, return_exceptions=True)
 
     async def send(self, receiver: Side, data: bytes) -> None:
-        """Send to one of the sides, and return when the operating system has it."""
+        """Send to one side; return when the operating system has accepted the data."""
         writer = self._writers[receiver]
         writer.write(data)
         await writer.drain()
 
     def half_close(self, sender: Side) -> None:
-        """Tell who receives from this sender that it has ended."""
+        """Send end-of-file to the receiver of this sender's data."""
         writer = self._writers.get(sender.other)
         if writer is not None and writer.can_write_eof() and not writer.is_closing():
             writer.write_eof()
 
     def reset(self) -> None:
-        """End it for both sides, as a failure."""
+        """Reset the connections to both sides, which see a failure."""
         if self.was_reset:
             return
         self.was_reset = True
