@@ -1,1 +1,1 @@
-"""The rules of IMetadataStore, by what they speak of."""
+"""The rules of IMetadataStore, by topic."""

@@ -1,4 +1,4 @@
-"""What the rules of the metadata store share."""
+"""Shared parts of the rules of metadata stores."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from txnframework.testing._suites._base import Suite
 from txnframework.testing.harness import Crashing, Disconnecting, Expiring, Harness, Misleading
 
 ALL = KeyRange("/", "0")
-"""Every path that begins with a slash."""
+"""The range of all paths, which begin with a slash."""
 
 BY_KIND = "suite-by-kind"
-"""An index for the tests."""
+"""The index of the tests."""
 
 EVERY_KIND = IndexRange(BY_KIND, b"", b"\xff" * 8)
 
 
 class MetadataStoreRules(Suite):
-    """Rules of one metadata store; the harness opens clients of it."""
+    """Base class of the rules of metadata stores; the harness opens clients of one store."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (
         IAtomicBatchStore, IDurableStore, INotifyingStore, IRestorable, ISharedStore, Crashing, Disconnecting, Expiring,
@@ -36,7 +36,7 @@ class MetadataStoreRules(Suite):
 
 
 async def create(store: IMetadataStore, path: str, value: bytes = b"", *kinds: bytes) -> int:
-    """Make a record that is absent, with an index entry for each kind; return its version."""
+    """Create a record that must be absent, with an index entry for each kind; return its version."""
     return await store.put(Put(Key(path), value, Expect.ABSENT, entries(*kinds)))
 
 
@@ -46,13 +46,13 @@ def entries(*kinds: bytes) -> tuple[IndexEntry, ...]:
 
 
 async def value_of(store: IMetadataStore, path: str) -> bytes | None:
-    """Return the value of a record, or None."""
+    """Return the value of a record, or None if it is absent."""
     record = await store.get(Key(path))
     return record.value if record else None
 
 
 async def scan_all(store: IMetadataStore, keys: KeyRange = ALL, items_max: int = 100) -> list[Record]:
-    """Return every record of a range, page by page."""
+    """Return all records of a key range, read in pages."""
     found: list[Record] = []
     left: KeyRange | IndexRange | None = keys
     while left is not None:
@@ -66,7 +66,7 @@ async def scan_all(store: IMetadataStore, keys: KeyRange = ALL, items_max: int =
 
 
 async def scan_kinds(store: IMetadataStore, among: IndexRange = EVERY_KIND, items_max: int = 100) -> list[Record]:
-    """Return every record of an index range, page by page."""
+    """Return all records of an index range, read in pages."""
     found: list[Record] = []
     left: KeyRange | IndexRange | None = among
     while left is not None:
@@ -80,5 +80,5 @@ async def scan_kinds(store: IMetadataStore, among: IndexRange = EVERY_KIND, item
 
 
 def paths(records: list[Record]) -> list[str]:
-    """Return the paths of records, in their order."""
+    """Return the paths of the records, in order."""
     return [record.key.path for record in records]

@@ -23,22 +23,22 @@ PARTITION = "p"
 
 
 def key(name: str) -> Key:
-    """Return a key in the one partition of these tests."""
+    """Return a key in the partition of these tests."""
     return Key(f"/batch/{name}", PARTITION)
 
 
 def atomic(store: IMetadataStore) -> IAtomicBatchStore:
-    """Return the store as what it has declared to be."""
+    """Return the store as an IAtomicBatchStore, which it must declare."""
     assert IAtomicBatchStore.providedBy(store)
     return store
 
 
 class BatchRules(MetadataStoreRules):
-    """Several steps of one partition, all or nothing."""
+    """A batch of steps in one partition is applied as a whole or not at all."""
 
     @requires(IAtomicBatchStore)
     async def test_every_step_is_applied(self) -> None:
-        """All puts, sequential puts and deletes of a batch are applied; what the puts wrote is returned in order."""
+        """A batch applies all its puts, sequential puts and deletes, and returns the records of its puts in order."""
         async with self.data.open() as opened:
             store = atomic(opened)
             old = await store.put(Put(key("old"), b"old", Expect.ABSENT, entries(b"k")))
@@ -64,16 +64,17 @@ class BatchRules(MetadataStoreRules):
 
     @requires(IAtomicBatchStore)
     async def test_empty_batch(self) -> None:
-        """A batch without steps does nothing and succeeds."""
+        """A batch without steps succeeds and changes nothing."""
         async with self.data.open() as opened:
             assert await atomic(opened).apply(Batch()) == ()
 
     @requires(IAtomicBatchStore)
     @pytest.mark.parametrize("failing", ["check", "check of absence", "put", "create", "delete"])
     async def test_one_failing_step_fails_all(self, failing: str) -> None:
-        """If one step is not as expected nothing of the batch is applied, and the error names that step's key.
+        """
+        If the condition of one step fails, the batch changes nothing, and the error names the key of that step.
 
-        If this fails, check that every condition is looked at inside the backend's transaction, before it commits.
+        If this fails, check that the backend tests all conditions inside its transaction, before it commits.
         """
         async with self.data.open() as opened:
             store = atomic(opened)
@@ -100,10 +101,11 @@ class BatchRules(MetadataStoreRules):
     @requires(IAtomicBatchStore)
     async def test_checked_header_excludes_a_concurrent_decision(self) -> None:
         """
-        Once a change of a record was confirmed, no batch that checked its earlier version is confirmed and unseen.
+        When a change of a record is confirmed, each confirmed batch that checked the earlier version is visible.
 
-        This is how an operation is refused by a transaction that ends at the same time. If this fails, check that a
-        check takes a lock, or a compare, that conflicts with a write of what it checks; a plain read does not.
+        The framework relies on this rule to refuse operations of a transaction that ends at the same time. If this
+        fails, check that a check conflicts with a write of the same record. A lock or a compare does, a plain read does
+        not.
         """
         async with self.data.open() as one, self.data.open() as two:
             writer, decider = atomic(one), atomic(two)
@@ -131,9 +133,10 @@ class BatchRules(MetadataStoreRules):
 
     @requires(IAtomicBatchStore)
     async def test_crossed_checks_do_not_both_succeed(self) -> None:
-        """Of two batches that each check what the other one writes at most one is applied.
+        """
+        Of two batches that each check the record that the other one writes, at most one is applied.
 
-        If this fails, check the isolation level: snapshots alone let both pass.
+        If this fails, check the isolation level: snapshot isolation alone lets both batches pass.
         """
 
         async def cross(store: IAtomicBatchStore, check: Key, write: Key) -> bool:
@@ -154,7 +157,7 @@ class BatchRules(MetadataStoreRules):
 
     @requires(IAtomicBatchStore)
     async def test_cancelled_batch_is_whole_or_not_at_all(self) -> None:
-        """A batch that is cancelled is applied as a whole or leaves nothing."""
+        """A cancelled batch is applied as a whole or not at all."""
         async with self.data.open() as opened:
             store = atomic(opened)
             for number in range(6):
@@ -171,6 +174,6 @@ class BatchRules(MetadataStoreRules):
 
 
 async def turns(count: int) -> None:
-    """Let others go first, so that two calls meet at different points."""
+    """Yield to other tasks ``count`` times, so that two calls meet at different points."""
     for _ in range(count):
         await asyncio.sleep(0)

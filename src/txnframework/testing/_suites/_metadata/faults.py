@@ -21,12 +21,13 @@ from txnframework.testing.harness import Crashing, Disconnecting
 
 
 class FaultRules(MetadataStoreRules):
-    """What is known after a failure."""
+    """What is known after lost replies, lost connections and crashes."""
 
     @requires(Disconnecting)
     @pytest.mark.parametrize("step", ["create", "change", "delete", "sequential", "batch"])
     async def test_lost_reply(self, step: str) -> None:
-        """A write that was applied and whose reply was lost raises OutcomeUnknown, and reading tells that it was.
+        """
+        A write that was applied but whose reply was lost raises OutcomeUnknown; a later read finds the write.
 
         If this fails, check that a connection error after sending is never translated to Unavailable.
         """
@@ -51,7 +52,7 @@ class FaultRules(MetadataStoreRules):
 
     @requires(Disconnecting)
     async def test_reading_while_cut_off(self) -> None:
-        """A read that cannot reach the store raises Unavailable, and works again when the connection is back."""
+        """A read that cannot reach the store raises Unavailable, and succeeds after the client has reconnected."""
         harness = self.data
         assert isinstance(harness, Disconnecting)
         async with harness.open() as store:
@@ -64,9 +65,10 @@ class FaultRules(MetadataStoreRules):
 
     @requires(Disconnecting)
     async def test_woken_for_what_was_missed(self) -> None:
-        """A watch wakes after a lost connection, since something may have changed meanwhile.
+        """
+        A watch wakes after a lost connection, because records may have changed in the meantime.
 
-        If this fails, check that every watch is woken, and armed again, when the connection is back.
+        If this fails, check that all watches are woken and armed again after the client has reconnected.
         """
         harness = self.data
         assert isinstance(harness, Disconnecting)
@@ -82,7 +84,7 @@ class FaultRules(MetadataStoreRules):
 
     @requires(Disconnecting)
     async def test_lease_after_a_lost_reply(self) -> None:
-        """If the reply to taking a lease is lost, asking again in the same session succeeds."""
+        """If the reply to acquiring a lease is lost, acquiring it again in the same session succeeds."""
         harness = self.data
         assert isinstance(harness, Disconnecting)
         async with harness.open() as store:
@@ -95,9 +97,10 @@ class FaultRules(MetadataStoreRules):
 
     @requires(IDurableStore, Crashing)
     async def test_crash_keeps_what_was_confirmed(self) -> None:
-        """After a crash everything that was confirmed is there, in step with its index entries, and numbers go on.
+        """
+        A crash loses no confirmed write and no index entry, and sequence numbers continue.
 
-        If this fails, check what the backend means by a commit: is the log on disk when it answers?
+        If this fails, check that the backend has its log on disk before it confirms a commit.
         """
         harness = self.data
         assert isinstance(harness, Crashing)

@@ -16,10 +16,10 @@ from txnframework.testing.harness import Crashing
 
 
 class LeaseRules(MetadataStoreRules):
-    """One holder at a time, as far as anybody can know."""
+    """A lease has at most one holder, as far as any client can know."""
 
     async def test_lease_keeps_the_interface(self) -> None:
-        """A lease and a watch have every method and attribute of their interfaces."""
+        """A lease and its watch have all methods and attributes of their interfaces."""
         from txnframework.interfaces import IWatch
         from txnframework.plugin import verify_provider
 
@@ -29,9 +29,11 @@ class LeaseRules(MetadataStoreRules):
             verify_provider(IWatch, await store.watch(lease.key))
 
     async def test_held_by_one(self) -> None:
-        """While a session holds a lease another one gets LeaseHeld at once, with the holder's name and a key to watch.
+        """
+        While a session holds a lease, another session gets LeaseHeld at once, with the holder's name and a key to
+        watch.
 
-        If this fails, check that the lease's record is made by a put that expects absence.
+        If this fails, check that the lease's record is created by a put that expects absence.
         """
         async with self.data.open() as one, self.data.open() as two:
             lease = await one.acquire_lease("name", "holder one")
@@ -43,7 +45,9 @@ class LeaseRules(MetadataStoreRules):
             assert (caught.value.name, caught.value.holder, caught.value.key) == ("name", "holder one", lease.key)
 
     async def test_record_shows_in_scans(self) -> None:
-        """While a lease is held its record stands where its name says, and who watches a range of leases is woken."""
+        """
+        While a lease is held, scans return its record at the key of its name, and watches on a range of leases wake.
+        """
         async with self.data.open() as one, self.data.open() as two:
             watch = await two.watch(leases_range("of many: "))
             first = await one.acquire_lease("of many: ~", "one")
@@ -58,7 +62,7 @@ class LeaseRules(MetadataStoreRules):
             assert [record.key for record in found] == [lease_key("of many: a/b")]
 
     async def test_one_of_two_takers_wins(self) -> None:
-        """Of two sessions that ask at a time exactly one gets the lease."""
+        """Of two sessions that acquire a lease at the same time, exactly one gets it."""
         async with self.data.open() as one, self.data.open() as two:
             outcomes = await asyncio.gather(
                 one.acquire_lease("name", "one"), two.acquire_lease("name", "two"), return_exceptions=True
@@ -67,7 +71,7 @@ class LeaseRules(MetadataStoreRules):
             assert [type(error) for error in errors] == [LeaseHeld]
 
     async def test_asking_again_succeeds(self) -> None:
-        """The holder that asks again in its session, not knowing whether it got the lease, has it."""
+        """A holder that acquires its lease again in the same session, for example after a lost reply, gets it."""
         async with self.data.open() as store:
             first = await store.acquire_lease("name", "one")
             again = await store.acquire_lease("name", "one")
@@ -75,7 +79,7 @@ class LeaseRules(MetadataStoreRules):
             assert again.fencing >= first.fencing
 
     async def test_names_are_independent(self) -> None:
-        """Leases whose names resemble each other are held apart."""
+        """Leases with similar names are independent."""
         names = ("a", "a/b", "a b", "ä", "a-2", "A", "%", "a:b")
         async with self.data.open() as one, self.data.open() as two:
             for name in names:
@@ -86,9 +90,10 @@ class LeaseRules(MetadataStoreRules):
                 assert caught.value.holder == f"holder of {name}"
 
     async def test_released(self) -> None:
-        """After release another session gets the lease with a higher fencing number; who watched the key is woken.
+        """
+        After a release, another session gets the lease with a higher fencing number, and watches on its key wake.
 
-        Releasing may be repeated, and never takes the lease from the next holder.
+        A release may be repeated, and never takes the lease from the next holder.
         """
         async with self.data.open() as one, self.data.open() as two:
             lease = await one.acquire_lease("name", "one")
@@ -103,9 +108,10 @@ class LeaseRules(MetadataStoreRules):
                 await one.acquire_lease("name", "one")
 
     async def test_broken(self) -> None:
-        """A lease that was broken is free at once, with a higher number; the former holder's release takes nothing.
+        """
+        A broken lease is free at once and gets a higher fencing number; a release by the former holder has no effect.
 
-        Who watches its record is woken, and who names another version, or nobody's lease, changes nothing.
+        Watches on its record wake. Breaking another version, or a lease that is not held, changes nothing.
         """
         async with self.data.open() as one, self.data.open() as two:
             lease = await one.acquire_lease("name", "one")
@@ -133,7 +139,9 @@ class LeaseRules(MetadataStoreRules):
             assert again.fencing > following.fencing
 
     async def test_ends_with_its_session(self) -> None:
-        """Closing the store ends the session's leases, and ``lost`` returns; the next holder's fencing is higher."""
+        """
+        Closing the store ends the session's leases, and ``lost`` returns; the next holder has a higher fencing number.
+        """
         async with self.data.open() as two:
             async with self.data.open() as one:
                 lease = await one.acquire_lease("name", "one")
@@ -145,7 +153,7 @@ class LeaseRules(MetadataStoreRules):
             assert following.fencing > lease.fencing
 
     async def test_fencing_grows_over_a_restart(self) -> None:
-        """Fencing numbers grow also after every client was closed and the lease's record was gone."""
+        """Fencing numbers grow even after all clients were closed and the lease's record was removed."""
         fencing: list[int] = []
         for _ in range(3):
             async with self.data.open() as store:
@@ -156,9 +164,10 @@ class LeaseRules(MetadataStoreRules):
 
     @requires(Crashing)
     async def test_crash_ends_it(self) -> None:
-        """After the holder crashed another session gets the lease, with a higher fencing number, and is woken for it.
+        """
+        After the holder's crash, watches on the lease wake, and another session gets it with a higher fencing number.
 
-        If this fails, check that the lease's record is bound to the session and not to the client's own clean-up.
+        If this fails, check that the lease's record is bound to the session, not to a clean-up by the client.
         """
         harness = self.data
         assert isinstance(harness, Crashing)
@@ -173,9 +182,10 @@ class LeaseRules(MetadataStoreRules):
 
     @requires(IAtomicBatchStore)
     async def test_check_refuses_an_earlier_holder(self) -> None:
-        """A batch that checks the lease's key and version is applied while it is held, and refused afterwards.
+        """
+        A batch that checks the lease's key and version is applied while the lease is held, and refused afterwards.
 
-        If this fails, check that the record of a lease never has the version of an earlier holder.
+        If this fails, check that the record of a lease never repeats the version of an earlier holder.
         """
         async with self.data.open() as one, self.data.open() as two:
             assert IAtomicBatchStore.providedBy(one)
@@ -190,7 +200,7 @@ class LeaseRules(MetadataStoreRules):
                 await one.apply(batch)
 
     async def take(self, store: IMetadataStore) -> ILease:
-        """Take the lease, waiting as its key's watch says while the end of the last holder is on its way."""
+        """Acquire the lease, and watch its key while the backend ends the last holder's session."""
         __tracebackhide__ = True
         last: LeaseHeld | None = None
 

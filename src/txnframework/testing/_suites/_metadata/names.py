@@ -1,4 +1,4 @@
-"""Rules of keys that are made of the longest names."""
+"""Rules of keys that contain the longest possible names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BY_NAME = "suite-by-segment-and-subscription"
 
 
 def _keys() -> list[Key]:
-    """Return the keys that grow most with the names, for names that differ at their ends only, too."""
+    """Return the keys that grow most with the names, including names that differ only at the end."""
     segments = [longest_segment(1), longest_segment(2)]
     subscriptions = [longest_name(3), longest_name(4), longest_name(4)[:-1] + "b"]
     cursors = [places.cursor_key(segment, name) for segment in segments for name in subscriptions]
@@ -24,12 +24,13 @@ def _keys() -> list[Key]:
 
 
 class NameRules(MetadataStoreRules):
-    """Names of NAME_BYTES_MAX bytes of which each is escaped."""
+    """The store accepts names of NAME_BYTES_MAX bytes in which every byte is escaped."""
 
     async def test_longest_names(self) -> None:
-        """Records and index entries whose keys hold the longest names are written, read, listed and removed.
+        """
+        Records and index entries whose keys contain the longest names are written, read, listed and deleted.
 
-        If this fails, check the longest key, and the longest row of an index, that the store takes.
+        If this fails, check the store's limits for the length of a key and of an index row.
         """
         async with self.data.open() as store:
             for number, key in enumerate(_keys()):
@@ -44,7 +45,7 @@ class NameRules(MetadataStoreRules):
             assert paths(await scan_all(again, places.cursors_range(segment), 2)) == sorted(
                 key.path for key in _keys()[:3]
             )
-            # Two among equal keys: what a page goes on with holds such a name, too.
+            # Two entries with equal index keys: the resume point of a page contains such a name too.
             for number, key in enumerate(_keys()):
                 of_name = prefix_range(BY_NAME, key.partition, longest_name(number))
                 assert paths(await scan_kinds(again, of_name, 1)) == [key.path]
@@ -54,7 +55,7 @@ class NameRules(MetadataStoreRules):
 
     @requires(IAtomicBatchStore)
     async def test_longest_names_in_one_batch(self) -> None:
-        """A batch over records of such keys applies as others do."""
+        """A batch over records with such keys is applied like any other batch."""
         first, second, third = _keys()[:3]
         async with self.data.open() as store:
             version = await store.put(Put(first, b"a", Expect.ABSENT))
@@ -64,7 +65,7 @@ class NameRules(MetadataStoreRules):
             assert paths(await scan_all(store)) == sorted((first.path, second.path))
 
     async def test_lease_of_longest_names(self) -> None:
-        """A lease is taken and given back under a name that is made of the two longest ones."""
+        """A lease whose name contains the two longest names is acquired and released."""
         name = f"dispatch {longest_name(3)} of {longest_segment(1)}"
         async with self.data.open() as store:
             lease = await store.acquire_lease(name, "holder")

@@ -1,4 +1,4 @@
-"""Rules of pages as large as the ones that the families ask for."""
+"""Rules of pages as large as the families request."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from txnframework.testing._suites._metadata._case import (
 RECORDS = 1_050
 PAGES = (101, 1_000)
 FIRST_PAGES = (501, 2_000)
-"""The largest page that a family asks for has 1,000 records; what is read is bounded, for backends that are slow."""
+"""The largest page that a family requests has 1,000 records; reads are limited because some backends are slow."""
 
 KEYS = KeyRange("/p/", "/p0")
 _TOGETHER = 50
 
 
 class PageRules(MetadataStoreRules):
-    """Small records fill a page, however large it is."""
+    """A page of small records has as many records as requested."""
 
     async def test_large_pages(self) -> None:
-        """A page holds as many records as it was asked for, and together the pages hold every one once.
+        """
+        A page has as many records as requested, and the pages together return each record once.
 
-        If this fails, check for a limit of the backend, or of its driver, on the rows of one answer.
+        If this fails, check for a row limit per answer in the backend or its driver.
         """
         async with self.data.open() as store:
             names = await _made(store)
@@ -42,7 +43,11 @@ class PageRules(MetadataStoreRules):
                 _check_first(await store.scan(KEYS, items_max), names, items_max)
 
     async def test_large_pages_of_an_index(self) -> None:
-        """So do the pages of an index, also among equal index keys."""
+        """
+        A page of an index has as many records as requested, also among equal index keys.
+
+        If this fails, check for a row limit per answer in the backend or its driver.
+        """
         async with self.data.open() as store:
             names = await _made(store)
             for items_max in PAGES:
@@ -62,7 +67,7 @@ def _check_first(page: RecordPage, names: list[str], items_max: int) -> None:
 
 
 async def _made(store: IMetadataStore) -> list[str]:
-    """Make records with index entries of two kinds; return their paths in order."""
+    """Create records with index entries of two kinds; return their paths in order."""
     names = [f"/p/{number:04}" for number in range(RECORDS)]
     for first in range(0, RECORDS, _TOGETHER):
         puts: list[Awaitable[int]] = [

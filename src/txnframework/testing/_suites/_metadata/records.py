@@ -29,12 +29,13 @@ AWKWARD_PATHS = (
 
 
 class RecordRules(MetadataStoreRules):
-    """Records one at a time."""
+    """Reads and writes of single records."""
 
     async def test_keeps_the_interface(self) -> None:
-        """The object has every method and attribute of the role, async and with the role's parameters.
+        """
+        The store has all methods and attributes of the role, async and with the role's parameters.
 
-        If this fails, check the method that is named: verify_provider sees what zope's verifyObject does not.
+        If this fails, check the method that the error names: verify_provider checks more than zope's verifyObject.
         """
         from txnframework.plugin import verify_provider
 
@@ -43,7 +44,7 @@ class RecordRules(MetadataStoreRules):
 
     @requires(IRestorable)
     async def test_taking_an_identity(self) -> None:
-        """It has the new identity at later openings too, and its records as before."""
+        """After a store takes an identity, later openings report it, and its records are unchanged."""
         async with self.data.open() as store:
             await create(store, "/kept", b"kept")
             assert IRestorable.providedBy(store)
@@ -55,9 +56,10 @@ class RecordRules(MetadataStoreRules):
             assert await value_of(again, "/kept") == b"kept"
 
     async def test_identity_and_session(self) -> None:
-        """The identity is the same for every client and after a restart; each opening has a session of its own.
+        """
+        The identity is the same for all clients and after a restart; each opening has its own session.
 
-        If this fails, check that the identity is stored when the store is made, and is not made when it is opened.
+        If this fails, check that the identity is stored when the store is created, not generated when it is opened.
         """
         async with self.data.open() as first, self.data.open() as second:
             identity = first.identity
@@ -71,12 +73,12 @@ class RecordRules(MetadataStoreRules):
             assert again.session not in earlier
 
     async def test_get_absent(self) -> None:
-        """A record that is not there is None."""
+        """Getting an absent record returns None."""
         async with self.data.open() as store:
             assert await store.get(Key("/absent")) is None
 
     async def test_put_absent_creates(self) -> None:
-        """A put that expects absence creates the record; it is read back with the version that the put returned."""
+        """A put that expects absence creates the record; a read returns it with the version that the put returned."""
         async with self.data.open() as store:
             version = await create(store, "/a", b"one")
             record = await store.get(Key("/a"))
@@ -84,9 +86,10 @@ class RecordRules(MetadataStoreRules):
             assert (record.key.path, record.value, record.version) == ("/a", b"one", version)
 
     async def test_put_absent_on_present_changes_nothing(self) -> None:
-        """A put that expects absence fails on a record that is there, says which version it has, and changes nothing.
+        """
+        A put that expects absence fails on an existing record, reports the record's version, and changes nothing.
 
-        If this fails, check that the insert is conditional and not "insert or replace".
+        If this fails, check that the insert is conditional, not "insert or replace".
         """
         async with self.data.open() as store:
             version = await create(store, "/a", b"one", b"k1")
@@ -97,7 +100,7 @@ class RecordRules(MetadataStoreRules):
             assert paths(await scan_kinds(store, IndexRange(EVERY_KIND.index, b"k2", b"k3"))) == []
 
     async def test_put_at_version(self) -> None:
-        """A put at the present version replaces the value and gives a higher version."""
+        """A put at the current version replaces the value and returns a higher version."""
         async with self.data.open() as store:
             version = await create(store, "/a", b"one")
             for value in (b"two", b"three", b"three"):
@@ -109,7 +112,8 @@ class RecordRules(MetadataStoreRules):
             assert (record.value, record.version) == (b"three", version)
 
     async def test_put_at_stale_version_changes_nothing(self) -> None:
-        """A put at an older version fails and changes neither the record nor its index entries.
+        """
+        A put at an older version fails, and changes neither the record nor its index entries.
 
         If this fails, check that the condition and the write are one statement of the backend.
         """
@@ -126,7 +130,7 @@ class RecordRules(MetadataStoreRules):
             assert found == record
 
     async def test_put_at_version_of_an_absent_record(self) -> None:
-        """A put at a version fails where there is no record, and makes none."""
+        """A put at a version fails on an absent record, and creates none."""
         async with self.data.open() as store:
             with pytest.raises(VersionMismatch) as caught:
                 await store.put(Put(Key("/a"), b"one", 1))
@@ -135,7 +139,7 @@ class RecordRules(MetadataStoreRules):
             assert await scan_all(store, KeyRange("/a", "/b")) == []
 
     async def test_put_any(self) -> None:
-        """A put that expects nothing creates or replaces; versions grow all the same."""
+        """A put under ANY creates or replaces the record; its version grows each time."""
         async with self.data.open() as store:
             first = await store.put(Put(Key("/a"), b"one", Expect.ANY))
             second = await store.put(Put(Key("/a"), b"two", Expect.ANY))
@@ -143,7 +147,9 @@ class RecordRules(MetadataStoreRules):
             assert await value_of(store, "/a") == b"two"
 
     async def test_delete_at_version(self) -> None:
-        """A delete at the present version removes the record; at an older one it fails and removes nothing."""
+        """
+        A delete at the current version removes the record; a delete at an older version fails and removes nothing.
+        """
         async with self.data.open() as store:
             stale = await create(store, "/a", b"one", b"k")
             version = await store.put(Put(Key("/a"), b"two", stale, entries(b"k")))
@@ -159,7 +165,7 @@ class RecordRules(MetadataStoreRules):
             assert caught.value.actual is None
 
     async def test_delete_any_or_absent(self) -> None:
-        """Deleting what is not there succeeds under ANY and ABSENT; ABSENT never removes a record, ANY always does."""
+        """Deleting an absent record succeeds under ANY and ABSENT; ABSENT never removes a record, ANY always does."""
         async with self.data.open() as store:
             await store.delete(Key("/a"), Expect.ANY)
             await store.delete(Key("/a"), Expect.ABSENT)
@@ -171,7 +177,7 @@ class RecordRules(MetadataStoreRules):
             assert await store.get(Key("/a")) is None
 
     async def test_a_record_may_be_made_again(self) -> None:
-        """After a delete the record is absent to every condition, and can be created again."""
+        """After a delete, all conditions see the record as absent, and it can be created again."""
         async with self.data.open() as store:
             version = await create(store, "/a", b"one")
             await store.delete(Key("/a"), version)
@@ -182,16 +188,17 @@ class RecordRules(MetadataStoreRules):
 
     @pytest.mark.parametrize("value", [b"", b"\x00", b"\xff\xfe\x00", bytes(range(256)), b"x" * 100_000], ids=range(5))
     async def test_values_are_bytes(self, value: bytes) -> None:
-        """A value is read back byte for byte: empty, with zero bytes, not text, 100 kB."""
+        """A value is read back byte for byte: empty, with zero bytes, not valid text, or 100 kB long."""
         async with self.data.open() as store:
             await create(store, "/a", value)
             assert await value_of(store, "/a") == value
             assert [record.value for record in await scan_all(store, KeyRange("/a", "/b"))] == [value]
 
     async def test_awkward_keys_stay_apart(self) -> None:
-        """Keys that differ in case, escapes, spaces, accents or by one more component are different records.
+        """
+        Keys that differ in case, escapes, spaces, accents or one more component are different records.
 
-        If this fails, check collation and normalisation in the backend, and how keys are turned into its own names.
+        If this fails, check the backend's collation and normalization, and how keys are mapped to its own names.
         """
         async with self.data.open() as store:
             for number, path in enumerate(AWKWARD_PATHS):
@@ -201,7 +208,7 @@ class RecordRules(MetadataStoreRules):
             assert paths(await scan_all(store, KeyRange("/", "0"))) == sorted(AWKWARD_PATHS)
 
     async def test_partition_belongs_to_the_key(self) -> None:
-        """A record is read, changed and deleted with the partition it was put with, and a scan returns that key."""
+        """A record is read, changed and deleted with its partition, and a scan returns the key with the partition."""
         async with self.data.open() as store:
             key = Key("/p/1", "red")
             version = await store.put(Put(key, b"one", Expect.ABSENT))
@@ -214,7 +221,7 @@ class RecordRules(MetadataStoreRules):
             assert await store.get(key) is None
 
     async def test_one_of_two_creates_wins(self) -> None:
-        """Of two clients that create one record at a time exactly one succeeds, and its value stands."""
+        """Of two clients that create one record at the same time, exactly one succeeds, and its value is stored."""
         async with self.data.open() as first, self.data.open() as second:
             for number in range(10):
                 path = f"/race/{number}"
@@ -229,9 +236,10 @@ class RecordRules(MetadataStoreRules):
                 assert await value_of(first, path) == winners[0]
 
     async def test_no_update_is_lost(self) -> None:
-        """Clients that count up one record by compare-and-set, each trying again on a conflict, lose no count.
+        """
+        Clients that increment one counter by compare-and-set, with retries after conflicts, lose no increment.
 
-        If this fails, check that reading the version and writing cannot have another write between them.
+        If this fails, check that no other write can happen between the version check and the write.
         """
 
         async def count_up(store: IMetadataStore, times: int) -> None:
@@ -250,7 +258,8 @@ class RecordRules(MetadataStoreRules):
             assert await value_of(first, "/counter") == b"20"
 
     async def test_reads_see_confirmed_writes_of_others(self) -> None:
-        """What one client has confirmed, another one's next get, scan and scan_index return; so with a delete.
+        """
+        After a client's write or delete is confirmed, each get, scan and scan_index of another client sees it.
 
         If this fails, check caches and followers: read where writes are confirmed, or catch up first.
         """
@@ -272,7 +281,7 @@ class RecordRules(MetadataStoreRules):
             assert await scan_kinds(reader) == []
 
     async def test_restart_keeps_everything(self) -> None:
-        """After every client was closed, a new one reads the records with their versions and index entries."""
+        """After all clients were closed, a new client reads the records with their versions and index entries."""
         async with self.data.open() as store:
             version = await create(store, "/a", b"one", b"k")
             await create(store, "/b", b"two")
@@ -286,9 +295,10 @@ class RecordRules(MetadataStoreRules):
             assert await store.put(Put(Key("/a"), b"three", version)) > version
 
     async def test_cancelled_put_is_whole_or_not_at_all(self) -> None:
-        """A put that is cancelled leaves the record and its index entries in step, and the store in order.
+        """
+        After a cancelled put, the record and its index entries match, and the store remains usable.
 
-        If this fails, check what happens to a driver's call, and to its connection, when its caller goes away.
+        If this fails, check what happens to the driver's call and its connection when the caller is cancelled.
         """
         async with self.data.open() as store:
             version = await create(store, "/a", b"0", b"k0")
@@ -308,7 +318,7 @@ class RecordRules(MetadataStoreRules):
                 version = record.version
 
     async def test_closed(self) -> None:
-        """After close every method raises Closed; close may be repeated."""
+        """After close, all methods raise Closed; close may be repeated."""
         async with self.data.open() as store:
             await create(store, "/a")
             await store.close()

@@ -40,12 +40,13 @@ AWKWARD_COMPONENTS = (
 
 
 class ScanRules(MetadataStoreRules):
-    """Records in the order of their keys."""
+    """Scans return records in the order of their keys."""
 
     async def test_order_is_that_of_utf8(self) -> None:
-        """A scan returns records in the byte order of their keys' UTF-8, whatever the order of writing.
+        """
+        A scan returns records in the byte order of their UTF-8 keys, whatever the order of writing.
 
-        If this fails, check the collation: that of a language, or of UTF-16, sorts differently.
+        If this fails, check the collation: language collations and UTF-16 order sort differently.
         """
         names = ["/z", "/a", "/B", "/a/1", "/a-1", "/a0", "/ä", "/\uffee", "/\U00010000", "/10", "/9"]
         async with self.data.open() as store:
@@ -54,7 +55,7 @@ class ScanRules(MetadataStoreRules):
             assert paths(await scan_all(store)) == sorted(names, key=str.encode)
 
     async def test_edges(self) -> None:
-        """A range holds its start and not its stop; a range without room is empty."""
+        """A range includes its start and excludes its stop; a range whose stop is not above its start is empty."""
         async with self.data.open() as store:
             for path in ("/a", "/b", "/b/1", "/c"):
                 await create(store, path)
@@ -66,7 +67,9 @@ class ScanRules(MetadataStoreRules):
 
     @pytest.mark.parametrize("items_max", [1, 2, 3, 7, 8])
     async def test_pages(self, items_max: int) -> None:
-        """Pages hold at most what was asked for, and together every record once; the last one has nothing to resume."""
+        """
+        Pages have at most the requested number of records and together return each once; the last has no resume range.
+        """
         names = [f"/p/{number}" for number in range(7)]
         async with self.data.open() as store:
             for path in names:
@@ -76,7 +79,9 @@ class ScanRules(MetadataStoreRules):
             assert paths(list(first.records)) == names[:items_max], "the first of the range come first"
 
     async def test_pages_while_records_change(self) -> None:
-        """Records that stand all the while are returned once, whatever is written and deleted between the pages."""
+        """
+        Records that exist during the whole scan are returned once, whatever is written and deleted between the pages.
+        """
         async with self.data.open() as store:
             for number in range(6):
                 await create(store, f"/p/{number}")
@@ -93,7 +98,9 @@ class ScanRules(MetadataStoreRules):
             assert "/p/3" not in found
 
     async def test_partitions(self) -> None:
-        """A range with a partition holds that partition's records only; without one, those of all, in key order."""
+        """
+        A range with a partition returns only the records of that partition; one without returns all, in key order.
+        """
         async with self.data.open() as store:
             for number in range(6):
                 partition = ("red", "blue", "")[number % 3]
@@ -105,10 +112,10 @@ class ScanRules(MetadataStoreRules):
 
 
 class IndexRules(MetadataStoreRules):
-    """Records in the order of an index."""
+    """Index scans return records in the order of the index."""
 
     async def test_order_and_edges(self) -> None:
-        """An index range holds its start and not its stop, in byte order of the keys, not of the records."""
+        """An index range includes its start and excludes its stop, in byte order of the index keys."""
         async with self.data.open() as store:
             await create(store, "/1", b"", b"c")
             await create(store, "/2", b"", b"b\xff")
@@ -119,7 +126,7 @@ class IndexRules(MetadataStoreRules):
             assert await scan_kinds(store, IndexRange(BY_KIND, b"b", b"b")) == []
 
     async def test_once_for_each_entry(self) -> None:
-        """A record with two entries in the range is returned twice; two indexes do not see each other."""
+        """A record with two entries in the range is returned twice; indexes are independent of each other."""
         async with self.data.open() as store:
             other = IndexEntry("suite-other", b"a")
             await store.put(Put(Key("/1"), b"", Expect.ABSENT, (*entries(b"a", b"c"), other)))
@@ -130,9 +137,10 @@ class IndexRules(MetadataStoreRules):
 
     @pytest.mark.parametrize("items_max", [1, 2, 3, 9])
     async def test_pages_among_equal_keys(self, items_max: int) -> None:
-        """Many records may share an index key; pages return each of them once and come to an end.
+        """
+        Many records may share an index key; the pages return each of them once and end.
 
-        If this fails, check that a page's resume remembers the record, not the index key alone.
+        If this fails, check that the resume point of a page contains the record, not only the index key.
         """
         async with self.data.open() as store:
             for number in range(7):
@@ -143,9 +151,10 @@ class IndexRules(MetadataStoreRules):
             assert paths(found)[-1] == "/p/7"
 
     async def test_entries_follow_their_record(self) -> None:
-        """A put makes its entries the only ones of the record, a delete leaves none, and the record read is the latest.
+        """
+        A put replaces all index entries of the record, a delete removes them, and index scans return the latest record.
 
-        If this fails, check that old entries are removed in the same transaction as the record is written.
+        If this fails, check that old entries are removed in the same transaction that writes the record.
         """
         async with self.data.open() as store:
             version = await create(store, "/1", b"one", b"a", b"b")
@@ -164,9 +173,10 @@ class IndexRules(MetadataStoreRules):
             assert [found.value for found in await scan_kinds(store)] == [b"six"]
 
     async def test_no_component_is_a_prefix_of_another(self) -> None:
-        """A range of one component finds what has that component, and nothing of one that it begins or resembles.
+        """
+        A range of one component finds entries with that component, not entries that only start with it or resemble it.
 
-        If this fails, check that index keys are stored and compared as bytes, zero bytes included.
+        If this fails, check that index keys are stored and compared as bytes, including zero bytes.
         """
         async with self.data.open() as store:
             for number, component in enumerate(AWKWARD_COMPONENTS):
@@ -178,7 +188,7 @@ class IndexRules(MetadataStoreRules):
                 assert found == [f"/{number}/", f"/{number}/x"], repr(component)
 
     async def test_partitioned_records_are_found(self) -> None:
-        """An index spans partitions, and returns records with the keys they were put with."""
+        """An index covers all partitions, and returns records with the keys of their puts."""
         async with self.data.open() as store:
             keys = [Key("/p/1", "red"), Key("/p/2", "blue")]
             for key in keys:
@@ -187,10 +197,13 @@ class IndexRules(MetadataStoreRules):
 
 
 class SequenceRules(MetadataStoreRules):
-    """Numbers that the store gives."""
+    """Sequence numbers that the store assigns."""
 
     async def test_key_of_a_sequential_record(self) -> None:
-        """The record stands at prefix, slash, 20 digits, in the prefix's partition, with its index entries."""
+        """
+        A sequential record's path is the prefix, a slash and 20 digits; it has the prefix's partition and index
+        entries.
+        """
         async with self.data.open() as store:
             prefix = Key("/op/x", "x")
             key = await store.put_sequential(PutSequential(prefix, b"one", entries(b"k")))
@@ -207,16 +220,17 @@ class SequenceRules(MetadataStoreRules):
             assert await scan_all(store, KeyRange("/op/x/", "/op/x0", "x")) == [record]
 
     async def test_partition_of_a_prefix_without_one(self) -> None:
-        """A prefix without a partition is in the partition of its own path, and so are the records under it."""
+        """A prefix without a partition belongs to the partition of its own path, and so do the records under it."""
         async with self.data.open() as store:
             key = await store.put_sequential(PutSequential(Key("/op/x"), b""))
             assert key.partition == "/op/x"
             assert paths(await scan_all(store, KeyRange("/op/x/", "/op/x0", "/op/x"))) == [key.path]
 
     async def test_numbers_of_many_clients_differ(self) -> None:
-        """Clients that write under one prefix at a time get different numbers, and no record is lost.
+        """
+        Clients that write under one prefix at the same time get different numbers, and no record is lost.
 
-        If this fails, check that the counter is read and raised in one step.
+        If this fails, check that the counter is read and incremented in one step.
         """
         async with self.data.open() as first, self.data.open() as second:
             prefix = Key("/op/x", "x")
@@ -227,9 +241,10 @@ class SequenceRules(MetadataStoreRules):
             assert paths(await scan_all(first, KeyRange("/op/x/", "/op/x0", "x"))) == sorted(key.path for key in keys)
 
     async def test_numbers_are_not_used_again(self) -> None:
-        """A number is not given twice: not after the highest record was deleted, nor all of them, nor a restart.
+        """
+        A number is never reused: after a delete of the highest record, of all records, or after a restart.
 
-        If this fails, check that the counter is stored, and is not the highest number that is left.
+        If this fails, check that the counter is stored, not derived from the highest remaining number.
         """
         prefix = Key("/op/x", "x")
         seen: set[str] = set()
@@ -242,7 +257,7 @@ class SequenceRules(MetadataStoreRules):
                     await store.delete(key, Expect.ANY)
 
     async def test_prefixes_are_independent(self) -> None:
-        """Prefixes of which one begins the other do not mix their records."""
+        """Records under two prefixes stay separate, even if one prefix starts with the other."""
         async with self.data.open() as store:
             one = await store.put_sequential(PutSequential(Key("/op/x"), b"one"))
             two = await store.put_sequential(PutSequential(Key("/op/x-2"), b"two"))

@@ -1,4 +1,4 @@
-"""Rules of sessions that end by the clock."""
+"""Rules of sessions that expire by the clock."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from txnframework.testing.capabilities import requires
 from txnframework.testing.harness import Disconnecting, Expiring
 
 STEPS = 12
-"""A session's life passes in so many steps: the holder and the others look at the clock between them."""
+"""The number of steps in which a session's time passes; the holder and the others act between the steps."""
 LIVES = 3
 
 
 class SessionRules(MetadataStoreRules):
-    """A session lives as long as its client does, and no lease outlives its session."""
+    """A session lives as long as its client, and no lease outlives its session."""
 
     @requires(Expiring)
     async def test_kept_alive_while_it_is_open(self) -> None:
-        """A client that asks for nothing keeps its lease, for many times as long as a silent session lives.
+        """
+        An idle client keeps its lease for several times the life of a silent session.
 
-        If this fails, check that something tells the backend that the client is there, in time, without being asked.
+        If this fails, check that the client sends its heartbeats in time, without being called.
         """
         async with self.data.open() as one, self.data.open() as two:
             lease = await one.acquire_lease("name", "one")
@@ -39,9 +40,10 @@ class SessionRules(MetadataStoreRules):
 
     @requires(Expiring, Disconnecting)
     async def test_silent_holder_knows_before_others(self) -> None:
-        """A client that reaches nobody counts by its own clock: ``lost`` returns before another is given the lease.
+        """
+        ``lost`` returns on a disconnected client before another client gets the lease.
 
-        If this fails, check that ``lost`` follows the clock, and not an answer of the backend.
+        If this fails, check that ``lost`` follows the client's own clock, not an answer of the backend.
         """
         harness = self.data
         assert isinstance(harness, Disconnecting)
@@ -56,7 +58,7 @@ class SessionRules(MetadataStoreRules):
             await harness.restore(one)
 
     async def _taken(self, store: IMetadataStore) -> ILease:
-        """Take the lease once the silent holder's session has ended."""
+        """Acquire the lease after the silent holder's session has expired."""
         for _ in range(LIVES * STEPS):
             await self._pass_a_step()
             try:

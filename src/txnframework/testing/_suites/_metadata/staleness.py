@@ -1,4 +1,4 @@
-"""Rules of reads that were made before: what was not there then, and what a client kept for itself."""
+"""Rules of repeated reads: a client must not return outdated results of earlier reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INDEX = IndexRange(BY_KIND, b"k", b"l")
 
 
 def reads_of(store: IMetadataStore) -> dict[str, Callable[[], Awaitable[tuple[Record, ...]]]]:
-    """Return every way to read the record of these tests, by name; all of them are repeated with one range."""
+    """Return all kinds of reads of the tests' record, by name; each is repeated with the same range."""
 
     async def got() -> tuple[Record, ...]:
         record = await store.get(Key(PATH, "red"))
@@ -37,12 +37,13 @@ def reads_of(store: IMetadataStore) -> dict[str, Callable[[], Awaitable[tuple[Re
 
 
 class StalenessRules(MetadataStoreRules):
-    """Every read sees every write that was confirmed before it began, whatever was read before."""
+    """Each read sees all writes that were confirmed before it began, whatever was read before."""
 
     async def test_reads_that_are_repeated(self) -> None:
-        """A read that found nothing finds the record once it is made, its changes, its absence and its next life.
+        """
+        A repeated read sees the record's creation, changes, deletion and re-creation.
 
-        If this fails, check what the client keeps of its reads: also that something is not there.
+        If this fails, check what the client caches, including that a record is absent.
         """
         async with self.data.open() as writer, self.data.open() as reader:
             key = Key(PATH, "red")
@@ -62,7 +63,7 @@ class StalenessRules(MetadataStoreRules):
                 await writer.delete(key, Expect.ANY)
 
     async def test_reads_after_a_wake_up(self) -> None:
-        """Who was woken finds the change that woke it, by whichever read."""
+        """After a wake-up, each kind of read finds the change that caused it."""
         async with self.data.open() as writer, self.data.open() as reader:
             for target in (Key(PATH, "red"), RANGES[0], INDEX):
                 watch = await reader.watch(target)
@@ -77,9 +78,10 @@ class StalenessRules(MetadataStoreRules):
 
     @requires(Disconnecting)
     async def test_reads_after_a_lost_connection(self) -> None:
-        """What was written while a client was cut off is found by its next read, whatever it had read before.
+        """
+        The first read after a lost connection finds what was written in the meantime, whatever was read before.
 
-        If this fails, check what the client keeps of its reads: nothing told it that this has become old.
+        If this fails, check what the client caches: no notification reported that the cached result is outdated.
         """
         harness = self.data
         assert isinstance(harness, Disconnecting)
@@ -97,7 +99,7 @@ class StalenessRules(MetadataStoreRules):
                 assert values == [value], f"{name} finds {values} after a lost connection"
 
     async def test_pages_that_are_resumed(self) -> None:
-        """What was written behind a page is found by the next page, however often that page was read before."""
+        """A page finds the records that were written in its range, however often it was read before."""
         async with self.data.open() as writer, self.data.open() as reader:
             for number in range(4):
                 await create(writer, f"/w/{number}")

@@ -14,7 +14,7 @@ from txnframework.testing.capabilities import requires
 from txnframework.testing.harness import Misleading
 
 WAKES_MAX = 20
-"""Wake-ups may repeat; a watch that still wakes after so many without a change never stops."""
+"""Wake-ups may repeat; a watch that wakes more often than this without a change never stops."""
 
 Target = Key | KeyRange | IndexRange
 
@@ -26,18 +26,19 @@ TARGETS = [
 
 
 async def put(store: IMetadataStore, value: bytes, *kinds: bytes) -> None:
-    """Write the record that the targets watch, and its index entries."""
+    """Write the record that the targets watch, with its index entries."""
     await store.put(Put(Key("/w/1"), value, Expect.ANY, entries(*kinds)))
 
 
 class WatchRules(MetadataStoreRules):
-    """Who waits is woken."""
+    """Watches wake for all changes of their target."""
 
     @pytest.mark.parametrize("target", TARGETS)
     async def test_woken_by_create_change_and_delete(self, target: Target) -> None:
-        """A watch wakes for a record that is made, changed and removed, by this client or another one.
+        """
+        A watch wakes when a record is created, changed and deleted, by the same client or another one.
 
-        If this fails for the index only, check changes of a record whose index entries stay as they are.
+        If this fails only for the index, check changes of a record that leave its index entries as they are.
         """
         async with self.data.open() as one, self.data.open() as two:
             for writer in (one, two):
@@ -55,7 +56,8 @@ class WatchRules(MetadataStoreRules):
 
     @pytest.mark.parametrize("target", TARGETS)
     async def test_armed_when_handed_out(self, target: Target) -> None:
-        """A change between opening the watch and waiting on it is not missed.
+        """
+        A change between ``watch`` and ``changed`` is not missed.
 
         If this fails, check that the watch is registered before ``watch`` returns, not when ``changed`` is called.
         """
@@ -65,9 +67,10 @@ class WatchRules(MetadataStoreRules):
             await self.soon(watch.changed())
 
     async def test_what_a_watch_tells_was_written(self) -> None:
-        """What a watch brings along is the whole value of the change that it told of last; after a delete it is none.
+        """
+        ``told`` is None or the whole value of the last reported change; after a delete it is None.
 
-        If this fails, check that a change that brings nothing along takes back what an earlier one has brought.
+        If this fails, check that a change that carries no value clears the value of an earlier change.
         """
         async with self.data.open() as one, self.data.open() as two:
             version = await one.put(Put(Key("/w/1"), b"made", Expect.ABSENT, entries(b"k")))
@@ -86,9 +89,11 @@ class WatchRules(MetadataStoreRules):
 
     @requires(Misleading)
     async def test_a_hint_is_no_more_than_a_hint(self) -> None:
-        """A watch that hears of a change that there was not wakes, and brings nothing false along; reads stay true.
+        """
+        A false notification wakes the watch, but changes neither ``told`` nor the result of any read.
 
-        If this fails, check that nothing of a notification is kept: what a watch brings along was read in the store.
+        If this fails, check that the client keeps nothing of a notification: values of ``told`` are read from the
+        store.
         """
         assert isinstance(self.data, Misleading)
         async with self.data.open() as store, self.data.open() as other:
@@ -98,7 +103,7 @@ class WatchRules(MetadataStoreRules):
                 await self.drain(watch)
                 await self.data.mislead(store, Key("/w/1"))
                 await self.soon(watch.changed())
-                # Another one is armed after the hint was heard.
+                # The second watch is armed after the notification was received.
                 for told in (watch, await store.watch(Key("/w/1"))):
                     assert not ITellingWatch.providedBy(told) or told.told in (None, b"true")
                 assert await store.get(Key("/w/1")) == Record(Key("/w/1"), b"true", version)
@@ -106,7 +111,7 @@ class WatchRules(MetadataStoreRules):
                 assert [(record.value, record.version) for record in page.records] == [(b"true", version)]
 
     async def test_index_watch_wakes_when_a_record_leaves(self) -> None:
-        """A watch on an index range wakes when a record's entry leaves the range while the record stays."""
+        """A watch on an index range wakes when a record's entry leaves the range while the record remains."""
         async with self.data.open() as store:
             await put(store, b"", b"k")
             watch = await store.watch(IndexRange(BY_KIND, b"k", b"l"))
@@ -114,7 +119,7 @@ class WatchRules(MetadataStoreRules):
             await self.soon(watch.changed())
 
     async def test_woken_by_a_sequential_record(self) -> None:
-        """A watch on a range wakes for a record that was put under a number."""
+        """A watch on a range wakes for a sequential record."""
         async with self.data.open() as store, self.data.open() as other:
             watch = await store.watch(KeyRange("/w/", "/w0"))
             await other.put_sequential(PutSequential(Key("/w/op"), b""))
@@ -122,7 +127,7 @@ class WatchRules(MetadataStoreRules):
 
     @requires(IAtomicBatchStore)
     async def test_woken_by_a_batch(self) -> None:
-        """A watch wakes for what a batch writes and deletes."""
+        """A watch wakes for the writes and deletes of a batch."""
         async with self.data.open() as store, self.data.open() as other:
             assert IAtomicBatchStore.providedBy(other)
             watch = await store.watch(IndexRange(BY_KIND, b"k", b"l"))
@@ -131,9 +136,10 @@ class WatchRules(MetadataStoreRules):
 
     @pytest.mark.parametrize("target", TARGETS)
     async def test_not_woken_for_ever(self, target: Target) -> None:
-        """After a change the watch falls silent again until the next one.
+        """
+        After a change, the watch stays quiet until the next one.
 
-        If this fails, check that a wake-up is used up by the ``changed`` that it ends.
+        If this fails, check that a ``changed`` that returns consumes its wake-up.
         """
         async with self.data.open() as store:
             watch = await store.watch(target)
@@ -144,9 +150,11 @@ class WatchRules(MetadataStoreRules):
             await self.soon(watch.changed())
 
     async def test_cancelled_wait_misses_nothing(self) -> None:
-        """A ``changed`` that is cancelled leaves the watch armed; a change that came with the cancelling is told next.
+        """
+        After a cancelled ``changed`` the watch is still armed; the next call reports a change made during the
+        cancellation.
 
-        If this fails, check that the wake-up is consumed only by a ``changed`` that returns.
+        If this fails, check that only a ``changed`` that returns consumes the wake-up.
         """
         async with self.data.open() as store:
             watch = await store.watch(Key("/w/1"))
@@ -159,7 +167,7 @@ class WatchRules(MetadataStoreRules):
                 await self.soon(watch.changed())
 
     async def test_two_watches_both_wake(self) -> None:
-        """Each watch on the same record is woken, and closing one leaves the other armed."""
+        """All watches on one record wake, and closing one leaves the others armed."""
         async with self.data.open() as store:
             first, second = await store.watch(Key("/w/1")), await store.watch(Key("/w/1"))
             await create(store, "/w/1")
@@ -170,7 +178,7 @@ class WatchRules(MetadataStoreRules):
             await self.soon(second.changed())
 
     async def test_closed_watch(self) -> None:
-        """Closing a watch ends a waiting ``changed`` with Closed, and every later one; it may be repeated."""
+        """Closing a watch ends a waiting ``changed``, and each later one, with Closed; close may be repeated."""
         async with self.data.open() as store:
             watch = await store.watch(Key("/w/1"))
             async with self.started(self.ended(watch)) as waiting:
@@ -181,7 +189,9 @@ class WatchRules(MetadataStoreRules):
                 await self.soon(watch.changed())
 
     async def test_closed_store_closes_its_watches(self) -> None:
-        """Closing the store ends a waiting ``changed`` with Closed: nobody waits for ever on a dead store."""
+        """
+        Closing the store ends a waiting ``changed`` with Closed, so that no caller waits for ever on a closed store.
+        """
         async with self.data.open() as store:
             watch = await store.watch(KeyRange("/w/", "/w0"))
             async with self.started(self.ended(watch)) as waiting:
@@ -189,7 +199,7 @@ class WatchRules(MetadataStoreRules):
                 await self.soon(waiting)
 
     async def drain(self, watch: IWatch) -> None:
-        """Take what wake-ups are on their way; fail if they never stop."""
+        """Consume the wake-ups in flight; fail if they never end."""
         __tracebackhide__ = True
         for _ in range(WAKES_MAX):
             async with self.started(watch.changed()) as waiting:
