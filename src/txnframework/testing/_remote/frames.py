@@ -1,7 +1,7 @@
 """
-Messages between a test and a client process: pickled frames, each after its length.
+What goes between a test and the process of a client: pickled frames, each behind its length.
 
-Both ends run the same release on one machine, and trust each other.
+Both ends are one release on one machine, and trust each other.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ HARNESS = 0
 """The number of the child's harness among the objects of the child."""
 
 OPENED = 1
-"""The number of what it opened."""
+"""The number of the opened client among the objects of the child."""
 
 _LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a child opens: by ``open``, or by ``open_as`` with an identity."""
+    """What a child is to open: by ``open``, or by ``open_as`` with an identity."""
 
     kind: type[Harness[Any]]
     directory: Path
@@ -37,7 +37,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a method of one of the child's objects; the child's clock is first advanced to ``now_ms``."""
+    """A method of one of the child's objects is to be called, when the child's clock has come to ``now_ms``."""
 
     call: int
     number: int
@@ -48,22 +48,22 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Cancels a call."""
+    """Nobody waits for a call any more."""
 
     call: int
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Asks the child to close its client and end."""
+    """What was opened is to be closed, and the process to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """
-    What a call returned or raised, with the called object's attributes and the child's clock at that time.
+    What a call returned or raised, the attributes of the called object and the time on the child's clock then.
 
-    ``call`` is None for the opening and, in a child's last frame, for the closing.
+    ``call`` is None for the opening and, as the last frame of a child, for the closing.
     """
 
     call: int | None
@@ -75,7 +75,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An object that stays in the child: its class, its interfaces and its attributes."""
+    """An object that stays in the child: its class, what it provides, and its attributes."""
 
     number: int
     kind: type
@@ -85,7 +85,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An argument that is the child's object with this number."""
+    """An argument: the object of the child with this number."""
 
     number: int
 
@@ -98,16 +98,16 @@ class Frames:
         self._writer = writer
 
     def send(self, frame: object) -> None:
-        """Send a frame; do nothing if the other end is closed."""
+        """Send a frame; to an end that is gone, nothing happens."""
         data = _pickled(frame)
         self._writer.write(len(data).to_bytes(_LENGTH_BYTES) + data)
 
     async def flush(self) -> None:
-        """Wait until the other end accepts more data."""
+        """Wait until the other end can take more."""
         await self._writer.drain()
 
     async def receive(self) -> Any:
-        """Return the next frame; None when the other end is closed."""
+        """Return the next frame; None when the other end is gone."""
         try:
             length = int.from_bytes(await self._reader.readexactly(_LENGTH_BYTES))
             return pickle.loads(await self._reader.readexactly(length))  # noqa: S301 - from our own child or parent
@@ -115,7 +115,7 @@ class Frames:
             return None
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Hang up."""
         self._writer.close()
         try:
             await self._writer.wait_closed()
@@ -125,7 +125,7 @@ class Frames:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        """Pickle errors by their attributes: the parameters of an error class often differ from its ``args``."""
+        """Send errors by their attributes: what their classes take to make one is not what they keep as ``args``."""
         if isinstance(value, BaseException):
             return _error, (type(value), value.args, vars(value))
         return NotImplemented

@@ -1,1 +1,1 @@
-"""The rules of ILedgerStore and IManagedLedger, by what they speak of."""
+"""The rules of ILedgerStore and IManagedLedger, by topic."""

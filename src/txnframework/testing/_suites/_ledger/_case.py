@@ -1,4 +1,4 @@
-"""What the rules of the ledger role share."""
+"""Shared parts of the rules of ledger stores."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NONE: frozenset[Branch] = frozenset()
 
 
 class LedgerStoreRules(Suite):
-    """Rules of one ledger store; the harness opens clients of it."""
+    """Base class of the rules of ledger stores; the harness opens clients of one store."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (Belonging, Crashing, Disconnecting, IRestorable, Misleading)
     data: Harness[ILedgerStore]
 
 
 def sent(producer: str, first: int, last: int | None = None, branch: Branch | None = None) -> Append:
-    """Return an entry of a producer with these sequences; its data names them."""
+    """Return an entry of a producer with these sequences; its data contains their numbers."""
     last = first if last is None else last
     sequence = ProducerSequence(producer, first, last)
     return Append(f"{producer}:{first}-{last}".encode(), last - first + 1, branch, sequence)
@@ -45,19 +45,19 @@ def branch(number: int, txn: int = 1, coordinator: int = 1) -> Branch:
 
 
 async def append(ledger: IManagedLedger, *data: bytes) -> list[Position]:
-    """Append entries to whichever ledger is open; return where they stand."""
+    """Append entries to the open ledger, whichever it is; return their positions."""
     appended = await ledger.append(tuple(Append(one) for one in data), None)
     return [one.position for one in appended]
 
 
 async def send(ledger: IManagedLedger, *entries: Append) -> tuple[Appended, ...]:
-    """Append entries to the ledger that is open now."""
+    """Append entries to the ledger that is open now, by its id."""
     tail = await ledger.tail()
     return await ledger.append(entries, tail.open_ledger_id)
 
 
 async def read_range(ledger: IManagedLedger, entries: EntryRange, limit: Limit = MANY) -> list[LedgerEntry]:
-    """Read a range to its end, step by step."""
+    """Read a range to its end, in steps."""
     found: list[LedgerEntry] = []
     after = entries.after
     while True:
@@ -71,7 +71,7 @@ async def read_range(ledger: IManagedLedger, entries: EntryRange, limit: Limit =
 
 
 async def read_all(ledger: IManagedLedger, after: Position = EARLIEST) -> list[bytes]:
-    """Return the data of every entry after a position up to the tail."""
+    """Return the data of all entries after a position, up to the tail."""
     tail = await ledger.tail()
     return [entry.data for entry in await read_range(ledger, EntryRange(after, tail.last_confirmed))]
 

@@ -23,10 +23,12 @@ from txnframework.testing._suites._ledger._case import (
 
 
 class AppendRules(LedgerStoreRules):
-    """Entries go to the end of the open ledger."""
+    """Entries are appended at the end of the open ledger."""
 
     async def test_keeps_the_interface(self) -> None:
-        """Store, ledger and watch have every method and attribute of their roles, async and with their parameters."""
+        """
+        Store, ledger and watch have all methods and attributes of their roles, async and with the roles' parameters.
+        """
         from txnframework.interfaces import IWatch
         from txnframework.plugin import verify_provider
 
@@ -38,7 +40,7 @@ class AppendRules(LedgerStoreRules):
             assert ledger.name == NAME
 
     async def test_empty(self) -> None:
-        """A new ledger is open and not sealed; nothing can stand at or below its last confirmed position."""
+        """A new ledger is open and not sealed; no entry can exist at or below its last confirmed position."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             tail = await ledger.tail()
@@ -48,7 +50,7 @@ class AppendRules(LedgerStoreRules):
             assert await ledger.read(EntryRange(EARLIEST, tail.last_confirmed), MANY) == ()
 
     async def test_positions_are_adjacent(self) -> None:
-        """Entries of a ledger stand at 0, 1, 2 and so on, in the order of their appends; the tail is at the last."""
+        """The entries of a ledger have numbers 0, 1, 2, ... in the order of appends; the tail is at the last one."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             opened = (await ledger.tail()).open_ledger_id
@@ -67,16 +69,17 @@ class AppendRules(LedgerStoreRules):
 
     @pytest.mark.parametrize("data", [b"", b"\x00", bytes(range(256)), b"x" * 300_000], ids=range(4))
     async def test_entries_are_bytes(self, data: bytes) -> None:
-        """An entry is read back byte for byte: empty, with zero bytes, 300 kB."""
+        """An entry is read back byte for byte: empty, with zero bytes, or 300 kB long."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             await append(ledger, data)
             assert await read_all(ledger) == [data]
 
     async def test_named_ledger(self) -> None:
-        """An append to the open ledger by its id goes there; one to any other id appends nothing and is refused.
+        """
+        An append by the id of the open ledger succeeds; one by any other id is refused and appends nothing.
 
-        If this fails, check that the id is compared in the same step that assigns the position.
+        If this fails, check that the id is compared in the step that assigns the position.
         """
         async with self.data.open() as store:
             ledger = await store.create(NAME)
@@ -90,9 +93,10 @@ class AppendRules(LedgerStoreRules):
             assert await read_all(ledger) == [b"a"]
 
     async def test_closed_ledger_refuses(self) -> None:
-        """After the ledger rolled, an append to the earlier one is refused and appends none of its entries.
+        """
+        After a roll, an append to the earlier ledger is refused and appends none of its entries.
 
-        If this fails, a writer that was paused can append behind records that were cleaned up.
+        If this fails, a writer that was paused can append after records that were cleaned up.
         """
         async with self.data.open() as store, self.data.open() as other:
             ledger, paused = await store.create(NAME), await other.open(NAME)
@@ -106,7 +110,7 @@ class AppendRules(LedgerStoreRules):
             assert await append(paused, b"d") == [Position(rolled.open_ledger_id, 0)]
 
     async def test_sealed_refuses(self) -> None:
-        """After seal every append is refused, by every client, and appends nothing."""
+        """After a seal, all appends of all clients are refused and append nothing."""
         async with self.data.open() as store, self.data.open() as other:
             ledger, paused = await store.create(NAME), await other.open(NAME)
             await append(ledger, b"a")
@@ -120,7 +124,7 @@ class AppendRules(LedgerStoreRules):
             assert await read_all(ledger) == [b"a"]
 
     async def test_read_ranges(self) -> None:
-        """A range leaves out its start, holds its end, and may span ledgers; beyond the tail there is nothing."""
+        """A range excludes its start, includes its end, and may span ledgers; it returns nothing beyond the tail."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             a, b = await append(ledger, b"a", b"b")
@@ -144,7 +148,9 @@ class AppendRules(LedgerStoreRules):
                 assert [entry.position for entry in found] == sorted(entry.position for entry in found)
 
     async def test_read_limits(self) -> None:
-        """A read returns at most so many entries and bytes, and still one entry that is larger than the bytes alone."""
+        """
+        A read returns at most the given entries and bytes, but always one entry, even if it alone exceeds the bytes.
+        """
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             await append(ledger, b"a" * 10, b"b" * 10, b"c" * 100, b"d" * 10)
@@ -159,7 +165,7 @@ class AppendRules(LedgerStoreRules):
             assert [entry.data[:1] for entry in pieces] == [b"a", b"b", b"c", b"d"]
 
     async def test_restart_keeps_entries(self) -> None:
-        """After every client was closed entries, tail and sealing are as they were, and appends go on behind them."""
+        """After all clients were closed, entries, tail and seal are unchanged, and appends continue after them."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             positions = await append(ledger, b"a", b"b")
@@ -179,7 +185,7 @@ class AppendRules(LedgerStoreRules):
                 await append(ledger, b"e")
 
     async def test_cancelled_append_is_whole_or_not_at_all(self) -> None:
-        """Of an append that is cancelled all entries stand there, adjacent, or none."""
+        """A cancelled append stores all its entries, adjacent, or none."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             for number in range(8):
@@ -193,7 +199,9 @@ class AppendRules(LedgerStoreRules):
                 assert await read_all(ledger, before) in ([], [b"1", b"2", b"3"])
 
     async def test_closed_handles(self) -> None:
-        """After close a ledger raises Closed, and so do a store and every ledger it opened; close may be repeated."""
+        """
+        After close, a ledger raises Closed, and so do a store and all ledgers opened by it; close may be repeated.
+        """
         async with self.data.open() as store:
             closed, other = await store.create(NAME), await store.open(NAME)
             await closed.close()

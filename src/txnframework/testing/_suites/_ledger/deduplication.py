@@ -17,10 +17,10 @@ from txnframework.testing._suites._ledger._case import (
 
 
 class DeduplicationRules(LedgerStoreRules):
-    """(producer, sequence) is checked atomically with assigning the position."""
+    """(producer, sequence) is checked atomically with the assignment of the position."""
 
     async def test_duplicate_is_reported(self) -> None:
-        """A sequence that stands there is not appended again but reported, with position, branch and sequence."""
+        """A stored sequence is not appended again; the answer reports the copy's position, branch and sequence."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             (first,) = await send(ledger, sent("p", 1, 3, branch(7)))
@@ -41,7 +41,7 @@ class DeduplicationRules(LedgerStoreRules):
             assert len(await read_all(ledger)) == 5
 
     async def test_gaps_and_order(self) -> None:
-        """A lower sequence that was never sent is appended; only what stands there is a duplicate."""
+        """A lower sequence that was never sent is appended; only stored sequences are duplicates."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             for first in (10, 20, 15, 5):
@@ -53,9 +53,10 @@ class DeduplicationRules(LedgerStoreRules):
 
     @pytest.mark.parametrize(("first", "last"), [(1, 2), (3, 5), (2, 3), (4, 9), (0, 9)])
     async def test_partial_overlap(self, first: int, last: int) -> None:
-        """A batch of which a part stands there is not appended; the earlier copy's sequence says which part.
+        """
+        A batch that is partly stored is not appended; the sequence of the earlier copy shows which part is stored.
 
-        If this fails, check that the whole range is compared, not the first or the last sequence.
+        If this fails, check that the whole range is compared, not only the first or the last sequence.
         """
         async with self.data.open() as store:
             ledger = await store.create(NAME)
@@ -67,7 +68,10 @@ class DeduplicationRules(LedgerStoreRules):
             assert len(await read_all(ledger)) == 1
 
     async def test_others_of_the_call_are_appended(self) -> None:
-        """Beside a duplicate the other entries of a call are appended, adjacent; a repeat within the call is one."""
+        """
+        The other entries of a call with a duplicate are appended, adjacent; a repeat within the call is a duplicate
+        too.
+        """
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             (one,) = await send(ledger, sent("p", 1))
@@ -80,7 +84,7 @@ class DeduplicationRules(LedgerStoreRules):
             assert await read_all(ledger) == [b"p:1-1", b"p:2-2", b"p:3-3"]
 
     async def test_replaces_the_named_copy(self) -> None:
-        """A copy that the entry names is replaced: the entry is appended, and counts from then on."""
+        """An entry that names its stored copy replaces it: the entry is appended, and is the copy from then on."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             (old,) = await send(ledger, sent("p", 1, 2, branch(1)))
@@ -98,7 +102,7 @@ class DeduplicationRules(LedgerStoreRules):
             assert len(await read_all(ledger)) == 2
 
     async def test_replaces_only_the_copy_that_stands(self) -> None:
-        """Naming another position than that of the copy, or one of two copies, replaces nothing."""
+        """Naming a position other than the copy's replaces nothing, and so does naming one of two copies."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             one, two = await send(ledger, sent("p", 1), sent("p", 2))
@@ -111,7 +115,9 @@ class DeduplicationRules(LedgerStoreRules):
             assert len(await read_all(ledger)) == 2
 
     async def test_find_sequence(self) -> None:
-        """A sequence is found with its copy's position, branch and sequence, wherever in the copy it is, or not."""
+        """
+        Each sequence of a stored entry is found with the entry's position, branch and sequence; others are not found.
+        """
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             (appended,) = await send(ledger, sent("p", 2, 4, branch(7)))
@@ -126,7 +132,9 @@ class DeduplicationRules(LedgerStoreRules):
             assert await ledger.find_sequence("q", 3) is None
 
     async def test_window_survives(self) -> None:
-        """Sequences are remembered over a roll, a restart and for other clients, and can be asked for when sealed."""
+        """
+        Sequences are remembered after a roll, after a restart and by other clients, and can be looked up after a seal.
+        """
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             copies = await send(ledger, *(sent("p", number) for number in range(100)))
@@ -145,9 +153,11 @@ class DeduplicationRules(LedgerStoreRules):
             assert await ledger.find_sequence("p", 100) is None
 
     async def test_edge_of_the_window(self) -> None:
-        """The last sequences of a producer are recognised, as many as the ledger says; older ones may be stored again.
+        """
+        The last sequences of a producer, as many as the ledger's window, are recognized; older ones may be stored
+        again.
 
-        If this fails, check what is counted: sequences, not entries, and from the highest one down.
+        If this fails, check that sequences are counted, not entries, and from the highest one down.
         """
         async with self.data.open() as store:
             ledger = await store.create(NAME)
@@ -157,7 +167,7 @@ class DeduplicationRules(LedgerStoreRules):
             singles = [sent("p", number) for number in range(2 * edge)]
             copies = await send(ledger, *singles, sent("p", 2 * edge, window - 1))
             copies += await send(ledger, *(sent("p", number) for number in range(window, window + edge)))
-            # Now the last sequences, as many as the window has, begin with number ``edge``.
+            # The window now begins at number ``edge``.
             for number in range(edge, 2 * edge):
                 (again,) = await send(ledger, sent("p", number, number, branch(1)))
                 assert again.duplicate, f"{window + edge - number} sequences from the last one, of {window}"
@@ -170,7 +180,7 @@ class DeduplicationRules(LedgerStoreRules):
                 assert not fresh.duplicate, "what was forgotten is stored again"
 
     async def test_what_is_remembered(self) -> None:
-        """How much is remembered above a sequence is told by sequences, also within an entry, and when sealed."""
+        """``remembered`` counts the sequences above a number, also within one entry and after a seal."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             nothing = await ledger.remembered("p", 5)
@@ -187,10 +197,10 @@ class DeduplicationRules(LedgerStoreRules):
 
     async def test_trim_settles_the_window(self) -> None:
         """
-        Of a trimmed ledger, sequences of aborted branches are forgotten, the others are remembered and count.
+        A trim forgets the sequences of aborted branches in the trimmed ledgers, and keeps the others as committed.
 
-        If this fails, check that they are settled with the trim: later nothing is left that tells an aborted copy from
-        a committed one, and a message that was sent again would be taken for one that stands.
+        If this fails, check that the trim itself settles them: later, no data tells an aborted copy from a committed
+        one. A message that is sent again would then be taken for one that is stored.
         """
         async with self.data.open() as store:
             ledger = await store.create(NAME)
@@ -218,7 +228,10 @@ class DeduplicationRules(LedgerStoreRules):
             assert again.duplicate
 
     async def test_trim_settles_nothing_that_stays(self) -> None:
-        """Copies in ledgers that are not below the id, or open, keep their branches, whatever is said to be aborted."""
+        """
+        Copies in the open ledger, or in ledgers not below the id, keep their branches, even if these are named as
+        aborted.
+        """
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             (one,) = await send(ledger, sent("p", 1, 1, branch(1)))
@@ -231,7 +244,7 @@ class DeduplicationRules(LedgerStoreRules):
             assert found.branch == branch(2)
 
     async def test_trim_settles_many_producers(self) -> None:
-        """However many copies there are, all of them are settled before the ledger is gone."""
+        """All copies are settled before their ledger is removed, however many they are."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             names = [f"p{number}" for number in range(1_100)]

@@ -1,4 +1,4 @@
-"""Rules of answers as large as the ones that the families ask for, and of reads that are repeated."""
+"""Rules of answers as large as the families request, and of repeated reads."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from txnframework.testing._suites._ledger._case import NAME, LedgerStoreRules, a
 
 ENTRIES = 1_050
 LIMITS = (100, 101, 500, 501, 1_000, 2_000)
-"""The largest answer that a family asks for has 1,000 entries."""
+"""The largest answer that a family requests has 1,000 entries."""
 
 LEDGERS = 110
-"""Rolling is slow on most backends: so many are more than most callers ask for at once."""
+"""More ledgers than most callers request at once; not more, because rolling is slow on most backends."""
 
 FAR = Position(1_000_000, 0)
 
 
 class PageRules(LedgerStoreRules):
-    """Nothing is left out, however much is asked for, and whatever was asked before."""
+    """Answers are complete, whatever their size and whatever was read before."""
 
     async def test_many_entries_in_one_answer(self) -> None:
-        """Reading comes to every entry once, in order, in steps of any size.
+        """
+        Reading returns each entry once and in order, with pages of any size.
 
-        If this fails, check for a limit of the backend, or of its driver, on the rows of one answer.
+        If this fails, check for a row limit per answer in the backend or its driver.
         """
         async with self.data.open() as store:
             ledger = await store.create(NAME)
@@ -37,7 +38,7 @@ class PageRules(LedgerStoreRules):
                 assert counted.messages == min(items_max, ENTRIES)
 
     async def test_many_ledgers_in_one_answer(self) -> None:
-        """Every ledger is told of once, in order, in answers of any size."""
+        """``ledgers`` returns each ledger once and in order, with answers of any size."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             ids = []
@@ -53,9 +54,10 @@ class PageRules(LedgerStoreRules):
                 assert found == ids, f"{len(found)} of {len(ids)} ledgers, in answers of {items_max}"
 
     async def test_reads_that_are_repeated(self) -> None:
-        """Every read sees what was confirmed before it began, by whichever client, whatever the reader saw before.
+        """
+        Each read sees what any client had confirmed before it began, whatever the reader saw before.
 
-        If this fails, check what the client keeps of its reads: also that something is not there.
+        If this fails, check what the client caches, including that an entry is absent.
         """
         async with self.data.open() as writer, self.data.open() as reader:
             ledger = await writer.create(NAME)

@@ -1,4 +1,4 @@
-"""Rules that only several clients at a time can break."""
+"""Rules that only concurrent clients can break."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ from txnframework.testing.harness import Crashing, Disconnecting
 
 
 class RaceRules(LedgerStoreRules):
-    """Two clients of one ledger, and one that is lost."""
+    """Two clients use one ledger at the same time, or one of them fails."""
 
     async def test_racing_appends(self) -> None:
-        """Appends of two clients at a time all stand there once, each call's adjacent, each writer's in order."""
+        """
+        Concurrent appends of two clients are all stored once; each call's entries are adjacent, each writer's in order.
+        """
 
         async def write(ledger: IManagedLedger, who: bytes) -> list[Position]:
             positions: list[Position] = []
@@ -49,9 +51,10 @@ class RaceRules(LedgerStoreRules):
             ]
 
     async def test_nothing_appears_below_the_last_confirmed_position(self) -> None:
-        """What a reader finds up to a last confirmed position is all that will ever stand there.
+        """
+        What a reader finds up to a last confirmed position never changes.
 
-        If this fails, check that positions become visible in order: a gap that fills later loses messages.
+        If this fails, check that positions become visible in order: a gap that is filled later loses messages.
         """
         done = asyncio.Event()
 
@@ -83,7 +86,9 @@ class RaceRules(LedgerStoreRules):
             assert len(seen) == 20
 
     async def test_seal_ends_every_writer(self) -> None:
-        """Once seal has returned, no entry appears behind its tail, and every confirmed append stands before it."""
+        """
+        After seal has returned, no entry is stored after its tail, and all confirmed appends are stored before it.
+        """
 
         async def write(ledger: IManagedLedger) -> list[Position]:
             confirmed: list[Position] = []
@@ -103,7 +108,7 @@ class RaceRules(LedgerStoreRules):
             assert await second.tail() == sealed
 
     async def test_roll_ends_writers_of_the_earlier_ledger(self) -> None:
-        """Once a roll has returned, nothing is appended to the earlier ledger any more."""
+        """After a roll has returned, no entry is appended to the earlier ledger."""
 
         async def write(ledger: IManagedLedger, ledger_id: int) -> list[Position]:
             confirmed: list[Position] = []
@@ -127,7 +132,7 @@ class RaceRules(LedgerStoreRules):
             assert await append(second, b"y") == [Position(rolled.open_ledger_id, 0)]
 
     async def test_racing_rolls(self) -> None:
-        """Two clients that roll one ledger at a time open one next ledger, or two that follow each other."""
+        """Two clients that roll one ledger at the same time open one next ledger, or two in succession."""
         async with self.data.open() as one, self.data.open() as two:
             first, second = await one.create(NAME), await two.create(NAME)
             await append(first, b"a")
@@ -138,7 +143,8 @@ class RaceRules(LedgerStoreRules):
             assert await read_all(first) == [b"a", b"b"]
 
     async def test_racing_copies_are_stored_once(self) -> None:
-        """Of two clients that send one sequence at a time one appends it, the other learns where it stands.
+        """
+        Of two clients that send one sequence at the same time, one appends it and the other gets its position.
 
         If this fails, check that the look-up and the append are one step.
         """
@@ -152,7 +158,9 @@ class RaceRules(LedgerStoreRules):
             assert len(await read_all(first)) == 8
 
     async def test_racing_replacements(self) -> None:
-        """Of two clients that replace one copy at a time exactly one does; the other is told of the new copy."""
+        """
+        Of two clients that replace one copy at the same time, exactly one does; the other gets the new copy's position.
+        """
         async with self.data.open() as one, self.data.open() as two:
             first, second = await one.create(NAME), await two.create(NAME)
             (old,) = await send(first, sent("p", 1))
@@ -165,7 +173,7 @@ class RaceRules(LedgerStoreRules):
 
     @requires(Crashing)
     async def test_crash_keeps_what_was_confirmed(self) -> None:
-        """After a crash of the client that appended, every confirmed entry is read, and its sequence is remembered."""
+        """After the crash of a client, all its confirmed entries are read, and their sequences are remembered."""
         harness = self.data
         assert isinstance(harness, Crashing)
         async with harness.open() as store:

@@ -31,7 +31,7 @@ class StoreRules(LedgerStoreRules):
     """Managed ledgers by name."""
 
     async def test_create_opens_what_is_there(self) -> None:
-        """Create makes an empty ledger, and opens the one that is there with its entries, in any client."""
+        """Create makes an empty ledger, or opens the existing one with its entries, on any client."""
         async with self.data.open() as store, self.data.open() as other:
             await append(await store.create(NAME), b"a")
             assert await read_all(await store.create(NAME)) == [b"a"]
@@ -39,7 +39,7 @@ class StoreRules(LedgerStoreRules):
             assert await read_all(await other.open(NAME)) == [b"a"]
 
     async def test_open_what_is_absent(self) -> None:
-        """Opening a ledger that is not there raises LedgerNotFound, and makes none."""
+        """Opening an absent ledger raises LedgerNotFound and creates none."""
         async with self.data.open() as store:
             for _ in range(2):
                 with pytest.raises(LedgerNotFound) as caught:
@@ -47,7 +47,7 @@ class StoreRules(LedgerStoreRules):
                 assert caught.value.name == NAME
 
     async def test_delete(self) -> None:
-        """After delete the ledger is gone, for handles as well; deleting again succeeds; others are left alone."""
+        """Delete removes the ledger, also for open handles; deleting again succeeds; other ledgers are unchanged."""
         async with self.data.open() as store:
             ledger, other = await store.create(NAME), await store.create("other")
             await append(other, b"o")
@@ -62,9 +62,10 @@ class StoreRules(LedgerStoreRules):
             assert await read_all(other) == [b"o"]
 
     async def test_delete_up_to_a_ledger(self) -> None:
-        """Delete up to a ledger id spares what has a higher open one: it rolled since, or was made again.
+        """
+        Delete with a ledger id keeps a ledger whose open id is higher, because it has rolled or was created again.
 
-        If this fails, a process that is paused while it removes a deleted topic removes the next topic of that name.
+        If this fails, a process that pauses while it removes a deleted topic removes the next topic of that name.
         """
         async with self.data.open() as store:
             former = await store.create(NAME)
@@ -87,7 +88,8 @@ class StoreRules(LedgerStoreRules):
             assert await store.list_names("", "", 10) == ()
 
     async def test_what_is_open_of_a_deleted_ledger_stays_what_it_was(self) -> None:
-        """Opened before, it is gone when the name was made again, and changes nothing of what stands there now.
+        """
+        A handle of a deleted ledger stays invalid after the name is created again, and changes nothing of the new one.
 
         If this fails, a process that was paused while it removed a topic seals the next topic of that name.
         """
@@ -105,9 +107,10 @@ class StoreRules(LedgerStoreRules):
             assert await read_all(remade) == [b"b"]
 
     async def test_ids_do_not_return(self) -> None:
-        """A ledger that is made again under a deleted name is empty, and has none of the earlier ledger ids.
+        """
+        A ledger that is created again under a deleted name is empty and reuses no earlier ledger id.
 
-        If this fails, a cursor of the earlier life points into the middle of the new one.
+        If this fails, a cursor of the deleted ledger points into the middle of the new one.
         """
         seen: set[int] = set()
         for _ in range(3):
@@ -123,9 +126,10 @@ class StoreRules(LedgerStoreRules):
                 await store.delete(NAME, None)
 
     async def test_longest_names(self) -> None:
-        """Ledgers whose names are made of the longest names, and producers of such names, are kept as others are.
+        """
+        Ledgers and producers with the longest names work like any others.
 
-        If this fails, check the longest key, and the longest row of an index, that the store takes.
+        If this fails, check the store's limits for the length of a key and of an index row.
         """
         one, other = longest_segment(1), longest_segment(2)
         beside = [f"suite:{escape(one)}/1/{escape(longest_name(number))}" for number in (3, 4)]
@@ -148,7 +152,7 @@ class StoreRules(LedgerStoreRules):
             assert await again.list_names("", "", 100) == ()
 
     async def test_list_names(self) -> None:
-        """Names are listed in order, by prefix, in pages that go on after a name; the prefix is text, not a pattern."""
+        """Names are listed in order, in pages that continue after a name; the prefix is text, not a pattern."""
         async with self.data.open() as store:
             for name in AWKWARD_NAMES:
                 await store.create(name)
@@ -165,7 +169,7 @@ class StoreRules(LedgerStoreRules):
             assert await store.list_names("a", "a-2", 1) == ("a.b",)
 
     async def test_ledgers_are_independent(self) -> None:
-        """Ledgers whose names resemble each other do not mix entries, sequences or seals."""
+        """Ledgers with similar names share no entries, sequences or seals."""
         async with self.data.open() as store:
             for name in AWKWARD_NAMES:
                 await append(await store.create(name), name.encode())
@@ -176,9 +180,10 @@ class StoreRules(LedgerStoreRules):
                 assert (await ledger.tail()).sealed == (name == "a")
 
     async def test_highest_txn_numbers(self) -> None:
-        """The highest transaction number appended is known by coordinator, after trimming, deletion and a restart.
+        """
+        The highest appended transaction number per coordinator is kept after a trim, a delete and a restart.
 
-        If this fails, a metadata store that was restored from a backup is not noticed, and gives out ids again.
+        If this fails, a metadata store that was restored from a backup is not detected, and assigns ids again.
         """
         async with self.data.open() as store:
             assert await store.highest_txn_numbers() == {}
@@ -197,7 +202,7 @@ class StoreRules(LedgerStoreRules):
             assert await store.highest_txn_numbers() == expected
 
     async def test_identity(self) -> None:
-        """The identity is that of the metadata store it belongs to, the same at each opening."""
+        """The identity is that of the metadata store that it belongs to, the same at each opening."""
         async with self.data.open() as store:
             identity = store.identity
             assert identity
@@ -206,7 +211,7 @@ class StoreRules(LedgerStoreRules):
 
     @requires(Belonging)
     async def test_another_identity_is_refused(self) -> None:
-        """Opening for another metadata store raises StoreMismatch, and leaves everything as it was."""
+        """Opening with another metadata store's identity raises StoreMismatch and changes nothing."""
         harness = self.data
         assert isinstance(harness, Belonging)
         async with harness.open() as store:
@@ -220,7 +225,7 @@ class StoreRules(LedgerStoreRules):
 
     @requires(Belonging, IRestorable)
     async def test_taking_an_identity(self) -> None:
-        """From then on it belongs to that metadata store, at later openings too, and to the earlier one no more."""
+        """After a store takes an identity, it opens only for that metadata store, and no longer for the earlier one."""
         harness = self.data
         assert isinstance(harness, Belonging)
         async with harness.open() as store:

@@ -26,7 +26,7 @@ WAKES_MAX = 20
 
 
 async def rolled(ledger: IManagedLedger, *rounds: bytes) -> list[Position]:
-    """Append one entry, then roll, once for each; return where the entries stand."""
+    """Append each entry and roll after it; return the positions of the entries."""
     positions: list[Position] = []
     for data in rounds:
         positions += await append(ledger, data)
@@ -35,10 +35,10 @@ async def rolled(ledger: IManagedLedger, *rounds: bytes) -> list[Position]:
 
 
 class TailRules(LedgerStoreRules):
-    """Ledgers in a row, the last of them open."""
+    """Successive ledgers, of which the last is open."""
 
     async def test_roll(self) -> None:
-        """Rolling opens a ledger with a higher id; the tail stays consistent and never moves back."""
+        """A roll opens a ledger with a higher id; the tail stays consistent and never moves back."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             (a,) = await append(ledger, b"a")
@@ -49,7 +49,7 @@ class TailRules(LedgerStoreRules):
             assert await append(ledger, b"b") == [Position(tail.open_ledger_id, 0)]
 
     async def test_roll_of_an_empty_or_sealed_ledger(self) -> None:
-        """Rolling does nothing while the open ledger is empty, and nothing after seal."""
+        """A roll does nothing while the open ledger is empty, and nothing after a seal."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             before = await ledger.tail()
@@ -59,7 +59,7 @@ class TailRules(LedgerStoreRules):
             assert await ledger.roll() == sealed
 
     async def test_seal_repeats(self) -> None:
-        """Sealing says where the end is, and says the same whenever it is repeated, by whomever."""
+        """Seal returns the final tail, and the same tail on each repetition, on any client."""
         async with self.data.open() as store, self.data.open() as other:
             ledger = await store.create(NAME)
             (a,) = await append(ledger, b"a")
@@ -70,7 +70,7 @@ class TailRules(LedgerStoreRules):
             assert await (await other.open(NAME)).seal() == sealed
 
     async def test_seal_of_an_empty_ledger(self) -> None:
-        """An empty ledger can be sealed; there is nothing in it for ever."""
+        """An empty ledger can be sealed, and stays empty."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             sealed = await ledger.seal()
@@ -78,7 +78,7 @@ class TailRules(LedgerStoreRules):
             assert await ledger.read(EntryRange(EARLIEST, sealed.last_confirmed), MANY) == ()
 
     async def test_trim(self) -> None:
-        """Trimming drops whole closed ledgers below the id, and says which is the first left; the rest is as it was."""
+        """Trim removes whole closed ledgers below the id and returns the first remaining id; the rest is unchanged."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             a, b, c = await rolled(ledger, b"a", b"b", b"c")
@@ -92,7 +92,9 @@ class TailRules(LedgerStoreRules):
             assert await ledger.trim(a.ledger_id, NONE) == c.ledger_id, "trimming again changes nothing"
 
     async def test_ledgers(self) -> None:
-        """What is left is told ledger by ledger, in pages, the open one last: entries, messages, bytes, last time."""
+        """
+        ``ledgers`` lists what remains in pages, the open one last, each with entries, messages, bytes and last time.
+        """
         async with self.data.open() as store, self.data.open() as other:
             ledger = await store.create(NAME)
             (empty,) = await ledger.ledgers(-1, 10)
@@ -114,7 +116,7 @@ class TailRules(LedgerStoreRules):
             assert await ledger.ledgers(-1, 10) == (second,)
 
     async def test_open_ledger_is_not_trimmed(self) -> None:
-        """Whatever id is given, the open ledger stays with its entries, and appends go on."""
+        """No id makes trim remove the open ledger or its entries, and appends to it continue."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             (a,) = await rolled(ledger, b"a")
@@ -127,9 +129,10 @@ class TailRules(LedgerStoreRules):
             assert await append(ledger, b"c") == [Position(b.ledger_id, 1)]
 
     async def test_reading_what_was_trimmed(self) -> None:
-        """A range with trimmed entries raises EntryTrimmed and names the first one left; one behind them is read.
+        """
+        Reading trimmed entries raises EntryTrimmed with the first remaining position; a range after them is read.
 
-        If this fails, check that a gap is never taken for the end: a reader would skip entries without knowing.
+        If this fails, check that a gap is never taken for the end: a reader would skip entries without an error.
         """
         async with self.data.open() as store:
             ledger = await store.create(NAME)
@@ -146,7 +149,7 @@ class TailRules(LedgerStoreRules):
             assert len(await ledger.read(EntryRange(b, c), MANY)) == 1
 
     async def test_trimmed_to_the_end(self) -> None:
-        """When all but an empty open ledger is trimmed the tail does not move back, and positions do not return."""
+        """After a trim of all but an empty open ledger, the tail does not move back, and positions are not reused."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             (a,) = await rolled(ledger, b"a")
@@ -161,7 +164,7 @@ class TailRules(LedgerStoreRules):
             assert await read_all(ledger, before.last_confirmed) == [b"b"]
 
     async def test_count(self) -> None:
-        """A count goes by whole entries, never beyond what was asked for except by the first one, and over ledgers."""
+        """A count covers whole entries, over ledgers too; only its first entry may exceed the requested messages."""
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             tail = await ledger.tail()
@@ -180,10 +183,11 @@ class TailRules(LedgerStoreRules):
             assert await ledger.count(EntryRange(d, d), 99) == Counted(d, 0, None)
 
     async def test_count_tells_when_its_last_entry_was_appended(self) -> None:
-        """A search by the time that a count tells finds that entry, in an open ledger as in a closed one.
+        """
+        ``find_time`` with the time that a count returned finds the count's last entry, in open and closed ledgers.
 
-        If this fails, check that a count and ``find_time`` use one clock, and that a count which ends within a ledger
-        tells the time of that entry.
+        If this fails, check that a count and ``find_time`` use one clock. A count that ends within a ledger must return
+        the time of that entry, not of the ledger.
         """
         async with self.data.open() as store:
             ledger = await store.create(NAME)
@@ -206,7 +210,10 @@ class TailRules(LedgerStoreRules):
             assert told[::2] == told[1::2] == sorted(set(told))
 
     async def test_find_time(self) -> None:
-        """The position before the first entry of that time or later; the start for the past, the end for the future."""
+        """
+        ``find_time`` returns the position before the first entry at or after a time: the start for the past, the end
+        for the future.
+        """
         async with self.data.open() as store:
             ledger = await store.create(NAME)
             positions: list[Position] = []
@@ -227,7 +234,7 @@ class TailRules(LedgerStoreRules):
             assert await ledger.find_time(times[-1] + 1_000_000) == await last_of(ledger)
 
     async def test_watch(self) -> None:
-        """A watch on the tail is armed when handed out, and wakes for appends, roll and seal of any client."""
+        """A watch on the tail is armed when it is returned, and wakes for appends, rolls and seals of any client."""
         async with self.data.open() as store, self.data.open() as other:
             ledger, writer = await store.create(NAME), await other.create(NAME)
             watch = await ledger.watch()
@@ -249,9 +256,11 @@ class TailRules(LedgerStoreRules):
                 await self.soon(watch.changed())
 
     async def test_what_a_watch_tells_was_appended(self) -> None:
-        """What a watch brings along are the entries that came since it told last, and all that changed; else nothing.
+        """
+        ``appended`` is None or holds exactly the entries since the last report; it is None if anything else changed.
 
-        If this fails, check that what closes a ledger, or is too large to be brought along, takes back all of it.
+        If this fails, check changes that close a ledger or are too large to report: they must clear all reported
+        entries.
         """
         async with self.data.open() as store, self.data.open() as other:
             ledger, writer = await store.create(NAME), await other.create(NAME)
@@ -273,16 +282,18 @@ class TailRules(LedgerStoreRules):
                     await append(writer, b"c")
                     await changed()
                     await self.soon(asyncio.wait({waiting}))
-                # Told of first may have been the entry alone; then the rest is told of.
+                # The first wake-up may report the entry alone; the next one then reports the roll or the seal.
                 if watch.appended is not None:
                     await self.soon(watch.changed())
                 assert watch.appended is None
 
     @requires(Misleading)
     async def test_a_hint_is_no_more_than_a_hint(self) -> None:
-        """A watch that hears of entries that there are not wakes, and brings none of them along; reads stay true.
+        """
+        A false notification of entries wakes the watch, but changes neither ``appended`` nor the result of any read.
 
-        If this fails, check that nothing of a notification is kept: what a watch brings along was read in the store.
+        If this fails, check that the client keeps nothing of a notification: entries of ``appended`` are read from the
+        store.
         """
         assert isinstance(self.data, Misleading)
         async with self.data.open() as store, self.data.open() as other:
@@ -321,6 +332,6 @@ class TailRules(LedgerStoreRules):
                 await self.soon(waiting)
 
     async def first_after(self, ledger: IManagedLedger, position: Position) -> Position:
-        """Return the position of the first entry behind another one."""
+        """Return the position of the first entry after a position."""
         entry, *_ = await ledger.read(EntryRange(position, await last_of(ledger)), MANY)
         return entry.position
