@@ -1,1 +1,1 @@
-"""Rules of IDispatcher, by topic."""
+"""The rules of IDispatcher, by topic."""

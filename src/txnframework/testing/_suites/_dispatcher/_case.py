@@ -1,4 +1,4 @@
-"""What the rules of the dispatcher role share."""
+"""Shared parts of the rules of dispatchers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STANDS_BY = OfKind("stands_by", True)
 
 
 class DispatcherRules(Suite):
-    """Rules of one dispatcher."""
+    """Base class of the rules of dispatchers."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (
         *(EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED),
@@ -32,32 +32,32 @@ class DispatcherRules(Suite):
 
 
 def at(entry: int) -> Position:
-    """Return the place of a message."""
+    """Return the position of a message."""
     return Position(1, entry, 0)
 
 
 def offered(*entries: int, key: bytes | None = None, count: int = 0) -> tuple[Candidate, ...]:
-    """Return messages that wait."""
+    """Return candidates for these entries."""
     return tuple(Candidate(at(entry), key, count) for entry in entries)
 
 
 def keyed(**entries: str) -> tuple[Candidate, ...]:
-    """Return messages with keys, as ``m0="a", m1="b"``."""
+    """Return candidates with keys, from arguments such as ``m0="a", m1="b"``."""
     return tuple(Candidate(at(int(name[1:])), key.encode(), 0) for name, key in entries.items())
 
 
 def released(*entries: int) -> frozenset[Position]:
-    """Return positions to release."""
+    """Return the positions of entries to release."""
     return frozenset(map(at, entries))
 
 
 def attach(dispatcher: IDispatcher, consumer_id: int, permits: int = 0, priority: int = 0) -> None:
-    """Attach a consumer whose name is its number."""
+    """Attach a consumer whose name contains its number."""
     dispatcher.attach(ConsumerInfo(consumer_id, f"consumer-{consumer_id}", priority, permits))
 
 
 def attach_any(dispatcher: IDispatcher, consumer_id: int, permits: int) -> bool:
-    """Attach a consumer; return whether it was let in."""
+    """Attach a consumer; return whether it was accepted."""
     try:
         attach(dispatcher, consumer_id, permits)
     except ConsumerBusy:
@@ -66,5 +66,5 @@ def attach_any(dispatcher: IDispatcher, consumer_id: int, permits: int) -> bool:
 
 
 def assigned(dispatcher: IDispatcher, waiting: Iterable[Candidate]) -> list[tuple[int, int]]:
-    """Return consumer and entry of what is assigned."""
+    """Return consumer and entry of each assignment."""
     return [(one.consumer_id, one.position.entry_id) for one in dispatcher.assign(tuple(waiting))]

@@ -1,4 +1,4 @@
-"""Rules of every dispatcher: permits, order, what leaves and what comes back."""
+"""Rules of all dispatchers: permits, order, detached consumers and redelivery."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ STANDARD_TYPES = {
 
 
 class EveryTypeRules(DispatcherRules):
-    """One consumer is enough to see these."""
+    """Rules that one consumer is enough to test."""
 
     async def test_keeps_the_interface(self) -> None:
-        """The dispatcher has every method and attribute of its role, and declares what its type is known for."""
+        """
+        The dispatcher has all methods and attributes of its role, and a standard type declares its standard attributes.
+        """
         from txnframework.plugin import verify_provider
 
         async with self.data.open() as dispatcher:
@@ -37,14 +39,14 @@ class EveryTypeRules(DispatcherRules):
             assert declared == STANDARD_TYPES.get(dispatcher.subscription_type, declared)
 
     async def test_nobody_there(self) -> None:
-        """Without a consumer nothing is assigned, and nothing is remembered of what was offered."""
+        """Without a consumer, nothing is assigned, and the dispatcher keeps nothing of what was offered."""
         async with self.data.open() as dispatcher:
             assert assigned(dispatcher, offered(0, 1)) == []
             attach(dispatcher, 1, permits=5)
             assert assigned(dispatcher, offered(0, 1)) == [(1, 0), (1, 1)]
 
     async def test_permits(self) -> None:
-        """A consumer gets as many messages as it has permits, and no more; each takes one, releasing gives none."""
+        """A consumer gets as many messages as it has permits; each message uses one, and a release gives none back."""
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1)
             assert assigned(dispatcher, offered(0)) == []
@@ -58,14 +60,14 @@ class EveryTypeRules(DispatcherRules):
             assert assigned(dispatcher, offered(2, 3)) == [(1, 2), (1, 3)]
 
     async def test_reading_order(self) -> None:
-        """What is assigned is assigned in the order in which it is offered, whatever is outstanding."""
+        """Messages are assigned in the order in which they are offered, whatever is outstanding."""
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=10)
             assert assigned(dispatcher, offered(3, 5, 9)) == [(1, 3), (1, 5), (1, 9)]
             assert assigned(dispatcher, offered(1, 12)) == [(1, 1), (1, 12)]
 
     async def test_given_back_comes_again(self) -> None:
-        """What was released because it was given back is assigned again when it is offered again, first in order."""
+        """A released message is assigned again, and first, when it is offered again."""
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=3)
             assigned(dispatcher, offered(0, 1, 2))
@@ -74,7 +76,7 @@ class EveryTypeRules(DispatcherRules):
             assert assigned(dispatcher, (*offered(0, 1, count=1), *offered(3))) == [(1, 0), (1, 1)]
 
     async def test_detach_returns_what_was_held(self) -> None:
-        """A consumer that leaves gives back what it was assigned and was not released; an unknown one holds nothing."""
+        """``detach`` returns the consumer's unreleased messages; for an unknown consumer it returns nothing."""
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=3)
             assigned(dispatcher, offered(0, 1, 2))
@@ -84,7 +86,9 @@ class EveryTypeRules(DispatcherRules):
             assert dispatcher.detach(1) == frozenset()
 
     async def test_left_and_released(self) -> None:
-        """What one held that has left goes to the next when it was released and is offered again."""
+        """
+        The messages of a detached consumer are assigned to the next one after they are released and offered again.
+        """
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=2)
             assigned(dispatcher, offered(0, 1))
@@ -93,7 +97,9 @@ class EveryTypeRules(DispatcherRules):
             assert assigned(dispatcher, offered(0, 1, 2, count=1)) == [(2, 0), (2, 1)]
 
     async def test_gone_takes_nothing(self) -> None:
-        """A consumer that has left is assigned nothing, permits or not."""
+        """
+        A detached consumer is assigned nothing, whatever permits it gets; permits do not survive a new attachment.
+        """
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=5)
             dispatcher.detach(1)
@@ -104,7 +110,7 @@ class EveryTypeRules(DispatcherRules):
             assert assigned(dispatcher, offered(0)) == [], "permits of the life before"
 
     async def test_attaching_again(self) -> None:
-        """Attaching one that is there changes nothing: its permits and what it holds stay."""
+        """Attaching an attached consumer changes nothing: it keeps its permits and its messages."""
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=2)
             assigned(dispatcher, offered(0))
@@ -113,7 +119,7 @@ class EveryTypeRules(DispatcherRules):
             assert dispatcher.detach(1) == {at(0), at(1)}
 
     async def test_releasing_what_is_not_outstanding(self) -> None:
-        """Releasing what nobody holds is harmless, and so is releasing twice."""
+        """Releasing positions that are not outstanding has no effect, and so has releasing twice."""
         async with self.data.open() as dispatcher:
             dispatcher.released(released(0, 7))
             attach(dispatcher, 1, permits=2)
@@ -123,9 +129,10 @@ class EveryTypeRules(DispatcherRules):
             assert dispatcher.detach(1) == {at(1)}
 
     async def test_memory_is_bounded(self) -> None:
-        """Nothing is kept of messages, keys and consumers that are gone.
+        """
+        The dispatcher keeps nothing of released messages, their keys and detached consumers.
 
-        If this fails, check what is remembered of a key, a position or a consumer after it was released or has left.
+        If this fails, check what it keeps of a key, a position or a consumer after a release or a detach.
         """
         async with self.data.open() as dispatcher:
             sizes = []
@@ -142,7 +149,7 @@ class EveryTypeRules(DispatcherRules):
 
 
 def reachable(root: object) -> int:
-    """Return how many objects something holds, directly or not; without code, and without what everybody shares."""
+    """Return the number of objects reachable from ``root``, without code and shared objects."""
     seen = {id(root)}
     found = [root]
     for one in found:

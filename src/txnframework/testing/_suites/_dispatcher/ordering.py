@@ -1,4 +1,4 @@
-"""Rules of what a dispatcher declares, whatever its type is called: its order, and that its consumers stand by."""
+"""Rules of declared attributes, for types of any name: the ordering, and consumers that stand by."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from txnframework.testing.capabilities import requires
 
 
 class OrderingRules(DispatcherRules):
-    """What is kept in order goes to one consumer at a time, and nothing of it is overtaken."""
+    """Messages that are kept in order go to one consumer at a time, and none is overtaken."""
 
     @requires(ORDERED)
     async def test_everything_goes_to_one_at_a_time(self) -> None:
-        """While a message is outstanding, those that follow go to the same consumer, or wait; a call skips none."""
+        """While a message is outstanding, the next ones go to the same consumer or wait; a call skips none."""
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2, 3):
                 attach_any(dispatcher, consumer_id, permits=2)
@@ -34,7 +34,7 @@ class OrderingRules(DispatcherRules):
 
     @requires(ORDERED)
     async def test_nothing_overtakes_what_is_left(self) -> None:
-        """While something of a consumer that left is outstanding, nothing behind it is assigned to anybody."""
+        """While messages of a detached consumer are outstanding, no later message is assigned to any consumer."""
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=2)
             assert assigned(dispatcher, offered(0, 1)) == [(1, 0), (1, 1)]
@@ -48,7 +48,7 @@ class OrderingRules(DispatcherRules):
 
     @requires(ORDERED_BY_KEY)
     async def test_each_key_goes_to_one_at_a_time(self) -> None:
-        """While a message of a key is outstanding, those of the key go to the same consumer, or wait."""
+        """While a message of a key is outstanding, the next ones of that key go to the same consumer or wait."""
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2, 3):
                 attach_any(dispatcher, consumer_id, permits=2)
@@ -60,7 +60,9 @@ class OrderingRules(DispatcherRules):
 
     @requires(ORDERED_BY_KEY)
     async def test_no_key_is_overtaken(self) -> None:
-        """While a message of a key is outstanding whose consumer left, nothing of the key is assigned to anybody."""
+        """
+        While a message of a detached consumer is outstanding, no later message of its key is assigned to any consumer.
+        """
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=2)
             assert assigned(dispatcher, keyed(m0="a", m1="a")) == [(1, 0), (1, 1)]
@@ -74,7 +76,9 @@ class OrderingRules(DispatcherRules):
 
     @requires(STANDS_BY)
     async def test_others_stand_by(self) -> None:
-        """Where consumers stand by none is refused, and one that waited goes on when those before it have left."""
+        """
+        Where consumers stand by, none is refused, and a waiting one takes over when those before it have detached.
+        """
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2):
                 attach(dispatcher, consumer_id, permits=2)

@@ -1,4 +1,4 @@
-"""Random sequences of calls, checked against a plain account of who has what."""
+"""Random sequences of calls, checked against a simple model of permits and assignments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READ_AHEAD = 12
 
 @dataclass
 class Account:
-    """Who may take how many, what is outstanding at whom, and what waits; checks every answer of a dispatcher."""
+    """A model of permits, outstanding messages and waiting messages; it checks each answer of a dispatcher."""
 
     kind: str
     ordering: Ordering
@@ -37,7 +37,7 @@ class Account:
     # -- what happened --------------------------------------------------------------------------------
 
     def attached(self, info: ConsumerInfo) -> None:
-        """Note a consumer that was let in."""
+        """Record a consumer that was accepted."""
         if info.consumer_id not in self.infos:
             assert self.kind != "exclusive" or not self.infos, "two consumers of an exclusive subscription"
             self.infos[info.consumer_id] = info
@@ -45,7 +45,7 @@ class Account:
             self._choose()
 
     def detached(self, consumer_id: int, returned: frozenset[Position]) -> None:
-        """Check what a consumer gave back that left."""
+        """Check which messages a detached consumer returned."""
         held = {position for position, (holder, _) in self.outstanding.items() if holder == consumer_id}
         assert returned == (held if consumer_id in self.infos else set())
         self.infos.pop(consumer_id, None)
@@ -55,18 +55,18 @@ class Account:
             self._choose()
 
     def released(self, positions: frozenset[Position], again: bool) -> None:
-        """Note what is not outstanding any more; with ``again`` it waits."""
+        """Record positions that are no longer outstanding; with ``again`` they wait for redelivery."""
         for position in positions:
             _, candidate = self.outstanding.pop(position)
             if again:
                 self.waiting[position] = Candidate(position, candidate.key, candidate.redelivery_count + 1)
 
     def offer(self) -> tuple[Candidate, ...]:
-        """Return what waits, in reading order, as far as was read ahead."""
+        """Return the waiting messages in reading order, up to the read-ahead limit."""
         return tuple(self.waiting[position] for position in sorted(self.waiting))[:READ_AHEAD]
 
     def assigned(self, offer: tuple[Candidate, ...], answer: tuple[Assignment, ...]) -> None:
-        """Check an answer, one assignment after the other, and that nothing was left that could have been assigned."""
+        """Check each assignment of an answer, and that no message was left that could have been assigned."""
         places = [candidate.position for candidate in offer]
         chosen = [one.position for one in answer]
         assert chosen == [place for place in places if place in set(chosen)], "not in reading order, or not offered"
@@ -86,7 +86,7 @@ class Account:
     # -- the rules ------------------------------------------------------------------------------------
 
     def _group(self, candidate: Candidate) -> bytes | None:
-        """Return what a message is kept in order with; None: with nothing."""
+        """Return the group in which a message is kept in order; None if it is in no group."""
         if self.ordering is Ordering.NONE:
             return None
         return candidate.key if self.ordering is Ordering.KEY else b"everything"
@@ -95,7 +95,7 @@ class Account:
         return {holder for holder, one in self.outstanding.values() if group is not None and self._group(one) == group}
 
     def _takers(self, candidate: Candidate) -> set[int]:
-        """Return who may be assigned this message now."""
+        """Return the consumers to which this message may be assigned now."""
         able = {consumer for consumer, permits in self.permits.items() if permits > 0}
         holders = self._holders(self._group(candidate))
         if holders:
@@ -108,7 +108,7 @@ class Account:
         return able
 
     def _can_take(self, candidate: Candidate) -> bool:
-        """Return whether a message has to be assigned: a type of its own name may keep some back, but not for ever."""
+        """Return whether a message must be assigned; a type of another name may hold some back, but not for ever."""
         if self.kind in STANDARD_TYPES:
             return bool(self._takers(candidate))
         return bool(self.permits) and not self.outstanding and all(one > 0 for one in self.permits.values())
@@ -125,14 +125,14 @@ class Account:
 
 
 class SequenceRules(DispatcherRules):
-    """Whatever happens in whatever order, no rule is broken."""
+    """No sequence of calls breaks a rule."""
 
     @pytest.mark.parametrize("seed", range(12))
     async def test_random_sequences(self, seed: int) -> None:
         """
-        Permits are never exceeded, order is kept, nothing is assigned twice, and nothing waits that could go.
+        Permits are never exceeded, order is kept, no message is assigned twice, and none waits that could be assigned.
 
-        If this fails, the seed gives the same sequence again.
+        If this fails, run the test again: the same seed gives the same sequence.
         """
         chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
         async with self.data.open() as dispatcher:
@@ -141,12 +141,12 @@ class SequenceRules(DispatcherRules):
                 await self.step(dispatcher, account, chance)
 
     async def step(self, dispatcher: IDispatcher, account: Account, chance: random.Random) -> None:
-        """Do one thing that a broker does, then offer what waits."""
+        """Make one call of a broker, then offer the waiting messages."""
         consumer_id = chance.choice([*account.infos, account.next_consumer])
         some = frozenset(position for position in sorted(account.outstanding) if chance.random() < 0.4)
         match chance.choice(("attach", "attach", "detach", "permit", "permit", "done", "again", "read", "read")):
             case "attach" if len(account.infos) < CONSUMERS:
-                # An id that left never comes again; one that is there may attach again.
+                # The id of a detached consumer is not reused; an attached consumer may attach again.
                 account.next_consumer = max(account.next_consumer, consumer_id + 1)
                 info = ConsumerInfo(consumer_id, f"c{consumer_id}", chance.randint(0, 2), chance.randint(0, 3))
                 try:

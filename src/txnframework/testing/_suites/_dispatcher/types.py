@@ -1,4 +1,4 @@
-"""Rules of the single subscription types."""
+"""Rules of the standard subscription types."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ from txnframework.testing.capabilities import requires
 
 
 class ExclusiveRules(DispatcherRules):
-    """One consumer gets everything."""
+    """One consumer gets all messages."""
 
     @requires(EXCLUSIVE)
     async def test_another_one_is_refused(self) -> None:
-        """A second consumer is told who is there and changes nothing; when that one has left, another may come."""
+        """
+        A second consumer is refused with the name of the first and changes nothing; after a detach another may attach.
+        """
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=1)
             with pytest.raises(ConsumerBusy) as busy:
@@ -42,11 +44,11 @@ class ExclusiveRules(DispatcherRules):
 
 
 class FailoverRules(DispatcherRules):
-    """One consumer is active, the others stand by."""
+    """One consumer is active, and the others stand by."""
 
     @requires(FAILOVER)
     async def test_one_is_active(self) -> None:
-        """The first one is assigned everything; others get nothing, also while it can take no more."""
+        """The first consumer is assigned all messages; the others get none, even while it has no permits."""
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2, 3):
                 attach(dispatcher, consumer_id, permits=2)
@@ -57,7 +59,7 @@ class FailoverRules(DispatcherRules):
 
     @requires(FAILOVER)
     async def test_who_follows(self) -> None:
-        """When the active one leaves, the one with the lowest priority number follows, then who attached first."""
+        """When the active consumer detaches, the lowest priority number follows, then the earliest attachment."""
         async with self.data.open() as dispatcher:
             attach(dispatcher, 9, permits=9, priority=5)
             for consumer_id, priority in ((7, 1), (3, 0), (2, 0), (8, 1), (1, 2)):
@@ -71,7 +73,9 @@ class FailoverRules(DispatcherRules):
 
     @requires(FAILOVER)
     async def test_the_active_one_is_not_interrupted(self) -> None:
-        """Whoever attaches later, with whatever priority, and whoever leaves that is not active, changes nothing."""
+        """
+        Later attachments of any priority, and detachments of inactive consumers, do not change the active consumer.
+        """
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=9, priority=5)
             attach(dispatcher, 2, permits=9, priority=0)
@@ -86,7 +90,7 @@ class SharedRules(DispatcherRules):
 
     @requires(SHARED)
     async def test_in_turn(self) -> None:
-        """Each of those that can take more gets one before anybody gets the next, also across calls."""
+        """Each consumer with permits gets a message before any gets the next one, also across calls."""
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2, 3):
                 attach(dispatcher, consumer_id, permits=4)
@@ -98,7 +102,7 @@ class SharedRules(DispatcherRules):
 
     @requires(SHARED)
     async def test_without_permits_passed_over(self) -> None:
-        """One that can take no more holds up nobody: as much is assigned as all can take together."""
+        """A consumer without permits delays no other: a call assigns as many messages as all consumers have permits."""
         async with self.data.open() as dispatcher:
             for consumer_id, permits in ((1, 1), (2, 0), (3, 3)):
                 attach(dispatcher, consumer_id, permits=permits)
@@ -108,7 +112,7 @@ class SharedRules(DispatcherRules):
 
     @requires(SHARED)
     async def test_priorities(self) -> None:
-        """Others get something only while those with a lower priority number can take no more."""
+        """Consumers get messages only while all those with a lower priority number have no permits."""
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=5, priority=1)
             attach(dispatcher, 2, permits=2, priority=0)
@@ -121,7 +125,7 @@ class SharedRules(DispatcherRules):
 
     @requires(SHARED)
     async def test_what_was_left_holds_up_nobody(self) -> None:
-        """What one held that has left does not keep others from what follows."""
+        """The messages of a detached consumer do not delay later messages."""
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=1)
             assigned(dispatcher, offered(0))
@@ -135,7 +139,7 @@ class KeySharedRules(DispatcherRules):
 
     @requires(KEY_SHARED)
     async def test_a_key_is_one_consumers(self) -> None:
-        """While a message of a key is outstanding, the others of the key go to the same consumer, or wait."""
+        """While a message of a key is outstanding, the others of that key go to the same consumer or wait."""
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2, 3):
                 attach(dispatcher, consumer_id, permits=1)
@@ -148,7 +152,7 @@ class KeySharedRules(DispatcherRules):
 
     @requires(KEY_SHARED)
     async def test_a_key_that_waits_holds_up_only_itself(self) -> None:
-        """Behind a message that has to wait those of its key wait too, and others do not."""
+        """A message that waits delays the later messages of its key, and no others."""
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=1)
             assert assigned(dispatcher, keyed(m0="a")) == [(1, 0)]
@@ -158,7 +162,7 @@ class KeySharedRules(DispatcherRules):
 
     @requires(KEY_SHARED)
     async def test_a_key_in_order(self) -> None:
-        """Of one key a call assigns a first part, however many consumers could take the rest."""
+        """A call assigns the first messages of a key to one consumer, even if others have permits for the rest."""
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2, 3):
                 attach(dispatcher, consumer_id, permits=2)
@@ -168,7 +172,7 @@ class KeySharedRules(DispatcherRules):
 
     @requires(KEY_SHARED)
     async def test_free_again(self) -> None:
-        """A key of which nothing is outstanding any more goes to anybody who can take it."""
+        """A key without outstanding messages may go to any consumer with permits."""
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=1)
             assigned(dispatcher, keyed(m0="a"))
@@ -179,7 +183,9 @@ class KeySharedRules(DispatcherRules):
 
     @requires(KEY_SHARED)
     async def test_a_key_that_was_left(self) -> None:
-        """What one held that has left keeps its keys waiting until it is released, and no other key."""
+        """
+        The outstanding messages of a detached consumer delay their keys until they are released, and no other key.
+        """
         async with self.data.open() as dispatcher:
             attach(dispatcher, 1, permits=2)
             assigned(dispatcher, keyed(m0="a", m1="a"))
@@ -193,7 +199,7 @@ class KeySharedRules(DispatcherRules):
 
     @requires(KEY_SHARED)
     async def test_no_key_and_the_empty_key(self) -> None:
-        """Messages without a key are of no key and go to anybody; those of the empty key stay together."""
+        """Messages without a key may go to any consumer; messages with the empty key are kept together."""
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2):
                 attach(dispatcher, consumer_id, permits=1)
@@ -205,7 +211,7 @@ class KeySharedRules(DispatcherRules):
 
     @requires(KEY_SHARED)
     async def test_as_a_rule_the_same_one(self) -> None:
-        """Keys that come again go, for the most part, where they went before, also when another consumer attaches."""
+        """Most keys go to the same consumer again, also after another consumer has attached."""
         async with self.data.open() as dispatcher:
             for consumer_id in (1, 2, 3):
                 attach(dispatcher, consumer_id, permits=1_000)
