@@ -1,1 +1,1 @@
-"""The rules of ITransactionBuffer, by what they speak of."""
+"""The rules of ITransactionBuffer, by topic."""

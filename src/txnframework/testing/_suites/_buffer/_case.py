@@ -1,4 +1,4 @@
-"""What the rules of the buffer role share."""
+"""Shared parts of the rules of buffers."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ __all__ = [
 ]  # fmt: skip
 
 ENDS_WHEN_SEALED = METADATA_FAMILY
-"""A transaction takes effect on a sealed segment too; in the log family its marker has no place there any more."""
+"""A transaction can still take effect on a sealed segment; in the log family the seal refuses its marker."""
 
 PRODUCER = "producer"
 
 PAGE = Limit(3)
-"""Small, so that reading goes by several pages."""
+"""Small, so that reads take several pages."""
 
 
 class BufferRules(ProcessRules):
-    """Rules of one buffer."""
+    """Base class of the rules of buffers."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (
         IPlannableBuffer,
@@ -53,12 +53,12 @@ class BufferRules(ProcessRules):
     )
 
     def subjects(self, opened: World) -> tuple[object, ...]:
-        """Return what may promise more than its role: the buffer, its coordinator, and the store under them."""
+        """Return the objects that may declare capabilities: the buffer, its coordinator and the store."""
         return (opened.buffer, opened.coordinator, opened.store)
 
 
 def entry(text: str, branch: Branch | None = None, *sequences: int, producer: str = "") -> Append:
-    """Return an entry with one message for each sequence, or a single one without; its text names it."""
+    """Return an entry with one message per sequence, or with a single message; its text is ``text``."""
     messages = [EntryMessage(None, text.encode(), (), sequence, 0) for sequence in sequences or (0,)]
     token = ProducerSequence(producer or PRODUCER, sequences[0], sequences[-1]) if sequences else None
     data = encode_entry(messages, producer or PRODUCER, branch)
@@ -66,7 +66,7 @@ def entry(text: str, branch: Branch | None = None, *sequences: int, producer: st
 
 
 async def send(world: World, text: str, txn_id: TxnID | None = None, branch: int = 0) -> Position:
-    """Publish one message, in a transaction's branch or in none; return where it stands."""
+    """Publish one message, in a transaction's branch or outside transactions; return its position."""
     in_branch = None if txn_id is None else Branch(txn_id, branch)
     (appended,) = await world.buffer.append((entry(text, in_branch),))
     assert not appended.duplicate
@@ -86,14 +86,14 @@ def text_of(found: ReadableEntry) -> str:
 
 
 def texts_of(found: ReadableEntry) -> list[str]:
-    """Return the texts of an entry's messages; those of a batch, which are the same, once."""
+    """Return the texts of an entry's messages; equal texts in a row are returned once."""
     return [text for text, _ in groupby((one.value or b"").decode() for one in EntryView(found.data).messages())]
 
 
 async def pages(
     world: World, after: Position = EARLIEST, isolation: Isolation = Isolation.READ_COMMITTED, limit: Limit = PAGE
 ) -> list[EntryPage]:
-    """Read until there is no more for now."""
+    """Read all pages up to the max read position."""
     await world.buffer.max_read_position()
     found: list[EntryPage] = []
     while True:
@@ -112,21 +112,21 @@ async def pages(
 
 
 async def visible(world: World, after: Position = EARLIEST) -> list[str]:
-    """Return the texts that a reader of committed data sees, in the order of reading; a batch has one text."""
+    """Return the texts that a reader of committed data sees, in reading order; a batch has one text."""
     return [text for page in await pages(world, after) for one in page.entries for text in texts_of(one)]
 
 
 async def skipped(world: World) -> list[Position]:
     """
-    Return the positions of messages that reading left out because their branch was aborted.
+    Return the positions of the tests' messages that a read skipped because their branch was aborted.
 
-    A family may have entries of its own among them, such as markers, that are passed over as well.
+    Entries that a family adds itself, such as markers, may be skipped too; they are left out here.
     """
     return [one for page in await pages(world) for one in page.skipped if await _was_sent(world, one)]
 
 
 async def _was_sent(world: World, position: Position) -> bool:
-    """Return whether an entry is one that a test sent."""
+    """Return whether a test sent the entry."""
     before = Position(position.ledger_id, position.entry_id - 1)
     (found,) = await world.ledger.read(EntryRange(before, position), Limit(1))
     return EntryView(found.data).producer == PRODUCER

@@ -1,4 +1,4 @@
-"""Rules of announcements, of the end of a segment, and of plans."""
+"""Rules of announcements, of the end of a segment and of plans."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AnnouncementRules(BufferRules):
     """Readers wait for announcements and never poll."""
 
     async def test_woken_by_a_plain_append(self) -> None:
-        """Who waits beyond a position is woken when a message becomes readable, by whichever process wrote it."""
+        """A wait beyond a position ends when a message becomes readable, whichever process wrote it."""
         async with self.data.open() as world, self.data.open() as other:
             for writer in (world, other):
                 beyond = await world.buffer.max_read_position()
@@ -34,7 +34,7 @@ class AnnouncementRules(BufferRules):
                     assert await self.soon(waiting) >= position
 
     async def test_answers_at_once_when_it_is_beyond(self) -> None:
-        """Waiting for what is announced already does not wait."""
+        """A wait for an announced position returns at once."""
         async with self.data.open() as world:
             position = await send(world, "x")
             before = Position(position.ledger_id, position.entry_id - 1)
@@ -42,9 +42,10 @@ class AnnouncementRules(BufferRules):
 
     @requires(IInPlaceBuffer)
     async def test_woken_by_the_end_of_a_transaction(self) -> None:
-        """Who waits behind an open transaction sleeps while it is written to, and is woken when it ends anywhere.
+        """
+        A reader behind an open transaction waits while it is written to, and wakes when it ends in any process.
 
-        If this fails, check that a decision wakes the watchers of every segment that the transaction wrote to.
+        If this fails, check that a decision wakes the watchers of all segments that the transaction wrote to.
         """
         async with self.data.open() as world, self.data.open() as other:
             for end in (commit, abort):
@@ -71,7 +72,7 @@ class AnnouncementRules(BufferRules):
 
     @requires(ENDS_WHEN_SEALED)
     async def test_finished(self) -> None:
-        """A segment is finished at its end once it is sealed and everything in it is decided, and not before."""
+        """A segment is finished at its end after it is sealed and everything in it is decided, and not before."""
         async with self.data.open() as world, self.data.open() as other:
             plain = await send(world, "plain")
             txn = await begin(world)
@@ -88,7 +89,9 @@ class AnnouncementRules(BufferRules):
 
     @requires(ENDS_WHEN_SEALED)
     async def test_sealed_and_decided_ends_the_wait(self) -> None:
-        """Who waits at the end of a segment is told, by an answer that is not beyond, that there will never be more."""
+        """
+        ``advanced`` at the end of a sealed and decided segment returns a position that is not beyond: the end is final.
+        """
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
             inside = await send(world, "inside", txn)
@@ -103,7 +106,7 @@ class AnnouncementRules(BufferRules):
             assert await world.buffer.finished(end)
 
     async def test_sealing_ends_a_wait_that_has_begun(self) -> None:
-        """A reader that has read everything and waits is told when another process seals."""
+        """A reader that waits at the end is woken when another process seals the segment."""
         async with self.data.open() as world, self.data.open() as other:
             end = max(await send(world, "last"), await world.buffer.max_read_position())
             async with self.started(world.buffer.advanced(end)) as waiting:
@@ -112,7 +115,7 @@ class AnnouncementRules(BufferRules):
                 assert await self.soon(waiting) <= end
 
     async def test_sealed_while_empty(self) -> None:
-        """A segment that is sealed before anything was written is finished where it begins."""
+        """A segment that is sealed while empty is finished at its start."""
         async with self.data.open() as world:
             start = await world.buffer.max_read_position()
             await world.ledger.seal()
@@ -125,7 +128,7 @@ class PlanRules(BufferRules):
 
     @requires(IPlannableBuffer)
     async def test_plan_names_what_to_skip(self) -> None:
-        """A plan holds the range as asked for, and the aborted branches in it; reading by it gives what is visible."""
+        """A plan has the requested range and its aborted branches; reading by it returns what is visible."""
         async with self.data.open() as world:
             kept, dropped = await begin(world), await begin(world)
             await send(world, "plain")
@@ -142,9 +145,10 @@ class PlanRules(BufferRules):
 
     @requires(IPlannableBuffer)
     async def test_plan_is_never_shortened(self) -> None:
-        """A range whose end one process announced is planned by any other, whatever has begun since.
+        """
+        A range up to a position that one process announced can be planned by any other, whatever has begun since.
 
-        If this fails, check that a process that computes less waits or reads on, and does not clamp the plan.
+        If this fails, check that a process with a lower position waits or reads on, and does not shorten the plan.
         """
         async with self.data.open() as world:
             await send(world, "a")
@@ -160,7 +164,7 @@ class PlanRules(BufferRules):
 
     @requires(IPlannableBuffer)
     async def test_plan_outlives_the_transaction(self) -> None:
-        """A range planned long after its transactions were forgotten still names the aborted branches in it."""
+        """A plan made long after the transactions were forgotten still lists the aborted branches of its range."""
         async with self.data.open() as world:
             txn = await begin(world)
             await send(world, "dropped", txn)
@@ -173,7 +177,9 @@ class PlanRules(BufferRules):
 
     @requires(IInPlaceBuffer)
     async def test_trim_stops_at_what_is_undecided(self) -> None:
-        """Trimming never goes past the max read position; what was trimmed raises EntryTrimmed, the rest is read."""
+        """
+        Trim stops at the max read position; reading trimmed entries raises EntryTrimmed, and the rest can be read.
+        """
         async with self.data.open() as world:
             first = await send(world, "first")
             await world.ledger.roll()
@@ -191,6 +197,6 @@ class PlanRules(BufferRules):
 
 
 def plannable(world: World) -> IPlannableBuffer:
-    """Return the buffer as what it has declared to be."""
+    """Return the buffer as an IPlannableBuffer, which it must declare."""
     assert IPlannableBuffer.providedBy(world.buffer)
     return world.buffer

@@ -1,4 +1,4 @@
-"""Rules of a buffer in which messages of transactions get their places with the commit."""
+"""Rules of buffers in which messages of transactions get their positions at the commit."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ from txnframework.testing.capabilities import requires
 
 
 class CommitOrderRules(BufferRules):
-    """The order of the commits is the order of reading; what is open holds nothing back."""
+    """Messages are read in the order of commits, and open transactions delay no reader."""
 
     @requires(ICommitOrderBuffer)
     async def test_open_holds_nothing_back(self) -> None:
-        """A message outside transactions is read at once behind what is open; a commit comes where it is, behind it."""
+        """
+        A message outside transactions is readable at once, despite open transactions; theirs follow at their commit.
+        """
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
             await send(world, "inside", txn)
@@ -41,7 +43,7 @@ class CommitOrderRules(BufferRules):
 
     @requires(ICommitOrderBuffer)
     async def test_commits_are_read_in_their_order(self) -> None:
-        """Of interleaved transactions each is read as a whole, where its commit stands, and an aborted one nowhere."""
+        """Each of several interleaved transactions is read as a whole at its commit; an aborted one is not read."""
         async with self.data.open() as world, self.data.open() as other:
             one, two, three = await begin(world), await begin(world), await begin(world)
             for number in range(3):
@@ -60,7 +62,9 @@ class CommitOrderRules(BufferRules):
 
     @requires(ICommitOrderBuffer)
     async def test_messages_of_a_commit_are_one_entry(self) -> None:
-        """What one producer sent in a transaction has one position and an index each; the ledger counts every one."""
+        """
+        The messages of one producer in a transaction share one entry, each with an index; the ledger counts them all.
+        """
         async with self.data.open() as world:
             txn = await begin(world)
             for sequence in range(1, 6):
@@ -74,7 +78,9 @@ class CommitOrderRules(BufferRules):
 
     @requires(ICommitOrderBuffer)
     async def test_nothing_uncommitted_is_shown(self) -> None:
-        """Reading uncommitted shows what was committed: what is not has no place in the segment."""
+        """
+        READ_UNCOMMITTED returns only committed messages, because uncommitted ones have no position in the segment.
+        """
         async with self.data.open() as world:
             kept, dropped, undecided = await begin(world), await begin(world), await begin(world)
             await send(world, "plain")
@@ -88,7 +94,9 @@ class CommitOrderRules(BufferRules):
 
     @requires(ICommitOrderBuffer)
     async def test_the_place_that_append_tells(self) -> None:
-        """It is behind every ledger of the segment, and nothing is read there, before the commit or after it."""
+        """
+        In a transaction, ``append`` returns a position after all ledgers of the segment, where nothing is ever read.
+        """
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
             at = await send(world, "inside", txn)
@@ -103,7 +111,7 @@ class CommitOrderRules(BufferRules):
 
     @requires(ICommitOrderBuffer)
     async def test_open_transactions_can_be_ended_later(self) -> None:
-        """Transactions that were open at a restart can be ended after it, with everything that was sent before."""
+        """Transactions that were open at a restart can be ended after it, with all messages sent before."""
         async with self.data.open() as world:
             kept, dropped = await begin(world), await begin(world)
             await send(world, "kept", kept)
@@ -119,7 +127,7 @@ class CommitOrderRules(BufferRules):
 
     @requires(ICommitOrderBuffer)
     async def test_woken_by_a_commit(self) -> None:
-        """Who waits at the end sleeps while a transaction is written to, and is woken when it is committed anywhere."""
+        """A reader at the end waits while a transaction is written to, and wakes when any process commits it."""
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(other)
             await send(other, "inside", txn)
@@ -133,7 +141,7 @@ class CommitOrderRules(BufferRules):
 
     @requires(ICommitOrderBuffer)
     async def test_trimming_keeps_what_is_open(self) -> None:
-        """However far the segment is trimmed, what an open transaction wrote is read once it is committed."""
+        """Whatever is trimmed, the messages of an open transaction are read after its commit."""
         async with self.data.open() as world:
             txn, gone = await begin(world), await begin(world)
             await send(world, "inside", txn)

@@ -1,4 +1,4 @@
-"""Rules of settling, restarting and forgetting."""
+"""Rules of settling, restarts and forgotten transactions."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from txnframework.testing.capabilities import requires
 
 
 class RecoveryRules(BufferRules):
-    """Outcomes take effect once, whoever makes them, and are read by whoever comes later."""
+    """Each outcome takes effect once, in all processes, and later readers see it."""
 
     async def test_restart(self) -> None:
-        """Half plain and half transactional, half of those aborted, ten rounds: the same is read after a restart."""
+        """After a restart, a mix of plain, committed and aborted messages reads the same as before."""
         expected: list[str] = []
         async with self.data.open() as world:
             for number in range(10):
@@ -51,9 +51,9 @@ class RecoveryRules(BufferRules):
 
     async def test_entries_of_another_family_are_refused(self) -> None:
         """
-        What a transaction of another family wrote is neither shown nor passed over, committed as it may be.
+        Reading a message of another family's transaction raises ConfigurationError; it is neither returned nor skipped.
 
-        If this fails, check that an id of which nothing is known is not taken for one that was forgotten.
+        If this fails, check that an id of another family is not treated as a forgotten transaction.
         """
         async with self.data.open() as world:
             log = world.coordinator.family == LOG_FAMILY
@@ -65,7 +65,7 @@ class RecoveryRules(BufferRules):
 
     @requires(IInPlaceBuffer)
     async def test_open_transactions_survive(self) -> None:
-        """Transactions that were open at a restart still pin, and can be ended after it."""
+        """Transactions that were open at a restart still hold back readers, and can be ended after it."""
         async with self.data.open() as world:
             kept, dropped = await begin(world), await begin(world)
             await send(world, "kept", kept)
@@ -81,9 +81,9 @@ class RecoveryRules(BufferRules):
 
     async def test_answers_wait_for_the_recovery(self) -> None:
         """
-        Who asks while a buffer recovers, at whichever step of it, waits and is told the truth, never "not known".
+        A call during the buffer's recovery, at any step of it, waits and returns a correct result.
 
-        If this fails, check that every method waits for the recovery before it looks at anything.
+        If this fails, check that all methods wait for the recovery before they read any state.
         """
         async with self.data.open() as other:
             txn = await begin(other)
@@ -106,9 +106,9 @@ class RecoveryRules(BufferRules):
 
     async def test_closing_while_recovering(self) -> None:
         """
-        Closed at any step of its recovery, a buffer does not wait for the store; who waits for it gets Closed.
+        Closing at any step of the recovery does not wait for the store; calls that wait for the recovery get Closed.
 
-        If this fails, check that who waited for the recovery looks again whether the buffer was closed.
+        If this fails, check that a call tests after the recovery whether the buffer was closed.
         """
         async with self.data.open() as other:
             await send(other, "plain")
@@ -129,7 +129,7 @@ class RecoveryRules(BufferRules):
                     assert await visible(other) == ["plain"], f"closed at step {step}"
 
     async def test_recover_may_be_repeated(self) -> None:
-        """Recovering again gives no less, and reading needs no call of it."""
+        """Recovery may be repeated without moving back, and reading needs no call of it."""
         async with self.data.open() as world:
             await send(world, "x")
             first = await world.buffer.recover()
@@ -140,10 +140,10 @@ class RecoveryRules(BufferRules):
 
     async def test_settle_in_any_order(self) -> None:
         """
-        Settling an outcome, once or often, here or elsewhere, before or after another one's, changes nothing of it.
+        Settling has the same effect once or repeatedly, in any process, and before or after other transactions.
 
-        If this fails, check that an abort record stands before the operation is deleted, and that deleting what is
-        gone succeeds.
+        If this fails, check that the abort record is stored before the operation is deleted. Deleting an absent
+        operation must succeed.
         """
         async with self.data.open() as world, self.data.open() as other:
             ended: list[Transaction] = []
@@ -167,7 +167,7 @@ class RecoveryRules(BufferRules):
             assert await visible(fresh) == expected
 
     async def test_settled_is_visible_at_once(self) -> None:
-        """After settle has returned the outcome is readable here, without waiting for any watch."""
+        """After settle has returned, the outcome is readable in this process without waiting for a watch."""
         async with self.data.open() as world:
             before = await world.buffer.max_read_position()
             txn = await begin(world)
@@ -177,7 +177,7 @@ class RecoveryRules(BufferRules):
             assert await visible(world, before) == ["inside"]
 
     async def test_coordinator_settles(self) -> None:
-        """A coordinator that is told to settle makes the outcome take effect, and may be told again."""
+        """``settle`` of a coordinator makes the outcome take effect, and may be repeated."""
         async with self.data.open() as world:
             kept, dropped = await begin(world), await begin(world)
             await send(world, "kept", kept)
@@ -190,9 +190,10 @@ class RecoveryRules(BufferRules):
 
     async def test_forgotten_transactions_stay_decided(self) -> None:
         """
-        Long after a transaction was forgotten its messages are what they were: visible, or never.
+        Long after a transaction was forgotten, its messages remain visible if committed, and invisible if aborted.
 
-        If this fails, check that nothing is collected whose effect is not durable: an unknown id means committed.
+        If this fails, check that a transaction is forgotten only after its effect is durable: an unknown id means
+        committed.
         """
         async with self.data.open() as world, self.data.open() as other:
             kept, dropped = await begin(world), await begin(world)
@@ -213,7 +214,9 @@ class RecoveryRules(BufferRules):
 
     @requires(IInPlaceBuffer)
     async def test_timed_out_transaction_releases(self) -> None:
-        """What an abandoned transaction pinned is readable after its timeout was noticed; what it wrote never is."""
+        """
+        After an abandoned transaction times out, it no longer holds back readers, and its messages are never visible.
+        """
         async with self.data.open() as world:
             txn = await begin(world)
             await send(world, "inside", txn)

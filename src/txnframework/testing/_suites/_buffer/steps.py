@@ -1,4 +1,4 @@
-"""Rules of what happens between two steps of a call: ends, kills, other processes, lost replies; and of waiting."""
+"""Rules of events between two steps of a call: ends, kills, other processes and lost replies; and of waiting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from txnframework.testing.world import World
 
 
 async def answered(sending: Awaitable[object]) -> bool | None:
-    """Return whether a send succeeded; None if nobody knows."""
+    """Return whether a send succeeded; None if the outcome is unknown."""
     try:
         await sending
     except (TransactionConflict, TransactionNotFound):
@@ -33,19 +33,19 @@ async def answered(sending: Awaitable[object]) -> bool | None:
 
 
 async def settle_all(world: World, ended: list[Transaction]) -> None:
-    """Settle one after the other."""
+    """Settle transactions one after the other."""
     for one in ended:
         await world.buffer.settle(one)
 
 
 class StepRules(BufferRules):
-    """What is told is true, and what is decided stays so, whatever happens between two steps."""
+    """Confirmations are true and decisions are final, whatever happens between two steps of a call."""
 
     async def test_waiting_reads_nothing(self) -> None:
         """
-        Who waits, behind an open transaction or at the end, takes no step to the stores while nothing changes.
+        A reader that waits, behind an open transaction or at the end, makes no store calls while nothing changes.
 
-        If this fails, check that ``advanced`` waits for a watch or an announcement, and asks nobody in a loop.
+        If this fails, check that ``advanced`` waits for a watch or an announcement and does not poll.
         """
         async with self.data.open() as world:
             txn = await begin(world)
@@ -53,7 +53,7 @@ class StepRules(BufferRules):
             for _ in range(2):
                 beyond = await world.buffer.max_read_position()
                 async with self.started(world.buffer.advanced(beyond)) as waiting:
-                    # A watch may wake late, and once without a change; but then it is quiet.
+                    # A watch may wake late, and once without a change; after that it must be quiet.
                     quiet = 0
                     for _ in range(20):
                         before = world.line.steps
@@ -65,7 +65,7 @@ class StepRules(BufferRules):
 
     async def test_killed_while_sending(self) -> None:
         """
-        Killed at any step of a send, what stands is undecided while the transaction is open, and gone with its abort.
+        After a kill at any step of a send, its message is invisible while the transaction is open and after its abort.
 
         If this fails, check that the intent is durable before the entry is appended.
         """
@@ -86,7 +86,10 @@ class StepRules(BufferRules):
                 assert await visible(survivor) == []
 
     async def test_ended_while_sending(self) -> None:
-        """A send whose transaction is aborted, or committed without its branch, between two steps is never visible."""
+        """
+        If its transaction is aborted, or committed without its branch, at any step of a send, its message is never
+        visible.
+        """
         async with self.data.open() as world, self.data.open() as other:
             for end in (abort, commit):
                 step, reached = 0, True
@@ -107,7 +110,7 @@ class StepRules(BufferRules):
 
     async def test_settled_while_reading(self) -> None:
         """
-        Whatever ends, is settled and forgotten between two steps of a reader, what was aborted is not shown.
+        A reader never returns aborted messages, even if transactions end, settle and are forgotten between its steps.
 
         If this fails, check the order: the tail, then the operations, then their headers, then the abort records.
         """
@@ -121,7 +124,8 @@ class StepRules(BufferRules):
                 await send(other, f"kept {step}", kept)
                 await send(other, "dropped", dropped)
                 async with self.data.open() as fresh:
-                    # What the steps before this one wrote is not read again: how many steps that takes is no rule.
+                    # Entries of earlier rounds are not read again: the rules do not limit the steps that a reader
+                    # needs.
                     async with held_up(fresh.line, step, visible(fresh, last)) as (task, reached):
                         await other.buffer.settle(await abort(other, dropped))
                         await other.buffer.settle(await commit(other, kept))
@@ -135,9 +139,9 @@ class StepRules(BufferRules):
 
     async def test_written_while_reading(self) -> None:
         """
-        What an open transaction writes between two steps of a reader is not shown, nor what stands behind it.
+        A reader does not return what an open transaction writes between its steps, nor anything after it.
 
-        If this fails, check that the last confirmed position is taken before the operations are scanned.
+        If this fails, check that the last confirmed position is read before the operations.
         """
         last = EARLIEST
         async with self.data.open() as other:
@@ -157,9 +161,10 @@ class StepRules(BufferRules):
 
     async def test_killed_while_settling(self) -> None:
         """
-        Killed at any step of settling, and whoever forgets the transaction then, what was aborted is never visible.
+        After a kill at any step of settling, aborted messages are never visible, whichever process forgets the
+        transaction.
 
-        If this fails, check the order: the abort record first, then the operation is deleted.
+        If this fails, check the order: the abort record is stored before the operation is deleted.
         """
         expected: list[str] = []
         async with self.data.open() as survivor:
@@ -183,7 +188,9 @@ class StepRules(BufferRules):
                         assert await visible(process) == expected, f"killed at step {step}"
 
     async def test_lost_reply_while_sending(self) -> None:
-        """A send whose reply was lost at any write is confirmed or unknown; sent again, it is visible exactly once."""
+        """
+        A send with a lost reply is confirmed or raises OutcomeUnknown; after sending again, it is visible exactly once.
+        """
         expected: list[str] = []
         async with self.data.open() as other:
             for write in (1, 2, 3):
@@ -203,7 +210,9 @@ class StepRules(BufferRules):
             assert await visible(other) == expected
 
     async def test_cut_off_while_sending(self) -> None:
-        """Cut off at any write, a send that may stand is OutcomeUnknown: Unavailable only if nothing was appended."""
+        """
+        A send that is disconnected at any write raises OutcomeUnknown, or Unavailable only if nothing was appended.
+        """
         async with self.data.open() as other:
             for write in (1, 2, 3):
                 before = await other.ledger.tail()
@@ -219,7 +228,7 @@ class StepRules(BufferRules):
                 assert told is None or told is is_there
 
     async def test_rolled_over_while_sending(self) -> None:
-        """A send that meets a roll-over at any step is written to the next ledger, and visible once."""
+        """If the ledger rolls at any step of a send, the message is written to the next ledger and visible once."""
         expected: list[str] = []
         async with self.data.open() as world, self.data.open() as other:
             step, reached = 0, True
@@ -236,7 +245,7 @@ class StepRules(BufferRules):
                 assert sorted(await visible(world)) == sorted(await visible(other)) == sorted(expected)
 
     async def test_trimmed_and_forgotten(self) -> None:
-        """After older ledgers were trimmed, what was aborted in those that are left is never visible."""
+        """After older ledgers were trimmed, aborted messages in the remaining ledgers are never visible."""
         async with self.data.open() as world:
             for _ in range(2):
                 txn = await begin(world)

@@ -1,4 +1,4 @@
-"""Rules of what may be read."""
+"""Rules of visibility."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from txnframework.testing.capabilities import requires
 
 
 class VisibilityRules(BufferRules):
-    """Committed is visible, open pins, aborted is skipped."""
+    """Committed messages are visible, open transactions hold back readers, and aborted messages are skipped."""
 
     async def test_keeps_the_interface(self) -> None:
-        """Buffer and coordinator have every method and attribute of their roles."""
+        """Buffer and coordinator have all methods and attributes of their roles."""
         from txnframework.plugin import verify_provider
 
         async with self.data.open() as world:
@@ -32,7 +32,9 @@ class VisibilityRules(BufferRules):
             verify_provider(ITransactionCoordinator, world.coordinator)
 
     async def test_plain_messages_are_readable_at_once(self) -> None:
-        """Messages outside transactions are readable once confirmed, by every process, and move what may be read."""
+        """
+        Messages outside transactions are readable in all processes once confirmed, and advance the max read position.
+        """
         async with self.data.open() as world, self.data.open() as other:
             assert await visible(world) == []
             for text in ("a", "b"):
@@ -43,7 +45,8 @@ class VisibilityRules(BufferRules):
 
     @requires(IInPlaceBuffer)
     async def test_open_pins(self) -> None:
-        """What an open transaction wrote is not readable, nor anything behind it; after commit all of it is, in order.
+        """
+        Messages of an open transaction, and all after them, are unreadable; after the commit all are read in order.
 
         If this fails, check that the lowest ``after`` of open operations bounds the max read position.
         """
@@ -61,7 +64,7 @@ class VisibilityRules(BufferRules):
 
     @requires(IInPlaceBuffer)
     async def test_aborted_is_skipped(self) -> None:
-        """What an aborted transaction wrote is never readable, and reading says that it was passed over."""
+        """Messages of an aborted transaction are never readable, and a read reports that they were skipped."""
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
             inside = [await send(world, "inside", txn), await send(world, "inside", txn)]
@@ -74,7 +77,7 @@ class VisibilityRules(BufferRules):
 
     @requires(IInPlaceBuffer)
     async def test_pages_of_skipped_entries_are_progress(self) -> None:
-        """A reader passes any number of aborted entries, and is told of each of them once."""
+        """A reader passes any number of aborted entries, and a read reports each of them once."""
         async with self.data.open() as world:
             txn = await begin(world)
             inside = [await send(world, f"x{number}", txn) for number in range(10)]
@@ -85,7 +88,9 @@ class VisibilityRules(BufferRules):
 
     @requires(IInPlaceBuffer)
     async def test_interleaved_transactions(self) -> None:
-        """Two transactions on one segment: each ends on its own, and what is committed is read in order of position."""
+        """
+        Interleaved transactions on one segment end independently; committed messages are read in order of position.
+        """
         async with self.data.open() as world:
             one, two, three = await begin(world), await begin(world), await begin(world)
             for number in range(3):
@@ -100,9 +105,10 @@ class VisibilityRules(BufferRules):
             assert await visible(world) == expected
 
     async def test_branches_that_count(self) -> None:
-        """Of a committed transaction the listed branches are readable and every other branch is aborted.
+        """
+        In a committed transaction, the listed branches are readable and all other branches are aborted.
 
-        If this fails, check that a commit is looked at together with its branches, wherever an outcome is used.
+        If this fails, check that all uses of an outcome also test the branches of the commit.
         """
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
@@ -118,7 +124,7 @@ class VisibilityRules(BufferRules):
 
     @requires(IInPlaceBuffer)
     async def test_branches_that_do_not_count_are_skipped(self) -> None:
-        """Reading says of a branch that a commit left out that it was passed over, as of an aborted one."""
+        """A read reports a branch that the commit left out as skipped, like an aborted one."""
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
             await send(world, "zero", txn)
@@ -128,7 +134,7 @@ class VisibilityRules(BufferRules):
                 assert await skipped(process) == [lost]
 
     async def test_unlisted_branch_zero(self) -> None:
-        """A commit that does not list branch 0 aborts what was written under it."""
+        """A commit that does not list branch 0 aborts the messages of branch 0."""
         async with self.data.open() as world:
             txn = await begin(world)
             await send(world, "zero", txn, 0)
@@ -137,7 +143,7 @@ class VisibilityRules(BufferRules):
             assert await visible(world) == ["five"]
 
     async def test_largest_branch(self) -> None:
-        """A branch number may be any of 63 bits."""
+        """A branch number may be any 63-bit number."""
         async with self.data.open() as world:
             txn = await begin(world)
             largest = (1 << 63) - 1
@@ -148,7 +154,7 @@ class VisibilityRules(BufferRules):
 
     @requires(IInPlaceBuffer)
     async def test_read_uncommitted(self) -> None:
-        """Reading uncommitted shows everything up to the tail, and says of each entry what is known of it."""
+        """READ_UNCOMMITTED returns all entries up to the tail, with the known state of each."""
         async with self.data.open() as world:
             kept, dropped, undecided = await begin(world), await begin(world), await begin(world)
             await send(world, "plain")
@@ -166,7 +172,7 @@ class VisibilityRules(BufferRules):
             ]
 
     async def test_resolve(self) -> None:
-        """What is known of a branch: open, committed, aborted; aborted too if its transaction's commit left it out."""
+        """``resolve`` returns open, committed or aborted; a branch that the commit left out is aborted."""
         async with self.data.open() as world, self.data.open() as other:
             txn, dropped = await begin(world), await begin(world)
             for branch in (0, 5, 6):
@@ -183,7 +189,7 @@ class VisibilityRules(BufferRules):
                 assert await process.buffer.resolve(Branch(dropped)) is Visibility.ABORTED
 
     async def test_max_read_position_never_moves_back(self) -> None:
-        """Whatever begins, ends and is read by whom, no process announces less than it announced before."""
+        """No process announces a lower max read position than before, whatever begins, ends or is read."""
         async with self.data.open() as world, self.data.open() as other:
             processes = (world, other)
             announced = [await process.buffer.max_read_position() for process in processes]
@@ -200,7 +206,7 @@ class VisibilityRules(BufferRules):
             assert await visible(world) == await visible(other)
 
     async def test_many_small_transactions_keep_their_order(self) -> None:
-        """Transactions one after the other are read in their order, with none missing."""
+        """Successive transactions are read in their order, and none is missing."""
         async with self.data.open() as world:
             for number in range(50):
                 txn = await begin(world)
@@ -210,7 +216,7 @@ class VisibilityRules(BufferRules):
 
     @requires(IInPlaceBuffer)
     async def test_rolled_over_in_the_middle(self) -> None:
-        """A transaction whose writes lie in two ledgers is visible as a whole, or not at all."""
+        """A transaction that wrote to two ledgers is visible as a whole or not at all."""
         async with self.data.open() as world:
             kept, dropped = await begin(world), await begin(world)
             for half in ("1", "2"):

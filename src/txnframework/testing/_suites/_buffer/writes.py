@@ -1,4 +1,4 @@
-"""Rules of append: intents, refusals, idempotence, sealing."""
+"""Rules of append: intents, refusals, idempotence and sealing."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from txnframework.testing.world import World
 
 
 class WriteRules(BufferRules):
-    """What is appended, and what is refused."""
+    """What is appended and what is refused."""
 
     async def test_intent_comes_first(self) -> None:
         """
-        However far a transactional append came before its process was lost, no other process reads it undecided.
+        Wherever a transactional append is interrupted, no other process reads its message before the commit.
 
-        If this fails, check that the write operation is durable before the entry is appended: an entry without one
-        counts as committed.
+        If this fails, check that the write operation is durable before the entry is appended. An entry without an
+        operation counts as committed.
         """
         async with self.data.open() as survivor:
             turns, finished = 0, False
             while not finished:
-                # One by one where a turn is a step of the plugin; by half more where most are spent waiting for a
-                # server: killed at every step that it takes there, it is in ``test_killed_while_sending``.
+                # Each round interrupts one turn of the event loop later. Beyond 32 turns, most only wait for a server,
+                # so the distance grows by half. ``test_killed_while_sending`` kills at each step to a server.
                 turns += 1 + max(0, turns - 32) // 2
                 txn = await begin(survivor)
                 async with self.data.open() as world:
@@ -56,7 +56,7 @@ class WriteRules(BufferRules):
                     assert await visible(reader) == [], f"aborted and visible after {turns} turns"
 
     async def test_ended_transaction_is_refused(self) -> None:
-        """Writing in a transaction that has ended raises TransactionConflict in every process, and appends nothing."""
+        """Writing in a transaction that has ended raises TransactionConflict in all processes, and appends nothing."""
         async with self.data.open() as world, self.data.open() as other:
             for end in (commit, abort):
                 txn = await begin(world)
@@ -70,10 +70,11 @@ class WriteRules(BufferRules):
             assert await visible(world) == ["inside"]
 
     async def test_later_send_in_an_ended_transaction(self) -> None:
-        """A writer that has written in a transaction before, and does not know that it ended, makes nothing visible.
+        """
+        A writer that misses the end of its transaction makes nothing visible that does not count.
 
-        Its later sends need no look at the store, so they may be refused or be appended as what they are: committed
-        work of a listed branch, or aborted.
+        Its later sends need not read the store. They may be refused, or be appended as what they are: committed
+        messages of a listed branch, or aborted messages.
         """
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
@@ -99,7 +100,9 @@ class WriteRules(BufferRules):
             assert await visible(world) == ["plain"]
 
     async def test_another_principal_is_refused(self) -> None:
-        """Writing in somebody else's transaction raises NotTransactionOwner, and appends nothing; its owner may."""
+        """
+        Writing in another principal's transaction raises NotTransactionOwner and appends nothing; its owner may write.
+        """
         async with self.data.open() as world:
             owned = (await world.coordinator.begin(Begin(60_000, "ada"))).txn_id
             before = await world.ledger.tail()
@@ -113,7 +116,7 @@ class WriteRules(BufferRules):
             assert await visible(world) == ["sent"]
 
     async def test_first_sends_at_a_time(self) -> None:
-        """Many first sends to a buffer that was just opened: none is lost, each transaction is whole."""
+        """Many concurrent first sends to a new buffer lose no message, and each transaction is visible as a whole."""
         async with self.data.open() as world:
             txns = [await begin(world) for _ in range(6)]
             await asyncio.gather(*(send(world, f"{n}", txn) for n, txn in enumerate(txns)), send(world, "plain"))
@@ -121,7 +124,7 @@ class WriteRules(BufferRules):
             assert sorted(await visible(world)) == ["0", "1", "2", "3", "4", "5", "plain"]
 
     async def test_several_entries_of_one_call(self) -> None:
-        """The entries of one call stand adjacent and in order."""
+        """The entries of one call are adjacent and in order."""
         async with self.data.open() as world:
             txn = await begin(world)
             appended = await world.buffer.append(tuple(entry(text, Branch(txn)) for text in "abc"))
@@ -132,7 +135,7 @@ class WriteRules(BufferRules):
             assert await visible(world) == ["a", "b", "c"]
 
     async def test_two_processes_write_in_one_transaction(self) -> None:
-        """Processes that write under branches of their own are committed by one decision."""
+        """One decision commits the messages of all processes, each with its own branch."""
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
             await asyncio.gather(send(world, "a", txn, 1), send(other, "b", txn, 2), send(world, "c", txn))
@@ -140,7 +143,7 @@ class WriteRules(BufferRules):
             assert sorted(await visible(world)) == sorted(await visible(other)) == ["a", "b", "c"]
 
     async def test_same_send_again(self) -> None:
-        """The same send again in the same branch is confirmed and stored once, before and after the commit."""
+        """Repeating a send in the same branch is confirmed and stored once, before and after the commit."""
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
             first = await send_sequence(world, 1, txn)
@@ -156,7 +159,10 @@ class WriteRules(BufferRules):
             assert await visible(world) == ["s1"]
 
     async def test_plain_send_again(self) -> None:
-        """A plain send again is confirmed and stored once, in another process and in a transaction as well."""
+        """
+        Repeating a send outside transactions is confirmed and stored once, also from another process or in a
+        transaction.
+        """
         async with self.data.open() as world, self.data.open() as other:
             first = await send_sequence(world, 1)
             txn = await begin(other)
@@ -167,7 +173,8 @@ class WriteRules(BufferRules):
             assert await visible(world) == ["s1"]
 
     async def test_copy_of_an_aborted_transaction_is_replaced(self) -> None:
-        """A sequence whose copy was aborted, or stands in a branch that does not count, is appended again and visible.
+        """
+        A sequence whose copy was aborted, or whose branch does not count, is appended again and visible.
 
         If this fails, a retry after an abort is confirmed and its message is lost.
         """
@@ -187,7 +194,7 @@ class WriteRules(BufferRules):
             assert await visible(world) == ["s1", "s2"]
 
     async def test_copy_of_an_open_transaction_is_a_conflict(self) -> None:
-        """A sequence that stands in another open transaction, or another branch of it, raises TransactionConflict."""
+        """A sequence that is stored in another open transaction, or in another branch, raises TransactionConflict."""
         async with self.data.open() as world, self.data.open() as other:
             txn, another = await begin(world), await begin(other)
             await send_sequence(world, 1, txn)
@@ -202,7 +209,9 @@ class WriteRules(BufferRules):
             assert await visible(world) == ["s1"]
 
     async def test_partly_stored_batch(self) -> None:
-        """A batch of which some sequences stand there is reported with the earlier copy's, so that the rest is sent."""
+        """
+        A batch that is partly stored is reported with the sequences of the earlier copy, so that the rest can be sent.
+        """
         async with self.data.open() as world:
             txn = await begin(world)
             (first,) = await world.buffer.append((entry("1-2", Branch(txn), 1, 2),))
@@ -215,7 +224,7 @@ class WriteRules(BufferRules):
 
     @requires(ENDS_WHEN_SEALED)
     async def test_sealed_segment_refuses(self) -> None:
-        """On a sealed segment plain and transactional appends raise LedgerSealed and append nothing; ends work."""
+        """On a sealed segment, all appends raise LedgerSealed and append nothing; transactions can still be ended."""
         async with self.data.open() as world, self.data.open() as other:
             txn, fresh = await begin(world), await begin(world)
             await send(world, "inside", txn)
