@@ -1,1 +1,1 @@
-"""Rules of ITransactionCoordinator and IApplicationCoordinator, by topic."""
+"""The rules of ITransactionCoordinator and IApplicationCoordinator, by topic."""

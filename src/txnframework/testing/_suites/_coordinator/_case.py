@@ -1,4 +1,4 @@
-"""What the rules of the coordinator role share."""
+"""Shared parts of the rules of coordinators."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from txnframework.testing.world import World
 
 FINAL = (State.COMMITTED, State.ABORTED)
 METADATA_FAMILY = OfKind("family", "metadata")
-"""Its end decides and tells nobody, so that what is not settled yet can be looked at without a failure."""
+"""In this family, an end only stores the decision, so tests can observe unsettled transactions without a failure."""
 LOG_FAMILY = OfKind("family", "log")
 
 
 class CoordinatorRules(ProcessRules):
-    """Rules of one coordinator."""
+    """Base class of the rules of coordinators."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (IApplicationCoordinator, IAtomicBatchStore, METADATA_FAMILY, LOG_FAMILY)
 
     def subjects(self, opened: World) -> tuple[object, ...]:
-        """Return what may promise more than its role: the coordinator, and the store under it."""
+        """Return the objects that may declare capabilities: the coordinator and the store."""
         return (opened.coordinator, opened.store)
 
 
@@ -51,7 +51,7 @@ async def state_in(world: World, txn_id: TxnID) -> State:
 
 
 async def outcome(world: World, txn_id: TxnID) -> State:
-    """Return how a transaction ended; it must have."""
+    """Return the outcome of a transaction, which must have ended."""
     state = await state_in(world, txn_id)
     assert state in FINAL
     return state
@@ -66,7 +66,7 @@ async def write(world: World, txn_id: TxnID, text: str = "x", branch: int = 0) -
 
 
 async def committed_entry(world: World) -> Position:
-    """Publish an entry that can be acknowledged; return where it stands."""
+    """Publish an entry that can be acknowledged; return its position."""
     txn = await begin(world)
     position = await write(world, txn)
     await commit(world, txn)
@@ -81,5 +81,5 @@ async def acknowledge(world: World, txn_id: TxnID, position: Position, branch: i
 
 
 async def is_acknowledged(world: World, position: Position) -> bool:
-    """Return whether the cursor has this entry."""
+    """Return whether the cursor has acknowledged this entry."""
     return state_of(await world.cursor.load(), position) is AckState.DELETED

@@ -1,4 +1,4 @@
-"""Rules of IApplicationCoordinator: one run goes on, one transaction a batch, and outcomes are carried along."""
+"""Rules of IApplicationCoordinator: fenced runs, one transaction per batch, and outcomes that are kept."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ RANGES = (SourceRange("topic://public/default/in", "group", {"s": Position(0, -1
 
 
 def batch_of(run: str, version: int, query: str = "query") -> BatchID:
-    """Return one batch of a run."""
+    """Return the id of one batch of a run."""
     return BatchID(APPLICATION, query, run, version)
 
 
 def applications(world: World) -> IApplicationCoordinator:
-    """Return the coordinator as what it has declared to be."""
+    """Return the coordinator as an IApplicationCoordinator, which it must declare."""
     assert IApplicationCoordinator.providedBy(world.coordinator)
     return world.coordinator
 
 
 async def begin_batch(world: World, batch: BatchID) -> Transaction:
-    """Begin a batch, or find it begun."""
+    """Begin a batch, or return its open transaction."""
     return await applications(world).begin_batch(batch, TIMEOUT_MS)
 
 
 async def committed_in(world: World) -> list[tuple[str, int, tuple[SourceRange, ...]]]:
-    """Return what is known as committed."""
+    """Return query, version and source ranges of each committed batch."""
     found = await applications(world).application(APPLICATION)
     assert found is not None
     return [(one.query, one.version, one.ranges) for one in found.committed]
@@ -53,7 +53,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_keeps_the_application_interface(self) -> None:
-        """A coordinator that declares it has every method of it."""
+        """A coordinator that declares IApplicationCoordinator has all its methods."""
         from txnframework.plugin import verify_provider
 
         async with self.data.open() as world:
@@ -61,7 +61,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_claim(self) -> None:
-        """An application is unknown until a run claims it; claiming again changes nothing."""
+        """An application is unknown until a run claims it; claiming it again in the same run changes nothing."""
         async with self.data.open() as world, self.data.open() as other:
             assert await applications(world).application(APPLICATION) is None
             claimed = await applications(world).claim(APPLICATION, "run-1")
@@ -73,7 +73,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_past_runs_are_fenced(self) -> None:
-        """A run that another one has followed is Fenced for ever, in every process and after a restart."""
+        """A run that was followed by another one is Fenced for ever, in all processes and after a restart."""
         async with self.data.open() as world, self.data.open() as other:
             for run in ("run-1", "run-2", "run-3"):
                 await applications(world).claim(APPLICATION, run)
@@ -85,7 +85,7 @@ class ApplicationRules(CoordinatorRules):
             assert (await applications(fresh).claim(APPLICATION, "run-3")).run == "run-3"
 
     async def fenced(self, world: World, run: str) -> None:
-        """Neither claim nor begin as a past run, and change nothing by trying."""
+        """Check that ``claim`` and ``begin_batch`` of a past run raise Fenced and change nothing."""
         before = await applications(world).application(APPLICATION)
         with pytest.raises(Fenced):
             await applications(world).claim(APPLICATION, run)
@@ -95,7 +95,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_a_run_follows_one_run(self) -> None:
-        """Of two runs that follow the same one, or none, the first to begin goes on and the other is Fenced."""
+        """Of two runs that follow the same run, or none, the first to begin succeeds and the other is Fenced."""
         async with self.data.open() as world, self.data.open() as other:
 
             async def begin(process: World, run: str, follows: str | None) -> Transaction:
@@ -109,7 +109,7 @@ class ApplicationRules(CoordinatorRules):
                         await begin(process, late, follows)
                 assert await applications(other).application(APPLICATION) == before
                 assert await state_in(other, began.txn_id) is State.OPEN
-                # Its own tasks find the transaction, whatever they know.
+                # Other tasks of this run get its transaction, whether or not they name the run that it follows.
                 assert await begin(other, run, follows) == began
                 assert await begin(other, run, None) == began
             assert (await begin(other, "run-3", None)).txn_id != began.txn_id
@@ -117,7 +117,9 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_one_transaction_a_batch(self) -> None:
-        """Whoever of a run asks for a batch gets the one open transaction of it, also when all ask at once."""
+        """
+        All processes of a run that begin a batch get its one open transaction, also when they begin at the same time.
+        """
         async with self.data.open() as world, self.data.open() as other:
             for version in range(4):
                 batch = batch_of("run-1", version)
@@ -131,7 +133,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_racing_first_calls(self) -> None:
-        """Two processes that begin one batch agree, at whichever step of one the other comes."""
+        """Two processes that begin one batch get the same transaction, at whichever step of one the other begins."""
         async with self.data.open() as world, self.data.open() as other:
             step, reached = 0, True
             while reached:
@@ -146,7 +148,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_new_run_aborts_the_open_transaction(self) -> None:
-        """A new run never continues the transaction of the old one: it is aborted, and another begins."""
+        """A new run never continues the old run's transaction: that one is aborted, and a new one begins."""
         async with self.data.open() as world, self.data.open() as other:
             old = await begin_batch(world, batch_of("run-1", 7))
             await applications(other).claim(APPLICATION, "run-2")
@@ -158,7 +160,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_fencing_at_any_step(self) -> None:
-        """A run that is overtaken at any step of beginning leaves no open transaction that the record does not name."""
+        """A run that is fenced at any step of ``begin_batch`` leaves no open transaction except the recorded one."""
         async with self.data.open() as world, self.data.open() as other:
             step, reached = 0, True
             while reached:
@@ -182,7 +184,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_next_batch_aborts_the_open_one(self) -> None:
-        """A transaction of an earlier batch that is still open is aborted by the next one's begin."""
+        """Beginning the next batch aborts the transaction of an earlier batch that is still open."""
         async with self.data.open() as world:
             earlier = await begin_batch(world, batch_of("run-1", 1))
             later = await begin_batch(world, batch_of("run-1", 2))
@@ -191,7 +193,9 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_batch_that_ended_begins_another(self) -> None:
-        """A batch whose transaction ended, in whichever way, begins another: writers always stage."""
+        """
+        Beginning a batch whose transaction was committed or aborted begins a new one, so writers can always stage.
+        """
         async with self.data.open() as world, self.data.open() as other:
             for version, end in ((1, commit), (2, abort)):
                 first = await begin_batch(world, batch_of("run-1", version))
@@ -203,7 +207,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_outcome_is_carried(self) -> None:
-        """What a committed batch consumed is known: at once, after settling, to the next batch, run and process."""
+        """The ranges of a committed batch are known at once, after settling, and to the next batch, run and process."""
         expected: list[tuple[str, int, tuple[SourceRange, ...]]] = []
         async with self.data.open() as world, self.data.open() as other:
             for version in range(4):
@@ -227,7 +231,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_aborted_batch_is_not_carried(self) -> None:
-        """What an aborted batch would have consumed is never known as committed."""
+        """The ranges of an aborted batch are never reported as committed."""
         async with self.data.open() as world:
             batch = batch_of("run-1", 1)
             began = await begin_batch(world, batch)
@@ -240,7 +244,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_finishing_an_ended_transaction(self) -> None:
-        """Recording what a batch consumed in a transaction that has ended raises TransactionConflict."""
+        """``finish_batch`` in a transaction that has ended raises TransactionConflict."""
         async with self.data.open() as world:
             for version, end in ((1, commit), (2, abort)):
                 batch = batch_of("run-1", version)
@@ -251,7 +255,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_application_lost_replies(self) -> None:
-        """A call whose reply is lost at any write succeeds or raises OutcomeUnknown, and succeeds when called again."""
+        """A call whose reply is lost at any write succeeds or raises OutcomeUnknown, and succeeds when repeated."""
         async with self.data.open() as world, self.data.open() as other:
             for number in range(1, 6):
                 batch = batch_of(f"run-{number}", number)
@@ -272,7 +276,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_killed_at_any_step(self) -> None:
-        """Whoever is killed on the way to a commit leaves a batch that the next run commits, exactly once."""
+        """After a kill at any step before the commit, the next run commits the batch exactly once."""
         step, reached = 0, True
         async with self.data.open() as survivor:
             while reached:
@@ -292,7 +296,10 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_application_refused_steps(self) -> None:
-        """A store that is out of reach: Unavailable or OutcomeUnknown, and the call works again later."""
+        """
+        If the store is unavailable at any step, a call raises Unavailable or OutcomeUnknown, and succeeds when
+        repeated.
+        """
         async with self.data.open() as world:
             for number in range(1, 8):
                 batch = batch_of("run-1", number)

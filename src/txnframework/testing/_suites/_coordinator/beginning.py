@@ -1,4 +1,4 @@
-"""Rules of begin and describe: ids never repeat, and a transaction is known to everybody."""
+"""Rules of begin and describe: ids are unique, and all processes know a transaction."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ LOG_BIT = 0x8000
 
 
 class BeginRules(CoordinatorRules):
-    """A transaction begins once, under an id of its own."""
+    """A transaction begins once, with an id of its own."""
 
     async def test_keeps_the_interface(self) -> None:
-        """The coordinator has every method and attribute of its role."""
+        """The coordinator has all methods and attributes of its role."""
         from txnframework.plugin import verify_provider
 
         async with self.data.open() as world:
@@ -37,7 +37,7 @@ class BeginRules(CoordinatorRules):
             assert world.coordinator.family in ("metadata", "log")
 
     async def test_open_after_begin(self) -> None:
-        """A transaction is open from its begin on, with the deadline and the owner asked for, in every process."""
+        """After begin, a transaction is open in all processes, with the requested deadline and owner."""
         async with self.data.open() as world, self.data.open() as other:
             now_ms = self.data.now_ms()
             began = await world.coordinator.begin(Begin(TIMEOUT_MS, "ada", world.store.session))
@@ -47,14 +47,14 @@ class BeginRules(CoordinatorRules):
                 assert await process.coordinator.describe(began.txn_id) == began
 
     async def test_describe_unknown(self) -> None:
-        """A transaction that never began is not found."""
+        """Describing a transaction that never began raises TransactionNotFound."""
         async with self.data.open() as world:
             known = await begin(world)
             with pytest.raises(TransactionNotFound):
                 await world.coordinator.describe(TxnID(known.coordinator, known.number + 10**6))
 
     async def test_ids_count_up(self) -> None:
-        """Within one process, one after the other, numbers grow; all carry one coordinator."""
+        """In one process, successive transactions have growing numbers and the same coordinator id."""
         async with self.data.open() as world:
             ids = [await begin(world) for _ in range(10)]
             assert len({one.coordinator for one in ids}) == 1
@@ -63,27 +63,28 @@ class BeginRules(CoordinatorRules):
 
     @requires(METADATA_FAMILY)
     async def test_ids_of_the_metadata_family(self) -> None:
-        """The highest bit of the coordinator's id is not set, so that the id says which family decides."""
+        """The highest bit of the coordinator id is 0, which identifies the metadata family."""
         async with self.data.open() as world:
             assert not (await begin(world)).coordinator & LOG_BIT
 
     @requires(LOG_FAMILY)
     async def test_ids_of_the_log_family(self) -> None:
-        """The highest bit of the coordinator's id is set, so that the id says which family decides."""
+        """The highest bit of the coordinator id is 1, which identifies the log family."""
         async with self.data.open() as world:
             assert (await begin(world)).coordinator & LOG_BIT
 
     async def test_ids_of_racing_processes(self) -> None:
-        """Processes that begin at the same time never get the same id."""
+        """Processes that begin transactions at the same time never get the same id."""
         async with self.data.open() as world, self.data.open() as other, self.data.open() as third:
             processes = (world, other, third)
             ids = await asyncio.gather(*(begin(process) for _ in range(20) for process in processes))
             assert len(set(ids)) == 60
 
     async def test_ids_never_repeat(self) -> None:
-        """No id returns: not after a restart, and not after a kill at any step of a begin.
+        """
+        Ids are never reused, even after a restart or a kill at any step of a begin.
 
-        If this fails, check that the numbers are reserved durably before the first of them is given out.
+        If this fails, check that numbers are durably reserved before the first of them is returned.
         """
         given: list[TxnID] = []
         step, finished = 0, False
@@ -102,7 +103,7 @@ class BeginRules(CoordinatorRules):
         assert len(set(given)) == len(given)
 
     async def test_begin_lost_replies(self) -> None:
-        """A begin whose replies are lost either returns an open transaction or raises OutcomeUnknown, nothing else."""
+        """A begin with a lost reply returns an open transaction or raises OutcomeUnknown, and nothing else."""
         given: list[TxnID] = []
         async with self.data.open() as other:
             for write_number in range(1, 5):
@@ -117,14 +118,14 @@ class BeginRules(CoordinatorRules):
         assert len(set(given)) == len(given)
 
     async def began_or_unknown(self, world: World) -> Transaction | None:
-        """Begin; None when nobody knows whether one began."""
+        """Begin a transaction; return None if the outcome is unknown."""
         try:
             return await open_for(world, TIMEOUT_MS)
         except OutcomeUnknown:
             return None
 
     async def test_participants(self) -> None:
-        """A transaction is described with the segments it wrote and the subscriptions it acknowledged, each once."""
+        """``describe`` returns the segments written to and the subscriptions acknowledged on, each once."""
         async with self.data.open() as world, self.data.open() as other:
             began = await open_for(world, TIMEOUT_MS)
             segment = world.buffer.segment
@@ -142,7 +143,9 @@ class BeginRules(CoordinatorRules):
 
     @requires(METADATA_FAMILY)
     async def test_parts(self) -> None:
-        """The metadata family tells which branch wrote where and acknowledged where, of whichever process."""
+        """
+        In the metadata family, the branches that wrote or acknowledged are known per participant, for all processes.
+        """
         async with self.data.open() as world, self.data.open() as other:
             position = await committed_entry(world)
             txn = await begin(world)

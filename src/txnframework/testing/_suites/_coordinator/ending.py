@@ -1,4 +1,4 @@
-"""Rules of end: one outcome, for everybody, for ever."""
+"""Rules of end: one final outcome, the same in all processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EndRules(CoordinatorRules):
     """A transaction ends once."""
 
     async def test_ended(self) -> None:
-        """An ended transaction says how, when, and with which branches; in every process, and after a restart."""
+        """An ended transaction has its outcome, its end time and its branches, in all processes and after a restart."""
         async with self.data.open() as world, self.data.open() as other:
             committed, aborted = await begin(world), await begin(world)
             kept = await commit(world, committed, 0, 5)
@@ -44,7 +44,7 @@ class EndRules(CoordinatorRules):
                 assert await fresh.coordinator.describe(ended.txn_id) == ended
 
     async def test_same_end_again(self) -> None:
-        """The same End again succeeds with the same answer, in every process, and changes nothing."""
+        """Repeating an End in any process returns the same answer and changes nothing."""
         async with self.data.open() as world, self.data.open() as other:
             for end, _ in ENDS:
                 txn = await begin(world)
@@ -54,7 +54,7 @@ class EndRules(CoordinatorRules):
                     assert await end(process, txn) == first
 
     async def test_other_end(self) -> None:
-        """Ending otherwise raises InvalidTransactionState with the real outcome, and changes nothing."""
+        """A different End raises InvalidTransactionState with the actual outcome, and changes nothing."""
         async with self.data.open() as world, self.data.open() as other:
             for (end, state), (opposite, _) in (ENDS, ENDS[::-1]):
                 txn = await begin(world)
@@ -66,7 +66,7 @@ class EndRules(CoordinatorRules):
                     assert await process.coordinator.describe(txn) == ended
 
     async def test_other_branches(self) -> None:
-        """A commit with other branches than the first one's is another end: InvalidTransactionState."""
+        """A commit with other branches than the first commit is a different End: it raises InvalidTransactionState."""
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
             ended = await commit(world, txn, 0, 5)
@@ -78,7 +78,7 @@ class EndRules(CoordinatorRules):
             assert await commit(other, txn, 5, 0) == ended
 
     async def test_end_of_unknown(self) -> None:
-        """Ending what never began raises TransactionNotFound."""
+        """Ending a transaction that never began raises TransactionNotFound."""
         async with self.data.open() as world:
             known = await begin(world)
             for end, _ in ENDS:
@@ -86,7 +86,7 @@ class EndRules(CoordinatorRules):
                     await end(world, TxnID(known.coordinator, known.number + 10**6))
 
     async def test_principals(self) -> None:
-        """Only its principal may end a transaction that has one; anybody else is refused and changes nothing."""
+        """Only its principal may end a transaction that has one; other callers are refused and change nothing."""
         async with self.data.open() as world, self.data.open() as other:
             for action in Action:
                 began = await open_for(world, TIMEOUT_MS, "ada")
@@ -101,7 +101,7 @@ class EndRules(CoordinatorRules):
                     await world.coordinator.end(End(began.txn_id, action, "eve"))
 
     async def test_operators(self) -> None:
-        """An operator ends a transaction of any principal, and it stays that principal's."""
+        """An operator can end a transaction of any principal; the principal is not changed."""
         async with self.data.open() as world, self.data.open() as other:
             for action in Action:
                 began = await open_for(world, TIMEOUT_MS, "ada")
@@ -110,16 +110,17 @@ class EndRules(CoordinatorRules):
                 assert await world.coordinator.end(End(began.txn_id, action, "ada")) == ended
 
     async def test_no_principal(self) -> None:
-        """A transaction without a principal may be ended by whoever knows its id."""
+        """A transaction without a principal can be ended by any caller that knows its id."""
         async with self.data.open() as world:
             txn = await begin(world)
             assert (await world.coordinator.end(End(txn, Action.COMMIT, "eve"))).state is State.COMMITTED
 
     async def test_racing_ends(self) -> None:
         """
-        Ends that race, however they interleave, have one outcome: whoever asked for it succeeds, others are told.
+        Racing Ends have one outcome, however they interleave: callers that asked for it succeed, the others get it
+        reported.
 
-        If this fails, check that the decision is one compare-and-set, and that the loser reads what was decided.
+        If this fails, check that the decision is one compare-and-set, and that the loser reads the decision.
         """
         async with self.data.open() as world, self.data.open() as other, self.data.open() as third:
             for ends in ((commit, abort), (abort, commit), (commit, commit), (abort, abort)):
@@ -139,7 +140,7 @@ class EndRules(CoordinatorRules):
                         assert (found.state if isinstance(found, Transaction) else found) is final
 
     async def test_many_racing_ends(self) -> None:
-        """Many ends at a time, of processes of different mind, have one outcome each."""
+        """Many racing Ends of different processes give one outcome per transaction."""
         async with self.data.open() as world, self.data.open() as other:
             for _ in range(10):
                 txn = await begin(world)
@@ -150,9 +151,7 @@ class EndRules(CoordinatorRules):
                 assert {one.state if isinstance(one, Transaction) else one for one in found} == {final}
 
     async def test_lost_reply(self) -> None:
-        """A decision whose reply was lost is read back, or raises OutcomeUnknown; asking again with the same End
-        succeeds, and it is the same transaction's.
-        """
+        """A decision whose reply was lost is read back or raises OutcomeUnknown; the same End then succeeds."""
         async with self.data.open() as world, self.data.open() as other:
             for end, state in ENDS:
                 txn, bystander = await begin(world), await begin(world)
@@ -167,7 +166,10 @@ class EndRules(CoordinatorRules):
                 assert await state_in(other, bystander) is State.OPEN
 
     async def test_cut_off_while_deciding(self) -> None:
-        """When not even reading can tell, it is OutcomeUnknown and no plain error; what was decided stands."""
+        """
+        If the decision cannot be read back either, the End raises OutcomeUnknown; the same End later returns its
+        outcome.
+        """
         async with self.data.open() as world, self.data.open() as other:
             for end, state in ENDS:
                 txn = await begin(world)
@@ -180,7 +182,9 @@ class EndRules(CoordinatorRules):
                 assert (await end(world, txn)).state is state
 
     async def test_end_refused_steps(self) -> None:
-        """A store that is out of reach before anything was decided: Unavailable, and the transaction stays open."""
+        """
+        If the store is unavailable before the decision, the End raises Unavailable, and the transaction stays open.
+        """
         async with self.data.open() as world, self.data.open() as other:
             for end, state in ENDS:
                 txn = await begin(world)
@@ -191,7 +195,7 @@ class EndRules(CoordinatorRules):
                 assert (await end(world, txn)).state is state
 
     async def test_killed_while_deciding(self) -> None:
-        """Killed at any step of ending, a transaction is open or ended as asked, and its outcome never changes."""
+        """After a kill at any step of an End, the transaction is open or has the requested outcome, which is final."""
         async with self.data.open() as survivor:
             for end, state in ENDS:
                 opposite = abort if end is commit else commit
@@ -211,7 +215,7 @@ class EndRules(CoordinatorRules):
                     assert before is State.OPEN or final is before
 
     async def test_closing_while_deciding(self) -> None:
-        """Closing ends a decision in flight as the transaction's own answer or OutcomeUnknown, and may be repeated."""
+        """Closing during an End makes it return the outcome or raise OutcomeUnknown; close may be repeated."""
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
             async with held_up(world.line, 2, commit(world, txn)) as (task, _):
@@ -229,7 +233,7 @@ class EndRules(CoordinatorRules):
 
 
 async def told(ending: Awaitable[Transaction]) -> Transaction | State:
-    """Return how an end was answered: the transaction, or the real outcome that refused it."""
+    """Return the answer to an End: the transaction, or the actual outcome if it was refused."""
     try:
         return await ending
     except InvalidTransactionState as refused:

@@ -23,14 +23,14 @@ _LOOK_STEPS_MAX = 4
 
 
 class ListRules(CoordinatorRules):
-    """Who wants to know what is open asks, in pages."""
+    """Open transactions are listed in pages."""
 
     async def listed(self, world: World, query: OpenQuery) -> list[TxnID]:
         """Return the ids of one page."""
         return [one.txn_id for one in await world.coordinator.list_open(query)]
 
     async def test_oldest_deadline_first(self) -> None:
-        """Open transactions of every process are listed, those with the oldest deadline first; ended ones are not."""
+        """Open transactions of all processes are listed, the earliest deadline first; ended ones are not listed."""
         async with self.data.open() as world, self.data.open() as other:
             assert await self.listed(world, OpenQuery()) == []
             late, early = await open_for(world, 3 * TIMEOUT_MS), await open_for(other, TIMEOUT_MS)
@@ -46,7 +46,7 @@ class ListRules(CoordinatorRules):
                 assert [one.principal for one in found] == ["", "ada", ""]
 
     async def test_pages(self) -> None:
-        """Asking for what comes after the last one of a page visits each once, also where deadlines are equal."""
+        """Pages that continue after the last transaction list each once, also among equal deadlines."""
         async with self.data.open() as world:
             began = [await open_for(world, TIMEOUT_MS + number // 4) for number in range(10)]
             seen: list[TxnID] = []
@@ -61,14 +61,16 @@ class ListRules(CoordinatorRules):
             assert [deadlines[one] for one in seen] == sorted(deadlines.values())
 
     async def test_page_after_one_that_has_ended(self) -> None:
-        """A listing goes on behind a transaction that has ended in the meantime."""
+        """A listing continues after a transaction that has ended in the meantime."""
         async with self.data.open() as world:
             began = [(await open_for(world, TIMEOUT_MS + number)).txn_id for number in range(4)]
             await abort(world, began[1])
             assert await self.listed(world, OpenQuery(after=began[1])) == began[2:]
 
     async def test_ages(self) -> None:
-        """Only those that began at least so long ago are listed, whatever their deadline."""
+        """
+        With a minimum age, only transactions that began at least that long ago are listed, whatever their deadline.
+        """
         async with self.data.open() as world:
             old = await begin(world, 5 * TIMEOUT_MS)
             await self.data.pass_time(2_000)
@@ -79,7 +81,7 @@ class ListRules(CoordinatorRules):
 
 
 class OutstandingRules(CoordinatorRules):
-    """Who looks for what is stuck finds what ended transactions have left, in pages by id."""
+    """``outstanding`` lists what ended transactions have left to settle, in pages by id."""
 
     data: WorldHarness
 
@@ -90,9 +92,9 @@ class OutstandingRules(CoordinatorRules):
     @requires(METADATA_FAMILY)
     async def test_outstanding(self) -> None:
         """
-        What ended and is not settled is told with its outcome, where it is left and how much: until it is settled.
+        Until it is settled, an ended transaction is listed with its outcome, its remaining participants and operations.
 
-        What is open, or did nothing, is not among them.
+        Open transactions, and those without operations, are not listed.
         """
         async with self.data.open() as world, self.data.open() as other:
             segment, subscription = world.buffer.segment, world.acks.subscription
@@ -121,7 +123,7 @@ class OutstandingRules(CoordinatorRules):
 
     @requires(METADATA_FAMILY)
     async def test_outstanding_pages(self) -> None:
-        """Each is told once, in the order of their ids, however they lie between those that are open."""
+        """Each transaction is listed once, in the order of ids, also between open transactions."""
         async with self.data.open() as world:
             ended: list[TxnID] = []
             for number in range(9):
@@ -137,16 +139,16 @@ class OutstandingRules(CoordinatorRules):
                 assert not {*page} & {*seen}, "a page that was there before: a caller would never end"
                 seen += page
             assert seen == sorted(ended)
-            # Also behind one that was settled in the meantime.
+            # A page also continues after a transaction that was settled in the meantime.
             await world.coordinator.settle(ended[1])
             assert await self.outstanding(world, ended[1]) == sorted(ended)[2:]
 
 
 class WatchRules(CoordinatorRules):
-    """Who waits for an end is told."""
+    """``watch_ended`` reports the end of transactions."""
 
     async def test_ended_already(self) -> None:
-        """What has ended is returned at once, and only that."""
+        """Transactions that have already ended are returned at once; open ones are not included."""
         async with self.data.open() as world, self.data.open() as other:
             kept, dropped, still = await begin(world), await begin(world), await begin(world)
             await commit(world, kept)
@@ -156,7 +158,7 @@ class WatchRules(CoordinatorRules):
                 assert found == {kept: State.COMMITTED, dropped: State.ABORTED}
 
     async def test_woken_by_an_end(self) -> None:
-        """Who waits is woken when one of them ends, in whichever process, and not before."""
+        """A wait returns when one of its transactions ends in any process, and not before."""
         async with self.data.open() as world, self.data.open() as other:
             for process in (world, other):
                 for end, state in ((commit, State.COMMITTED), (abort, State.ABORTED)):
@@ -168,10 +170,10 @@ class WatchRules(CoordinatorRules):
 
     async def test_waiting_reads_nothing(self) -> None:
         """
-        While nothing changes, waiting takes no step to the stores; what others begin is looked at once at the most.
+        A wait makes no store calls while nothing changes; each begin of another process costs at most one look.
 
-        If this fails, check that ``watch_ended`` waits for a watch, and asks nobody in a loop. A watch may wake late,
-        and for another transaction of the same coordinator; but then it is quiet.
+        If this fails, check that ``watch_ended`` waits for a watch and does not poll. A watch may wake late, and for
+        other transactions of the same coordinator; after that it must be quiet.
         """
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
@@ -189,7 +191,7 @@ class WatchRules(CoordinatorRules):
                 assert not waiting.done()
 
     async def test_unknown_counts_as_committed(self) -> None:
-        """One that is not known, because it was forgotten, counts as ended COMMITTED."""
+        """An unknown transaction was forgotten, and counts as COMMITTED."""
         async with self.data.open() as world:
             still = await begin(world)
             unknown = TxnID(still.coordinator, still.number + 10**6)

@@ -1,4 +1,4 @@
-"""Rules of settle, expire and collect: nothing is aborted early, nothing forgotten that is not durable."""
+"""Rules of settle, expire and collect: no transaction is aborted early or forgotten before its effect is durable."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from txnframework.testing.capabilities import requires
 from txnframework.testing.world import World, WorldHarness
 
 SWEEPS_MAX = 50
-"""More sweeps than these tests have transactions: a bounded number each must come to an end."""
+"""More sweeps than the tests need: each is bounded, and together they must finish all transactions."""
 
 
 class ExpireRules(CoordinatorRules):
-    """What nobody ends is aborted at its deadline."""
+    """Transactions are aborted after their deadline."""
 
     data: WorldHarness
 
     async def expire_all(self, world: World, now_ms: int) -> None:
-        """Sweep until nothing is left to do now."""
+        """Sweep until nothing more is due."""
         for _ in range(SWEEPS_MAX):
             if not (await world.coordinator.expire(now_ms)).left:
                 return
         raise AssertionError("sweeping does not come to an end")
 
     async def test_aborted_past_the_deadline(self) -> None:
-        """What is past its deadline is aborted by a sweep in any process, what is not stays open."""
+        """A sweep in any process aborts the transactions past their deadline; the others stay open."""
         async with self.data.open() as world, self.data.open() as other:
             for process in (world, other):
                 short, long = await begin(world, 1_000), await begin(world, TIMEOUT_MS)
@@ -52,7 +52,9 @@ class ExpireRules(CoordinatorRules):
                 await abort(world, long)
 
     async def test_clock_skew_is_spared(self) -> None:
-        """Clocks of two hosts may differ by ``max_clock_skew_ms``: a transaction gets that much more, and no more."""
+        """
+        A sweep allows for clocks that differ by ``max_clock_skew_ms``: it aborts only that long after the deadline.
+        """
         skew_ms = self.data.transactions.max_clock_skew_ms
         async with self.data.open() as world:
             began = await open_for(world, TIMEOUT_MS)
@@ -67,7 +69,7 @@ class ExpireRules(CoordinatorRules):
             assert await outcome(world, began.txn_id) is State.ABORTED
 
     async def test_after_a_restart(self) -> None:
-        """Deadlines survive the process that gave them."""
+        """Deadlines remain after a restart of the process that began the transactions."""
         async with self.data.open() as world:
             txn = await begin(world)
             position = await write(world, txn)
@@ -78,7 +80,7 @@ class ExpireRules(CoordinatorRules):
             assert await world.buffer.max_read_position() >= position
 
     async def test_many_at_once(self) -> None:
-        """Any number that is overdue at once is aborted, by a bounded number a sweep, racing sweeps included."""
+        """Any number of overdue transactions is aborted, by a bounded number per sweep, also when sweeps race."""
         async with self.data.open() as world, self.data.open() as other:
             txns = [await begin(world, 1_000 + number % 7) for number in range(250)]
             late_ms = self.data.now_ms() + TIMEOUT_MS
@@ -90,7 +92,7 @@ class ExpireRules(CoordinatorRules):
                 assert await outcome(world, txn) is State.ABORTED
 
     async def test_races_with_commit(self) -> None:
-        """A commit that races with the deadline has one outcome with it, at whichever step they meet."""
+        """A commit that races with the deadline has one outcome, at whichever step they meet."""
         async with self.data.open() as world, self.data.open() as other:
             step, reached = 0, True
             while reached:
@@ -105,7 +107,7 @@ class ExpireRules(CoordinatorRules):
                 assert reached is False or final is State.ABORTED or step > 1
 
     async def test_whoever_owns_it(self) -> None:
-        """A deadline has no principal: overdue transactions of any owner are aborted."""
+        """Overdue transactions of all principals are aborted."""
         async with self.data.open() as world:
             began = await open_for(world, 1_000, "ada")
             await self.expire_all(world, self.data.now_ms() + TIMEOUT_MS)
@@ -113,7 +115,7 @@ class ExpireRules(CoordinatorRules):
 
 
 class CollectRules(CoordinatorRules):
-    """What is done is forgotten in time, what is not done is done first."""
+    """Ended transactions are settled first, and forgotten after the retention."""
 
     data: WorldHarness
 
@@ -125,7 +127,7 @@ class CollectRules(CoordinatorRules):
         raise AssertionError("sweeping does not come to an end")
 
     async def test_outcome_is_kept(self) -> None:
-        """An outcome can be asked for as long as ``retention_ms``, and is forgotten some time after that."""
+        """An outcome can be read for ``retention_ms``, and is forgotten some time later."""
         async with self.data.open() as world, self.data.open() as other:
             kept, dropped = await begin(world), await begin(world)
             await commit(world, kept)
@@ -141,7 +143,7 @@ class CollectRules(CoordinatorRules):
                     await commit(world, txn)
 
     async def test_open_ones_stay(self) -> None:
-        """What is open is never forgotten, however old it is."""
+        """Open transactions are never forgotten, whatever their age."""
         async with self.data.open() as world:
             txn = await begin(world)
             await write(world, txn)
@@ -150,7 +152,7 @@ class CollectRules(CoordinatorRules):
             assert (await commit(world, txn)).state is State.COMMITTED
 
     async def test_sweeps_that_meet(self) -> None:
-        """Sweeps of one process and of others may run at the same time: each comes to an end, and all is forgotten."""
+        """Concurrent sweeps of one process and of others all end, and all ended transactions are forgotten."""
         async with self.data.open() as world, self.data.open() as other:
             txns = [await begin(world) for _ in range(5)]
             for txn in txns:
@@ -163,7 +165,7 @@ class CollectRules(CoordinatorRules):
                     await world.coordinator.describe(txn)
 
     async def test_settles_what_others_left(self) -> None:
-        """What ended and was not settled is settled before it is forgotten: the acknowledgment is in the cursor."""
+        """Unsettled transactions are settled before they are forgotten: their acknowledgments are in the cursor."""
         async with self.data.open() as world:
             position = await committed_entry(world)
             txn = await begin(world)
@@ -179,9 +181,9 @@ class CollectRules(CoordinatorRules):
     @requires(METADATA_FAMILY)
     async def test_out_of_reach_is_kept(self) -> None:
         """
-        While a participant cannot be reached, its transaction is not forgotten, and what is left is said.
+        A transaction is not forgotten while a participant is out of reach; ``left`` reports what remains.
 
-        If this fails, check that a header goes only when no operation of it is left: an unknown id means committed.
+        If this fails, check that a header is deleted only after all its operations: an unknown id means committed.
         """
         async with self.data.open() as world:
             for end in (commit, abort):
@@ -206,7 +208,7 @@ class CollectRules(CoordinatorRules):
 
     @requires(METADATA_FAMILY)
     async def test_one_out_of_reach_hides_no_other(self) -> None:
-        """What cannot be finished does not keep the sweeps from what can."""
+        """A transaction that cannot be settled does not keep sweeps from finishing others."""
         async with self.data.open() as world:
             stuck = await begin(world)
             await acknowledge(world, stuck, await committed_entry(world))
@@ -223,7 +225,7 @@ class CollectRules(CoordinatorRules):
             assert await outcome(world, stuck) is State.COMMITTED
 
     async def test_killed_while_collecting(self) -> None:
-        """Killed at any step of a sweep, nothing of an outcome is lost: another process finishes the work."""
+        """After a kill at any step of a sweep, no outcome is lost: another process finishes the work."""
         async with self.data.open() as survivor:
             for end in (commit, abort):
                 step, reached = 0, True
@@ -241,7 +243,7 @@ class CollectRules(CoordinatorRules):
                     await self.finished_as(survivor, txn, position, end is commit)
 
     async def finished_as(self, world: World, txn: TxnID, position: Position, committed: bool) -> None:
-        """Sweep what another process left, and look at what became of the transaction."""
+        """Sweep what another process left, and check the transaction's effect."""
         await self.collect_all(world, self.data.now_ms() + YEAR_MS)
         assert await is_acknowledged(world, position) is committed
         wanted = Visibility.COMMITTED if committed else Visibility.ABORTED
@@ -250,7 +252,7 @@ class CollectRules(CoordinatorRules):
             await world.coordinator.describe(txn)
 
     async def test_settle(self) -> None:
-        """Settling makes an outcome take effect at every participant at once, and may be repeated, by any process."""
+        """Settle makes an outcome take effect at all participants at once, and may be repeated by any process."""
         async with self.data.open() as world, self.data.open() as other:
             position = await committed_entry(world)
             kept, dropped = await begin(world), await begin(world)
@@ -267,7 +269,7 @@ class CollectRules(CoordinatorRules):
             assert await other.buffer.resolve(Branch(dropped)) is Visibility.ABORTED
 
     async def test_open_ones_are_not_settled(self) -> None:
-        """Settling an open transaction is refused and changes nothing."""
+        """Settling an open transaction raises InvalidTransactionState and changes nothing."""
         async with self.data.open() as world:
             txn = await begin(world)
             await acknowledge(world, txn, await committed_entry(world))
