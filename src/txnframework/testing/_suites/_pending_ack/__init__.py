@@ -1,1 +1,1 @@
-"""Rules of IPendingAckStore, by topic."""
+"""The rules of IPendingAckStore, by topic."""

@@ -1,4 +1,4 @@
-"""What the rules of the pending-ack role share."""
+"""Shared parts of the rules of pending-ack stores."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from txnframework.testing.world import World
 
 LEDGER = 0
 BATCH = 4
-"""Messages of an entry that holds several."""
+"""The number of messages in an entry that has several."""
 
 
 class PendingAckRules(ProcessRules):
-    """Rules of one pending-ack store."""
+    """Base class of the rules of pending-ack stores."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (IAtomicBatchStore,)
 
     def subjects(self, opened: World) -> tuple[object, ...]:
-        """Return what may promise more than its role: the store under it."""
+        """Return the object that may declare capabilities: the store."""
         return (opened.acks, opened.store)
 
 
 def at(entry: int, index: int = -1) -> Position:
-    """Return the place of an entry, or of a message of it."""
+    """Return the position of an entry, or of a message in it."""
     return Position(LEDGER, entry, index)
 
 
@@ -60,7 +60,7 @@ async def add(
 
 
 async def is_free(world: World, *acks: Ack) -> bool:
-    """Return whether a transaction of its own may acknowledge these now; it is aborted and leaves nothing."""
+    """Return whether a new transaction may acknowledge these now; it is aborted and leaves nothing."""
     txn_id = await begin(world)
     try:
         await add(world, txn_id, *acks, incarnation=(await world.cursor.load()).incarnation)
@@ -72,12 +72,12 @@ async def is_free(world: World, *acks: Ack) -> bool:
 
 
 async def deleted(world: World, *positions: Position) -> list[bool]:
-    """Return for each whether the cursor has it."""
+    """Return for each position whether the cursor has acknowledged it."""
     cursor = await world.cursor.load()
     return [state_of(cursor, position) is AckState.DELETED for position in positions]
 
 
 async def settle(ended: Transaction, *worlds: World) -> None:
-    """Make an outcome take effect, by each of these processes."""
+    """Settle an outcome in each of these processes."""
     for world in worlds:
         await world.acks.settle(ended)

@@ -1,4 +1,4 @@
-"""Rules of add: of two transactions that acknowledge one message at most one succeeds."""
+"""Rules of add: of two transactions that acknowledge one message, at most one succeeds."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from txnframework.testing.world import OTHER_SUBSCRIPTION
 
 
 class AddRules(PendingAckRules):
-    """Acknowledgments wait for their transaction, and exclude each other."""
+    """Acknowledgments are pending until their transaction ends, and exclude each other."""
 
     async def test_keeps_the_interface(self) -> None:
-        """The pending-ack store has every method and attribute of its role."""
+        """The pending-ack store has all methods and attributes of its role."""
         from txnframework.plugin import verify_provider
 
         async with self.data.open() as world:
@@ -34,7 +34,10 @@ class AddRules(PendingAckRules):
             assert (world.acks.segment, world.acks.subscription) == (world.buffer.segment, world.cursor.subscription)
 
     async def test_takes_effect_with_the_commit(self) -> None:
-        """While the transaction is open the cursor stays; after its commit was settled the messages are done."""
+        """
+        While the transaction is open, the cursor does not move; after its commit was settled, the messages are
+        acknowledged.
+        """
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
             await add(world, txn, *single(0, 2))
@@ -45,7 +48,7 @@ class AddRules(PendingAckRules):
                 assert await deleted(process, at(0), at(1), at(2)) == [True, False, True]
 
     async def test_abort_gives_back(self) -> None:
-        """What an aborted transaction acknowledged is not done, and may be acknowledged again, settled or not."""
+        """Messages of an aborted transaction are not acknowledged, and may be acknowledged again, settled or not."""
         async with self.data.open() as world, self.data.open() as other:
             for settles in (False, True):
                 first, second = await begin(world), await begin(other)
@@ -58,8 +61,10 @@ class AddRules(PendingAckRules):
                 await other.acks.settle(await abort(other, second))
 
     async def test_conflict(self) -> None:
-        """What an open transaction holds, another one cannot acknowledge, in any process; it is told which one holds
-        it, and nothing of its request is recorded.
+        """
+        A message held by an open transaction cannot be acknowledged by another in any process.
+
+        The error names the holder, and nothing of the request is recorded.
         """
         async with self.data.open() as world, self.data.open() as other:
             holder = await begin(world)
@@ -74,7 +79,9 @@ class AddRules(PendingAckRules):
                 assert await is_free(world, *single(0, 2))
 
     async def test_committed_counts_before_it_is_settled(self) -> None:
-        """What a committed transaction acknowledged is done from the commit on, whoever settles it when."""
+        """
+        Messages of a committed transaction are acknowledged from the commit on, before any process has settled it.
+        """
         async with self.data.open() as world, self.data.open() as other:
             first = await begin(world)
             await add(world, first, *single(0))
@@ -87,7 +94,7 @@ class AddRules(PendingAckRules):
                 assert await is_free(process, *single(1))
 
     async def test_branch_that_does_not_count(self) -> None:
-        """What a branch acknowledged that the commit did not list is given back."""
+        """The acknowledgments of a branch that the commit does not list are dropped."""
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
             await add(world, txn, *single(0))
@@ -101,8 +108,8 @@ class AddRules(PendingAckRules):
             assert await is_free(other, *single(2))
 
     async def test_same_again(self) -> None:
-        """Repeating an acknowledgment in the same branch succeeds, and takes effect once; also as part of a longer
-        request.
+        """
+        Repeating an acknowledgment in the same branch succeeds and takes effect once, also within a longer request.
         """
         async with self.data.open() as world:
             txn = await begin(world)
@@ -112,7 +119,7 @@ class AddRules(PendingAckRules):
             assert await deleted(world, at(0), at(1)) == [True, True]
 
     async def test_repeated_and_aborted(self) -> None:
-        """However often it was repeated, an abort gives it back."""
+        """An abort drops an acknowledgment, however often it was repeated."""
         async with self.data.open() as world:
             txn = await begin(world)
             for _ in range(3):
@@ -121,7 +128,7 @@ class AddRules(PendingAckRules):
             assert await is_free(world, *single(0))
 
     async def test_ended_transaction(self) -> None:
-        """Acknowledging in a transaction that has ended raises TransactionConflict, and nothing is recorded."""
+        """Acknowledging in a transaction that has ended raises TransactionConflict and records nothing."""
         async with self.data.open() as world, self.data.open() as other:
             for end in (commit, abort):
                 txn = await begin(world)
@@ -134,7 +141,7 @@ class AddRules(PendingAckRules):
                 assert await is_free(world, *single(0))
 
     async def test_unknown_transaction(self) -> None:
-        """Acknowledging in a transaction that never began raises TransactionNotFound, and nothing is recorded."""
+        """Acknowledging in a transaction that never began raises TransactionNotFound and records nothing."""
         async with self.data.open() as world:
             known = await begin(world)
             with pytest.raises(TransactionNotFound):
@@ -142,8 +149,10 @@ class AddRules(PendingAckRules):
             assert await is_free(world, *single(0))
 
     async def test_principals(self) -> None:
-        """Only the principal that a transaction belongs to may acknowledge in it; of anybody else nothing is recorded;
-        one that belongs to nobody may be used by whoever knows its id.
+        """
+        Only its principal may acknowledge in a transaction that has one; for other callers nothing is recorded.
+
+        A transaction without a principal may be used by any caller that knows its id.
         """
         async with self.data.open() as world, self.data.open() as other:
             owned = (await world.coordinator.begin(Begin(TIMEOUT_MS, "ada"))).txn_id
@@ -158,7 +167,7 @@ class AddRules(PendingAckRules):
             await world.acks.add(AckRequest(Branch(anybody), single(1), 1, principal="eve"))
 
     async def test_cursor_has_passed(self) -> None:
-        """What the cursor has deleted is a conflict, one by one or by its mark."""
+        """Acknowledging what the cursor has acknowledged, singly or below its mark-delete position, is a conflict."""
         async with self.data.open() as world:
             await world.cursor.apply(1, (*single(0, 1), *single(5)), None)
             txn = await begin(world)
@@ -168,7 +177,9 @@ class AddRules(PendingAckRules):
             await add(world, txn, *single(2, 4, 6))
 
     async def test_other_incarnation(self) -> None:
-        """After a seek, acknowledgments of what was received before it are a conflict; those of after it are not."""
+        """
+        After a seek, acknowledgments of messages received before it are a conflict; those received after it are not.
+        """
         async with self.data.open() as world:
             before = await begin(world)
             await add(world, before, *single(0))
@@ -180,7 +191,7 @@ class AddRules(PendingAckRules):
             await add(world, txn, *single(0), incarnation=2)
 
     async def test_two_subscriptions(self) -> None:
-        """Subscriptions of one segment know nothing of each other, in one transaction or in two."""
+        """Subscriptions of one segment are independent, in one transaction or in two."""
         async with self.data.open() as world:
             other = world.participants.subscriptions[OTHER_SUBSCRIPTION]
             first, second = await begin(world), await begin(world)
@@ -190,7 +201,7 @@ class AddRules(PendingAckRules):
             committed = await commit(world, first)
             await world.acks.settle(committed)
             assert await deleted(world, at(0), at(1)) == [True, False]
-            if world.coordinator.family == METADATA_FAMILY:  # the end of the other one has told every participant
+            if world.coordinator.family == METADATA_FAMILY:  # the log family's commit has settled it
                 assert (await other.cursor.load()).deleted == ()
             await other.acks.settle(committed)
             assert await deleted(world, at(0), at(1)) == [True, False]
@@ -198,7 +209,7 @@ class AddRules(PendingAckRules):
             assert set((await other.acks.recover()).open) == {second}
 
     async def test_one_of_many_wins(self) -> None:
-        """Of many transactions of one process that acknowledge one message at a time, exactly one succeeds."""
+        """Of many transactions of one process that acknowledge one message at the same time, exactly one succeeds."""
         async with self.data.open() as world:
             txns = [await begin(world) for _ in range(8)]
             answers = await asyncio.gather(*(add(world, txn, *single(0)) for txn in txns), return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Rules of what a cumulative acknowledgment stands for: no message counts in two committed transactions."""
+"""Rules of the messages that a cumulative acknowledgment covers: none counts in two committed transactions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ LAST = BATCH - 1
 
 
 async def cover(world: World, txn_id: TxnID, ack: Ack, *received: Ack) -> None:
-    """Acknowledge cumulatively what stands for these messages."""
+    """Acknowledge cumulatively, with ``received`` as the messages that the acknowledgment covers."""
     await world.acks.add(AckRequest(Branch(txn_id), (ack,), 1, received=received))
 
 
 async def is_refused(world: World, ack: Ack, *received: Ack) -> bool:
-    """Return whether that is a conflict; its transaction is aborted and leaves nothing."""
+    """Return whether such an acknowledgment is a conflict; its transaction is aborted and leaves nothing."""
     txn_id = await begin(world)
     try:
         await cover(world, txn_id, ack, *received)
@@ -42,12 +42,14 @@ async def is_refused(world: World, ack: Ack, *received: Ack) -> bool:
 
 
 class CoveringRules(PendingAckRules):
-    """A cumulative acknowledgment stands for what its consumer received; it passes over what was done before that."""
+    """A cumulative acknowledgment covers the messages that its consumer received, and passes over earlier ones."""
 
     async def test_last_of_a_batch(self) -> None:
         """
-        The last message of a batch is a message: cumulatively named after it was acknowledged by itself, it is refused,
-        as its number or as the entry; so is a message in the middle.
+        A cumulative acknowledgment that names a message acknowledged by another transaction is refused.
+
+        This holds for a message in the middle of a batch, and for the last one, named by its index or as the whole
+        entry.
         """
         async with self.data.open() as world, self.data.open() as other:
             for index in (LAST, 1):
@@ -65,8 +67,10 @@ class CoveringRules(PendingAckRules):
 
     async def test_named_under_an_own_cumulative_one(self) -> None:
         """
-        A message that is named is judged by itself, also where the transaction has acknowledged everything before a
-        later one: that passed over what was done. What it did not pass over may be named again.
+        A message named below the transaction's own cumulative acknowledgment is checked on its own.
+
+        It is a conflict if another transaction had acknowledged it and the cumulative one passed over it. Otherwise it
+        may be named again.
         """
         async with self.data.open() as world, self.data.open() as other:
             first, second = await begin(other), await begin(world)
@@ -84,8 +88,11 @@ class CoveringRules(PendingAckRules):
 
     async def test_over_received_ones(self) -> None:
         """
-        Refused, where a message that it stands for is done, single or of a batch, by a transaction that was committed,
-        settled or not, or outside of any; nothing of it is recorded. What else is done below it is passed over.
+        A cumulative acknowledgment is refused if a message that it covers was already acknowledged; nothing is
+        recorded.
+
+        This holds for single messages and parts of batches, and for committed transactions, settled or not, and plain
+        acknowledgments. Other acknowledged messages below it are passed over.
         """
         async with self.data.open() as world, self.data.open() as other:
             first = await begin(other)
@@ -101,7 +108,9 @@ class CoveringRules(PendingAckRules):
                 await other.acks.settle(ended)
 
     async def test_over_received_ones_of_its_own(self) -> None:
-        """What the transaction itself acknowledged by name before is no conflict, nor is the same once more."""
+        """
+        Messages that the transaction itself named before are no conflict, and repeating the request is none either.
+        """
         async with self.data.open() as world:
             txn = await begin(world)
             await add(world, txn, *single(1), part(2, 1))
@@ -113,10 +122,10 @@ class CoveringRules(PendingAckRules):
 
     async def test_received_ones_are_done_meanwhile(self) -> None:
         """
-        A message that another transaction acknowledges, commits, settles and forgets between two steps of a cumulative
-        acknowledgment that stands for it counts in one of them.
+        A covered message counts once, even if another transaction acknowledges it between two steps of the request.
 
-        If this fails, check the order: what was received is looked at after the put, with the cursor last.
+        That transaction commits, is settled and forgotten meanwhile. If this fails, check the order: received messages
+        are checked after the put, with the cursor read last.
         """
         async with self.data.open() as world, self.data.open() as other:
             step, reached = 0, True

@@ -1,4 +1,4 @@
-"""Rules of what a branch acknowledges by many calls: few records, each caller's own conflict, and no part lost."""
+"""Rules of many calls in one branch: few records, separate conflicts, and no acknowledgment lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGE_RECORDS = 1_000
 
 
 async def records(world: World, txn_id: TxnID) -> int:
-    """Return how many acknowledgment records a transaction has in the metadata store."""
+    """Return the number of a transaction's acknowledgment records in the metadata store."""
     found = 0
     left: KeyRange | IndexRange | None = operations_range(txn_id)
     while isinstance(left, KeyRange):
@@ -43,8 +43,10 @@ class GrowRules(PendingAckRules):
 
     async def test_records_do_not_grow_with_calls(self) -> None:
         """
-        Where the store has atomic batches, a branch's acknowledgments of one kind cost one record, in however many
-        calls they come, one after the other or at the same time; all take effect.
+        On a store with atomic batches, all acknowledgments of one kind in a branch share one record, and all take
+        effect.
+
+        This holds for successive calls and for concurrent ones.
         """
         async with self.data.open() as world:
             for base, together in ((0, False), (1_000, True)):
@@ -61,7 +63,7 @@ class GrowRules(PendingAckRules):
                 assert all(await deleted(world, *(at(base + entry) for entry in range(CALLS))))
 
     async def test_branches_grow_apart(self) -> None:
-        """What two branches acknowledge in turns is told apart when only one of them counts."""
+        """Two branches that acknowledge in turns stay separate: only the counted branch takes effect."""
         async with self.data.open() as world:
             txn = await begin(world)
             for entry in range(6):
@@ -70,7 +72,7 @@ class GrowRules(PendingAckRules):
             assert await deleted(world, *(at(entry) for entry in range(6))) == [True, False] * 3
 
     async def test_parts_of_entries_in_turns(self) -> None:
-        """Parts of entries and cumulative acknowledgments add up, call by call, and conflict as what they add up to."""
+        """Parts of entries and cumulative acknowledgments add up over calls, and conflict as their sum."""
         async with self.data.open() as world:
             txn = await begin(world)
             await add(world, txn, upto(0))
@@ -91,7 +93,7 @@ class GrowRules(PendingAckRules):
             ]
 
     async def test_each_its_own_conflict(self) -> None:
-        """Of many calls of one branch at the same time only those fail whose messages another transaction holds."""
+        """Of many concurrent calls of one branch, only those fail whose messages another transaction holds."""
         async with self.data.open() as world, self.data.open() as other:
             holder, txn = await begin(other), await begin(world)
             await add(world, txn, *single(100))
@@ -106,7 +108,7 @@ class GrowRules(PendingAckRules):
             assert await deleted(world, at(100)) == [True]
 
     async def test_one_cancelled_of_many(self) -> None:
-        """Of several calls at the same time one is cancelled: the others are told, and what they were told is true."""
+        """If one of several concurrent calls is cancelled, the others return, and what they confirmed takes effect."""
         async with self.data.open() as world:
             txn = await begin(world)
             held = world.line.hold(1)
@@ -122,7 +124,7 @@ class GrowRules(PendingAckRules):
             assert await deleted(world, at(0), at(2), at(3), at(9)) == [True] * 4
 
     async def test_more_with_a_lost_reply(self) -> None:
-        """A later call whose reply is lost at any write may be repeated, and what was confirmed before it stands."""
+        """A later call with a lost reply may be repeated, and the earlier confirmed calls still take effect."""
         async with self.data.open() as world:
             for write in range(1, 5):
                 txn, base = await begin(world), 100 * write
@@ -137,7 +139,7 @@ class GrowRules(PendingAckRules):
                 assert await deleted(world, at(base), at(base + 5), at(base + 10)) == [True] * 3
 
     async def test_killed_while_adding_more(self) -> None:
-        """Killed at any step of a later call, what was confirmed before takes effect with the commit."""
+        """After a kill at any step of a later call, the earlier confirmed calls take effect with the commit."""
         async with self.data.open() as survivor:
             step, reached = 0, True
             while reached:
@@ -154,9 +156,10 @@ class GrowRules(PendingAckRules):
 
     async def test_more_while_others_recover(self) -> None:
         """
-        What a branch acknowledges and commits between two steps of another process's recovery is not lost.
+        Acknowledgments added and committed between two steps of another process's recovery are not lost.
 
-        If this fails, check that records are read after their transaction was seen to be over, and deleted as read.
+        If this fails, check that records are read after their transaction was seen as ended, and deleted at the version
+        read.
         """
         async with self.data.open() as world, self.data.open() as other:
             step, reached = 0, True
@@ -176,9 +179,9 @@ class GrowRules(PendingAckRules):
 
     async def test_refused_while_others_recover(self) -> None:
         """
-        What a call was refused is not applied by a process that saw it while it was looked at.
+        A refused call is not applied by another process that recovers while the call is being checked.
 
-        If this fails, check that records are read after their transaction was seen to be over.
+        If this fails, check that records are read after their transaction was seen as ended.
         """
         async with self.data.open() as world, self.data.open() as other:
             base, later, again = 0, 0, True
@@ -205,9 +208,9 @@ class GrowRules(PendingAckRules):
 
     async def test_refused_is_not_recorded(self) -> None:
         """
-        A call that was refused has no effect, also if its transaction is committed and settled between its steps.
+        A refused call has no effect, even if its transaction is committed and settled between its steps.
 
-        If it may have, it is not refused: its outcome is unknown.
+        A call that may have an effect raises OutcomeUnknown instead.
         """
         async with self.data.open() as world, self.data.open() as other:
             for earlier in (False, True):

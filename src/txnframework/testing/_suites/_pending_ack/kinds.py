@@ -22,7 +22,7 @@ from txnframework.testing.world import World
 
 
 async def conflict(world: World, txn_id: TxnID, *acks: Ack) -> None:
-    """Acknowledge what another transaction, or the cursor, stands in the way of."""
+    """Check that an acknowledgment is a conflict with another transaction or with the cursor."""
     with pytest.raises(TransactionConflict):
         await add(world, txn_id, *acks)
 
@@ -31,7 +31,7 @@ class BatchIndexRules(PendingAckRules):
     """Messages of one entry are acknowledged one by one."""
 
     async def test_disjoint_indexes(self) -> None:
-        """Two transactions may hold different messages of one entry; each is committed or aborted on its own."""
+        """Two transactions may hold different messages of one entry; each is committed or aborted independently."""
         async with self.data.open() as world, self.data.open() as other:
             first, second = await begin(world), await begin(other)
             await add(world, first, part(0, 0, 1))
@@ -61,7 +61,7 @@ class BatchIndexRules(PendingAckRules):
                 ended = await commit(world, holder)
 
     async def test_index_in_the_position(self) -> None:
-        """A message may be named by its position as well as by a set of indexes."""
+        """A message may be named by its position or by a set of indexes."""
         async with self.data.open() as world:
             holder, late = await begin(world), await begin(world)
             await add(world, holder, Ack(at(0, 1), BATCH))
@@ -71,7 +71,7 @@ class BatchIndexRules(PendingAckRules):
             assert await deleted(world, at(0, 1), at(0, 0), at(0)) == [True, False, False]
 
     async def test_all_indexes(self) -> None:
-        """An entry is done when its last message is, by whichever transactions."""
+        """An entry is acknowledged when all its messages are, by whichever transactions."""
         async with self.data.open() as world:
             for indexes in ((0, 1), (2,), (3,)):
                 assert await deleted(world, at(0)) == [False]
@@ -81,7 +81,7 @@ class BatchIndexRules(PendingAckRules):
             assert await deleted(world, at(0)) == [True]
 
     async def test_same_indexes_again(self) -> None:
-        """Repeating indexes in the same branch succeeds, alone and with more."""
+        """Repeating indexes in the same branch succeeds, alone and together with others."""
         async with self.data.open() as world:
             txn = await begin(world)
             for indexes in ((0,), (0,), (0, 1), (1,)):
@@ -91,10 +91,12 @@ class BatchIndexRules(PendingAckRules):
 
 
 class CumulativeRules(PendingAckRules):
-    """A cumulative acknowledgment is of everything up to it, moves forward, and is one transaction's at a time."""
+    """
+    A cumulative acknowledgment covers all messages up to it, moves forward, and belongs to one transaction at a time.
+    """
 
     async def test_moves_forward_only(self) -> None:
-        """In one branch a lower one is a conflict; the same and a higher one succeed."""
+        """In one branch, a lower cumulative acknowledgment is a conflict; the same and a higher one succeed."""
         async with self.data.open() as world:
             txn = await begin(world)
             await add(world, txn, upto(3))
@@ -106,7 +108,7 @@ class CumulativeRules(PendingAckRules):
             assert (await world.cursor.load()).mark_delete == at(7)
 
     async def test_one_transaction_at_a_time(self) -> None:
-        """While one transaction holds a cumulative acknowledgment no other one may make one, higher or lower."""
+        """While one transaction holds a cumulative acknowledgment, no other may make one, higher or lower."""
         async with self.data.open() as world, self.data.open() as other:
             for end in (abort, commit):
                 holder = await begin(world)
@@ -119,7 +121,9 @@ class CumulativeRules(PendingAckRules):
             assert await is_free(other, upto(6))
 
     async def test_behind_a_committed_one(self) -> None:
-        """At or below a committed cumulative acknowledgment, settled or not, is a conflict; above it is not."""
+        """
+        A cumulative acknowledgment at or below a committed one, settled or not, is a conflict; one above it is not.
+        """
         async with self.data.open() as world, self.data.open() as other:
             holder = await begin(world)
             await add(world, holder, upto(5))
@@ -133,7 +137,10 @@ class CumulativeRules(PendingAckRules):
                 await other.acks.settle(ended)
 
     async def test_over_pending_single_ones(self) -> None:
-        """One that reaches a message which another transaction holds is a conflict; one below it is not."""
+        """
+        A cumulative acknowledgment that reaches a message held by another transaction is a conflict; one below it is
+        not.
+        """
         async with self.data.open() as world, self.data.open() as other:
             holder = await begin(world)
             await add(world, holder, *single(5))
@@ -144,7 +151,9 @@ class CumulativeRules(PendingAckRules):
             assert await is_free(other, upto(6))
 
     async def test_under_a_pending_one(self) -> None:
-        """Below another transaction's cumulative acknowledgment nothing may be acknowledged; above it all may."""
+        """
+        Below another transaction's cumulative acknowledgment nothing may be acknowledged; above it everything may.
+        """
         async with self.data.open() as world, self.data.open() as other:
             holder = await begin(world)
             await add(world, holder, upto(5))
@@ -154,8 +163,9 @@ class CumulativeRules(PendingAckRules):
 
     async def test_over_committed_single_ones(self) -> None:
         """
-        Messages that are done already do not stand in the way of a cumulative acknowledgment over them; one that names
-        such a message is a conflict: somebody else had received it.
+        A cumulative acknowledgment passes over messages that were acknowledged before.
+
+        Naming such a message is a conflict, because another consumer had received it.
         """
         async with self.data.open() as world:
             first, second = await begin(world), await begin(world)
@@ -170,7 +180,7 @@ class CumulativeRules(PendingAckRules):
             assert (await world.cursor.load()).mark_delete == at(4)
 
     async def test_both_kinds(self) -> None:
-        """A transaction may hold both kinds; a commit applies both, an abort gives both back."""
+        """A transaction may hold both kinds; a commit applies both, and an abort drops both."""
         async with self.data.open() as world:
             for end in (abort, commit):
                 txn = await begin(world)
@@ -181,7 +191,7 @@ class CumulativeRules(PendingAckRules):
             assert await deleted(world, at(4), at(6)) == [False, False]
 
     async def test_in_mid_batch(self) -> None:
-        """One that ends inside of an entry is of the entry's messages up to there."""
+        """A cumulative acknowledgment inside an entry covers the entry's messages up to that index."""
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
             await add(world, txn, upto(3, 1))

@@ -1,4 +1,4 @@
-"""Rules of what happens between two steps of an add: ends, kills, other processes, lost replies."""
+"""Rules of events between two steps of an add: ends, kills, other processes and lost replies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from txnframework.testing.world import World
 
 
 async def answered(adding: Awaitable[None]) -> bool | None:
-    """Return whether an add succeeded; None if nobody knows."""
+    """Return whether an add succeeded; None if the outcome is unknown."""
     try:
         await adding
     except TransactionConflict:
@@ -33,7 +33,7 @@ async def answered(adding: Awaitable[None]) -> bool | None:
 
 
 async def came_to(held: Held, task: asyncio.Task[bool | None]) -> bool:
-    """Return whether a task comes as far as a step that is held up, before it is done."""
+    """Return whether a task reaches a held step before it ends."""
     reached = asyncio.ensure_future(held.reached.wait())
     await asyncio.wait({task, reached}, return_when=asyncio.FIRST_COMPLETED)
     reached.cancel()
@@ -41,10 +41,10 @@ async def came_to(held: Held, task: asyncio.Task[bool | None]) -> bool:
 
 
 class AddRaceRules(PendingAckRules):
-    """Put, then look: what is told is true, whatever happens between two steps."""
+    """An add puts its record first and checks afterwards: its answer is true whatever happens between two steps."""
 
     async def test_two_processes(self) -> None:
-        """Of two processes that acknowledge one message at most one succeeds, at whichever step they meet."""
+        """Of two processes that acknowledge one message, at most one succeeds, at whichever step they meet."""
         async with self.data.open() as world, self.data.open() as other:
             for base, cumulative in ((0, False), (1_000, True)):
                 step, reached = 0, True
@@ -64,9 +64,9 @@ class AddRaceRules(PendingAckRules):
 
     async def test_holder_settles_meanwhile(self) -> None:
         """
-        A message that another transaction commits, settles and forgets between two steps of an add is not given twice.
+        A message cannot be acknowledged twice, even if its holder commits, settles and is forgotten during an add.
 
-        If this fails, check the order: others' operations, then their headers, then the cursor last.
+        If this fails, check the order: operations of others, then their headers, then the cursor last.
         """
         async with self.data.open() as world, self.data.open() as other:
             step, reached = 0, True
@@ -83,8 +83,9 @@ class AddRaceRules(PendingAckRules):
 
     async def test_transaction_ends_meanwhile(self) -> None:
         """
-        An add that succeeded takes effect with its commit, also if that came between two of its steps; in a branch that
-        does not count, or aborted, it leaves nothing behind whatever it answered.
+        An add that succeeded takes effect with its commit, even if the commit came between two of its steps.
+
+        In a branch that does not count, or in an aborted transaction, it leaves nothing, whatever it answered.
         """
         async with self.data.open() as world, self.data.open() as other:
             for end, branch, base in ((abort, 0, 0), (commit, 0, 1_000), (commit, 5, 2_000)):
@@ -109,7 +110,7 @@ class AddRaceRules(PendingAckRules):
                     assert await is_free(other, *single(entry)) is not done
 
     async def test_killed_while_adding(self) -> None:
-        """Killed at any step of an add, the message is held by nobody once the transaction has ended."""
+        """After a kill at any step of an add, no transaction holds the message once this one has ended."""
         async with self.data.open() as survivor:
             for end, base in ((abort, 0), (commit, 1_000)):
                 step, reached = 0, True
@@ -133,10 +134,11 @@ class AddRaceRules(PendingAckRules):
 
     async def test_killed_after_a_late_put(self) -> None:
         """
-        What is put after its transaction has ended has no effect, also if its process is killed before it can look.
+        A record that is put after its transaction has ended has no effect, even if its process is killed before its
+        check.
 
-        If this fails, check that on a store without atomic batches a record counts only once it was admitted, and that
-        it is admitted only after the header was read again.
+        If this fails on a store without atomic batches, check that a record counts only after it was admitted. It may
+        be admitted only after the header was read again.
         """
         async with self.data.open() as survivor:
             step, reached = 0, True
@@ -164,7 +166,7 @@ class AddRaceRules(PendingAckRules):
                         assert not done or was_put, f"put after the end, at step {step}"
 
     async def test_lost_reply_while_adding(self) -> None:
-        """An add whose reply was lost at any write is recorded, or raises OutcomeUnknown; repeated, it succeeds."""
+        """An add whose reply was lost is recorded or raises OutcomeUnknown; repeating it succeeds."""
         async with self.data.open() as world:
             for write in range(1, 5):
                 txn = await begin(world)
@@ -179,7 +181,9 @@ class AddRaceRules(PendingAckRules):
                 assert await deleted(world, at(10 * write)) == [True]
 
     async def test_refused_step_fails_the_add(self) -> None:
-        """A store that fails at any step fails the add, as Unavailable only if nothing is recorded; the next works."""
+        """
+        If the store fails at any step, the add fails, with Unavailable only if nothing is recorded; repeating succeeds.
+        """
         async with self.data.open() as world, self.data.open() as other:
             step, failed = 0, True
             while failed:
@@ -201,7 +205,7 @@ class AddRaceRules(PendingAckRules):
                 assert await deleted(world, at(entry)) == [True]
 
     async def test_cut_off_while_adding(self) -> None:
-        """Cut off after its record was put, an add raises OutcomeUnknown, never a plain error."""
+        """An add that is disconnected after its record was put raises OutcomeUnknown, never another error."""
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
             world.line.cut_at(1)
@@ -214,7 +218,7 @@ class AddRaceRules(PendingAckRules):
             assert await is_free(other, *single(0))
 
     async def test_seek_meanwhile(self) -> None:
-        """An add that meets a seek at any step of it takes no effect on the new incarnation."""
+        """An add that meets a seek at any of its steps has no effect on the new incarnation."""
         async with self.data.open() as world, self.data.open() as other:
             step, reached = 0, True
             while reached:
@@ -229,7 +233,7 @@ class AddRaceRules(PendingAckRules):
                 await self.without_effect(other, await commit(other, txn))
 
     async def without_effect(self, world: World, ended: Transaction) -> None:
-        """Settle a commit, and find the cursor where it was."""
+        """Settle a commit, and check that it acknowledged nothing."""
         assert ended.state is State.COMMITTED
         await world.acks.settle(ended)
         assert await deleted(world, at(7)) == [False]

@@ -1,4 +1,4 @@
-"""Rules of settle and recover: the cursor first, then forgetting; whoever comes later finds what is left."""
+"""Rules of settle and recover: the cursor is written before records are deleted, and recovery finishes the rest."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from txnframework.testing._suites._processes import abort, begin, commit, held_u
 
 
 class SettleRules(PendingAckRules):
-    """An outcome takes effect once, whoever makes it."""
+    """An outcome takes effect once, whichever process settles it."""
 
     async def test_in_any_order(self) -> None:
-        """Settling, once or often, here or elsewhere, before or after another transaction, gives the same cursor."""
+        """Settling gives the same cursor once or repeatedly, in any process, before or after another transaction."""
         async with self.data.open() as world, self.data.open() as other:
             ended: list[Transaction] = []
             for entry in range(0, 12, 2):
@@ -49,7 +49,7 @@ class SettleRules(PendingAckRules):
             assert await is_free(fresh, *single(1, 2, 3, 5))
 
     async def test_one_does_not_give_back_anothers(self) -> None:
-        """Settling one transaction, in either way, leaves alone what another open one holds."""
+        """Settling a committed or aborted transaction leaves what another open one holds."""
         async with self.data.open() as world, self.data.open() as other:
             holder = await begin(world)
             await add(world, holder, *single(0), part(9, 1))
@@ -65,9 +65,9 @@ class SettleRules(PendingAckRules):
 
     async def test_repeated_after_a_failure(self) -> None:
         """
-        Whichever step of settling fails, repeating it makes the outcome take effect.
+        If any step of settling fails, repeating it makes the outcome take effect.
 
-        If this fails, check the order: the cursor first, then the records are forgotten.
+        If this fails, check that the cursor is written before the records are deleted.
         """
         async with self.data.open() as world, self.data.open() as other:
             step, failed = 0, True
@@ -89,7 +89,10 @@ class SettleRules(PendingAckRules):
                 assert await deleted(other, at(10 * step)) == [True]
 
     async def test_killed_while_settling(self) -> None:
-        """Killed at any step of settling, nothing acknowledged is lost: whoever opens the subscription next has it."""
+        """
+        After a kill at any step of settling, no acknowledgment is lost: the next opening of the subscription applies
+        it.
+        """
         async with self.data.open() as survivor:
             step, reached = 0, True
             while reached:
@@ -107,7 +110,7 @@ class SettleRules(PendingAckRules):
                     assert await deleted(fresh, at(10 * step), at(10 * step + 5, 1)) == [True, True]
 
     async def test_lost_reply_while_settling(self) -> None:
-        """A reply that is lost while settling loses no acknowledgment; repeating succeeds."""
+        """A lost reply during settling loses no acknowledgment; repeating succeeds."""
         async with self.data.open() as world:
             for write in (1, 2, 3):
                 txn = await begin(world)
@@ -123,7 +126,7 @@ class SettleRules(PendingAckRules):
                 assert await deleted(world, at(10 * write)) == [True]
 
     async def test_other_incarnation_is_dropped(self) -> None:
-        """What was acknowledged before a seek has no effect after it, and does not stand in the way either."""
+        """Acknowledgments made before a seek have no effect after it, and cause no conflicts."""
         async with self.data.open() as world, self.data.open() as other:
             early, late = await begin(world), await begin(world)
             await add(world, early, *single(5), upto(2))
@@ -137,7 +140,10 @@ class SettleRules(PendingAckRules):
             assert (cursor.incarnation, cursor.mark_delete, cursor.deleted) == (2, at(-1), ())
 
     async def test_processed_range(self) -> None:
-        """The range that a batch consumed goes to the cursor with the acknowledgment, if the commit counts."""
+        """
+        The range that a batch consumed is applied to the cursor with the acknowledgment, if the commit counts its
+        branch.
+        """
         async with self.data.open() as world:
             for number, end in enumerate((abort, commit)):
                 processed = ProcessedRange("query", number, at(-1), at(3), 1)
@@ -147,7 +153,7 @@ class SettleRules(PendingAckRules):
                 assert world.cursor.history == ([processed] if end is commit else [])
 
     async def test_closed(self) -> None:
-        """After close the store takes nothing more, says so, and may be closed again."""
+        """After close, the store raises Closed and accepts nothing; close may be repeated."""
         async with self.data.open() as world:
             txn = await begin(world)
             await world.acks.close()
@@ -157,16 +163,16 @@ class SettleRules(PendingAckRules):
 
 
 class RecoverRules(PendingAckRules):
-    """Opening a subscription reads what is open now, and finishes what has ended."""
+    """Opening a subscription reads what is pending and settles what has ended."""
 
     async def test_nothing(self) -> None:
-        """A fresh subscription has nothing pending."""
+        """A new subscription has nothing pending."""
         async with self.data.open() as world:
             found = await world.acks.recover()
             assert (found.open, found.ended) == ({}, {})
 
     async def test_holds_of_open_transactions(self) -> None:
-        """Recovery returns what open transactions hold, by transaction, with branch and incarnation."""
+        """``recover`` returns what open transactions hold, by transaction, with branch and incarnation."""
         async with self.data.open() as world:
             first, second = await begin(world), await begin(world)
             await add(world, first, *single(0))
@@ -186,7 +192,11 @@ class RecoverRules(PendingAckRules):
             assert {one.state for some in found.open.values() for one in some} == {State.OPEN}
 
     async def test_restart(self) -> None:
-        """After a restart pending ones still conflict, committed ones are done, aborted ones are free, all kinds."""
+        """
+        After a restart, pending messages still conflict, committed ones are acknowledged and aborted ones are free.
+
+        This holds for all kinds of acknowledgments.
+        """
         async with self.data.open() as world:
             pending, kept, dropped = await begin(world), await begin(world), await begin(world)
             for number, txn in enumerate((pending, kept, dropped)):
@@ -197,7 +207,7 @@ class RecoverRules(PendingAckRules):
             found = await world.acks.recover()
             assert set(found.open) == {pending}
             ended = {kept: State.COMMITTED, dropped: State.ABORTED}
-            # The log family's end has settled them already.
+            # In the log family, the end has already settled them.
             assert found.ended == (ended if world.coordinator.family == METADATA_FAMILY else {})
             assert await deleted(world, at(0), at(1), at(2)) == [False, True, False]
             assert (await world.cursor.load()).partial == {at(5): frozenset({1})}
@@ -210,10 +220,10 @@ class RecoverRules(PendingAckRules):
 
     async def test_recovering_while_others_settle(self) -> None:
         """
-        Whatever others settle and forget between two steps of recovery, a message is held, or in the cursor read after.
+        If others settle and forget between two steps of recovery, each message is held or in the cursor read
+        afterwards.
 
-        If this fails, check the order: operations, then headers, then the cursor last; a header that is gone proves
-        nothing.
+        If this fails, check the order: operations, then headers, then the cursor last. An absent header proves nothing.
         """
         async with self.data.open() as world, self.data.open() as other:
             step, reached = 0, True
@@ -230,7 +240,7 @@ class RecoverRules(PendingAckRules):
                 assert await deleted(world, at(10 * step)) == [True]
 
     async def test_killed_while_recovering(self) -> None:
-        """Killed at any step of recovery, the next one finds the same."""
+        """After a kill at any step of recovery, the next recovery finds the same."""
         async with self.data.open() as survivor:
             step, reached = 0, True
             while reached:
@@ -251,7 +261,7 @@ class RecoverRules(PendingAckRules):
                     assert await is_free(fresh, *single(10 * step + 5))
 
     async def test_timed_out_transaction_gives_back(self) -> None:
-        """What an abandoned transaction held is free after its timeout was noticed."""
+        """Messages that an abandoned transaction held are free after its timeout was noticed."""
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world, 1_000)
             await add(world, txn, *single(0))
