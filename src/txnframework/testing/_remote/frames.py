@@ -1,7 +1,7 @@
 """
-What goes between a test and the process of a client: pickled frames, each behind its length.
+Messages between a test and a client process: pickled frames, each after its length.
 
-Both ends are one release on one machine, and trust each other.
+Both ends run the same release on one machine, and trust each other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LENGTH_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a child is to open: by ``open``, or by ``open_as`` with an identity."""
+    """What a child opens: by ``open``, or by ``open_as`` with an identity."""
 
     kind: type[Harness[Any]]
     directory: Path
@@ -37,7 +37,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A method of one of the child's objects is to be called, when the child's clock has come to ``now_ms``."""
+    """A call of a method of one of the child's objects; the child's clock is first advanced to ``now_ms``."""
 
     call: int
     number: int
@@ -48,22 +48,22 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Nobody waits for a call any more."""
+    """Cancels a call."""
 
     call: int
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """What was opened is to be closed, and the process to end."""
+    """Asks the child to close its client and end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """
-    What a call returned or raised, the attributes of the called object and the time on the child's clock then.
+    What a call returned or raised, with the called object's attributes and the child's clock at that time.
 
-    ``call`` is None for the opening and, as the last frame of a child, for the closing.
+    ``call`` is None for the opening and, in a child's last frame, for the closing.
     """
 
     call: int | None
@@ -75,7 +75,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An object that stays in the child: its class, what it provides, and its attributes."""
+    """An object that stays in the child: its class, its interfaces and its attributes."""
 
     number: int
     kind: type
@@ -85,7 +85,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An argument: the object of the child with this number."""
+    """An argument that is the child's object with this number."""
 
     number: int
 
@@ -98,16 +98,16 @@ class Frames:
         self._writer = writer
 
     def send(self, frame: object) -> None:
-        """Send a frame; to an end that is gone, nothing happens."""
+        """Send a frame; do nothing if the other end is closed."""
         data = _pickled(frame)
         self._writer.write(len(data).to_bytes(_LENGTH_BYTES) + data)
 
     async def flush(self) -> None:
-        """Wait until the other end can take more."""
+        """Wait until the other end accepts more data."""
         await self._writer.drain()
 
     async def receive(self) -> Any:
-        """Return the next frame; None when the other end is gone."""
+        """Return the next frame; None when the other end is closed."""
         try:
             length = int.from_bytes(await self._reader.readexactly(_LENGTH_BYTES))
             return pickle.loads(await self._reader.readexactly(length))  # noqa: S301 - from our own child or parent
@@ -115,7 +115,7 @@ class Frames:
             return None
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._writer.close()
         try:
             await self._writer.wait_closed()
@@ -125,7 +125,7 @@ class Frames:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        """Send errors by their attributes: what their classes take to make one is not what they keep as ``args``."""
+        """Pickle errors by their attributes: the parameters of an error class often differ from its ``args``."""
         if isinstance(value, BaseException):
             return _error, (type(value), value.args, vars(value))
         return NotImplemented

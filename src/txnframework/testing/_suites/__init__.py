@@ -1,1 +1,1 @@
-"""The suites: every sentence of a role's docstring as a test."""
+"""The suites: each rule in the docstring of a role is a test."""
