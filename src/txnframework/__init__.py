@@ -11,8 +11,8 @@ Transactional messaging: atomic produce and acknowledge over many topics, on the
                 await producer.send(invoice(order.value), txn=txn)
                 await consumer.ack(order, txn=txn)
 
-Either the invoice becomes visible and the order is done, or neither. ``txnframework.blocking`` has the same names for
-programs that are not asynchronous.
+The invoice becomes visible and the order is acknowledged together, or neither happens. ``txnframework.blocking`` has
+the same names for synchronous programs.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ __all__ = [
     "open",
 ]
 
-if not TYPE_CHECKING:  # what a type checker sees are the imports above, each name with its exact type
+if not TYPE_CHECKING:  # a type checker sees the imports above, with the exact type of each name
 
     def __getattr__(name: str) -> object:
-        """Import a name when it is first asked for: the command line, and whoever needs errors only, start at once."""
+        """Import a name on first use, so that the command line and programs that need only the errors start fast."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if name in ("blocking", "errors"):

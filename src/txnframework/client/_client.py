@@ -1,4 +1,4 @@
-"""The asyncio client: one host's door."""
+"""Asyncio facade over a host."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from txnframework.model.reading import Isolation
 
 class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
     """
-    What a program uses: transactions, producers, consumers and readers; made by ``txnframework.open``.
+    Creates transactions, producers, consumers and readers; returned by ``txnframework.open``.
 
-    It belongs to the event loop that it was opened in. Closing it waits for what is being settled; producers and
-    consumers are best closed before, each in its ``async with``.
+    A client belongs to the event loop in which it was opened. Closing the client waits for the settling that is in
+    progress. Close its producers and consumers first, each by its own ``async with``.
     """
 
     def __repr__(self) -> str:
@@ -36,12 +36,13 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
 
     async def producer(self, topic: Name, *, name: str | None = None) -> Producer:
         """
-        Open a producer for a topic, or for one segment of it; writes nothing.
+        Open a producer for a topic or for one segment. Opening writes nothing to the stores.
 
-        :param name: under which sends are recognised when they are repeated, by another process too; default: a new
-            one. A name that is used twice at a time is safe only with sequence ids that the caller chooses.
-        :raises InvalidInput: no producer can have this name (``model.names.check_new_name``).
-        :raises TopicNotFound: there is no such topic.
+        :param name: identifies the producer, so that repeated sends are recognised, also when another process repeats
+            them. Default: a new unique name. Two producers may use one name at the same time only if the caller chooses
+            the sequence ids.
+        :raises InvalidInput: the name is not a valid producer name (``model.names.check_new_name``).
+        :raises TopicNotFound: the topic does not exist.
         """
         target = name_from(topic)
         if name is not None:
@@ -64,32 +65,35 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
         dead_letter: DeadLetter | None = None,
     ) -> Consumer:
         """
-        Join a subscription of one or several topics (or segments), making it if it is not there.
+        Join a subscription of one or several topics or segments; create the subscription if it does not exist.
 
-        A segment is followed: when it is split or merged, the consumer goes on with what it became.
+        A consumer of a segment follows it: after a split or merge, the consumer continues with the child segments.
 
-        One process at a time hands out a subscription's messages of a segment. Processes that share a topic each take
-        some of its segments (``layout`` names them); what a process had is free when its consumer closes, or a
-        session's lifetime after it died.
+        For each segment, one process at a time dispatches the messages of a subscription. Processes that share a topic
+        should each consume some of its segments (``layout`` returns their names). When a consumer closes, another
+        process can take its segments at once. When its process dies, they become available after the session has
+        expired.
 
-        :param start: where a new subscription begins: at the ``earliest`` message that is there, or after the
-            ``latest`` that may be read now.
-        :param name: of this consumer. One that is opened under a name takes over at once from an earlier one of the
-            same name in another process, as a restart does, without waiting for the end of that one's session; if that
-            one lives, it waits for its turn.
-        :param priority: lower numbers come first, among the consumers of one process, where the type minds it.
-        :param type: how it is shared; what each type keeps in order, and whether its consumers stand by, is declared by
-            its dispatcher (``IDispatcher``).
-        :param stand_by: where another process dispatches, or the type takes one consumer only and has one here, wait
-            until it has left or died and take over, instead of raising. Default: as the type declares.
-            A consumer whose own lease was lost, because the store was away for long, takes it again or waits for its
-            turn; with False its ``receive`` raises LeaseLost. A process that takes over does not know how often
-            messages were delivered.
-        :param dead_letter: where messages go that would be redelivered too often; without it, they come for ever.
-        :raises ConsumerBusy: its type takes one consumer only, and it has one.
-        :raises InvalidInput: no subscription or consumer can have this name (``model.names.check_new_name``).
-        :raises SubscriptionOwnedElsewhere: another process dispatches it.
-        :raises TopicNotFound: there is no such topic.
+        :param start: the position of a new subscription: ``earliest`` is before the first stored message, ``latest`` is
+            after the last message that can be read now.
+        :param name: the name of this consumer. A consumer that is opened under a name immediately takes over from an
+            earlier consumer of the same name in another process. A restarted program therefore does not wait for its
+            old session to expire. If the earlier consumer is alive, it waits for its turn.
+        :param priority: lower numbers come first among the consumers of one process, if the subscription type uses
+            priorities.
+        :param type: the subscription type. Its dispatcher (``IDispatcher``) declares what is kept in order and whether
+            the consumers stand by.
+        :param stand_by: whether to wait instead of raising when another process dispatches, or when the type allows one
+            consumer only and this process already has it. A waiting consumer takes over when the other one has left or
+            died. Default: as the type declares. A consumer loses its own lease if the store is unavailable for long. It
+            then takes the lease again or waits for its turn; with False its ``receive`` raises LeaseLost. A process
+            that takes over does not know how often messages were delivered before.
+        :param dead_letter: where to move messages that would be redelivered too often. Default: such messages are
+            redelivered without limit.
+        :raises ConsumerBusy: the type allows one consumer only, and the subscription already has one.
+        :raises InvalidInput: a subscription or consumer name is not valid (``model.names.check_new_name``).
+        :raises SubscriptionOwnedElsewhere: another process dispatches the subscription.
+        :raises TopicNotFound: a topic does not exist.
         """
         check_subscription(subscription, start)
         kind = self.host.registry.subscription_type(type)
@@ -117,7 +121,7 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
             return consumer
 
         async def subscribe_and_join() -> Consumer:
-            if len(named) > 1:  # nothing is made of the subscription if one of them is not there
+            if len(named) > 1:  # create no subscription if one of the topics does not exist
                 for topic in named:
                     await self._retrying.run(partial(self.host.topics.layout, topic))
             for topic in named:
@@ -136,13 +140,16 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
         compacted: bool = False,
     ) -> Reader:
         """
-        Open a reader of a topic, or of one segment of it; with ``follow``, also of what the segment becomes.
+        Open a reader of a topic or of one segment; with ``follow``, also of the segment's descendants.
 
-        :param start: after this message (and from the first one in other segments), ``earliest`` or ``latest``.
-        :param follow: go on for ever, instead of ending where the topic ends now.
-        :param compacted: of each segment that was compacted, read first what was kept, then what came since.
-        :raises InvalidInput: no message of the topic can have the id ``start``.
-        :raises TopicNotFound: there is no such topic.
+        :param start: ``earliest``, ``latest``, or the id of the message after which to start. With an id, other
+            segments are read from their first message.
+        :param follow: continue with new messages instead of ending at the present end of the topic.
+        :param isolation: ``read_committed``, or ``read_uncommitted`` to read messages of open and aborted transactions
+            too.
+        :param compacted: for each compacted segment, read the compacted messages first, then the messages after them.
+        :raises InvalidInput: ``start`` is not the id of a possible message of the topic, or an argument is invalid.
+        :raises TopicNotFound: the topic does not exist.
         """
         reader = Reader(self.host, name_from(topic), start, follow, isolation, compacted)
 
@@ -157,18 +164,18 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
         return await self.host.steps.finish(open_it, undo=Reader.close)
 
     async def _require_possible(self, target: TopicName) -> None:
-        """Raise InvalidName unless the topic of dead letters is there or can be made."""
+        """Raise InvalidName unless the dead-letter topic exists or can be created."""
         try:
             check_new_topic(target)
         except InvalidName as error:
             try:
-                await self.host.topics.layout(target)  # an earlier release may have made it
+                await self.host.topics.layout(target)  # an earlier release may have created it
             except TopicNotFound:
                 raise InvalidName(error.name, f"{error.reason}; name another topic for dead letters") from None
 
 
 def _several(topics: object) -> tuple[Name, ...]:
-    """Return the topics that were named together, or raise InvalidInput."""
+    """Return the topics as a tuple, or raise InvalidInput."""
     if not isinstance(topics, Iterable) or isinstance(topics, bytes | Mapping):
         raise InvalidInput(f"a consumer reads topics by their names, not {excerpt(topics)}")
     return tuple(topics)

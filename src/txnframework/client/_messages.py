@@ -1,4 +1,4 @@
-"""What a consumer or reader hands out."""
+"""Messages and message ids, as consumers and readers return them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from txnframework.model.positions import Position
 
 class MessageID(msgspec.Struct, frozen=True, gc=False):
     """
-    Where a message stands: ``position`` in ``segment`` (its full name).
+    The place of a message: ``position`` in ``segment`` (the segment's full name).
 
-    Ids of one segment are ordered as its messages are. Those of two segments have no order: ``<`` raises TypeError.
+    Ids of one segment are ordered as its messages are. Ids of different segments have no order: ``<`` raises TypeError.
     """
 
     segment: str
@@ -39,7 +39,7 @@ class MessageID(msgspec.Struct, frozen=True, gc=False):
         return self._compared(other) and self.position >= other.position
 
     def _compared(self, other: object) -> bool:
-        """Return True, or raise TypeError where there is no order."""
+        """Return True, or raise TypeError if the two ids have no order."""
         if not isinstance(other, MessageID):
             raise TypeError(f"a message's id is compared with another one, not with a {type(other).__name__}")
         if self.segment != other.segment:
@@ -47,22 +47,22 @@ class MessageID(msgspec.Struct, frozen=True, gc=False):
         return True
 
     def __str__(self) -> str:
-        """Return the segment and the position, as they are written elsewhere."""
+        """Return the text form ``<segment>@<ledger>:<entry>:<index>``."""
         return f"{self.segment}@{self.position}"
 
     @classmethod
     def parse(cls, text: str) -> MessageID:
         """
-        Return the id that ``str`` makes this text of.
+        Return the id for a text that ``str`` produced.
 
-        :raises InvalidInput: it is not such a text.
+        :raises InvalidInput: the text is not a message id.
         """
         if not isinstance(text, str):
             raise InvalidInput(f"the id of a message is text here, not {excerpt(text)}")
         segment, _, written = text.rpartition("@")
         try:
             position = Position.parse(written)
-            if position.entry_id < 0:  # the place before the first entry, from where nothing can be counted back
+            if position.entry_id < 0:  # the position before the first entry, which has no predecessor
                 raise ValueError(f"{written} is not the position of a message")
             return cls(str(parse_name(segment)), position)
         except (InvalidName, ValueError) as error:
@@ -72,7 +72,7 @@ class MessageID(msgspec.Struct, frozen=True, gc=False):
 
 
 def check_message_id(given: object) -> MessageID:
-    """Return the id that a caller gave, or raise InvalidInput for anything else, and for one that cannot be stored."""
+    """Return the id that a caller passed, or raise InvalidInput if it is not an id or cannot be stored."""
     if not isinstance(given, MessageID):
         raise InvalidInput(f"the id of a message is expected, as Message.id is, not {excerpt(given)}")
     try:
@@ -86,10 +86,12 @@ class Message:
     """
     A received message.
 
-    ``value`` None: a null, which is not the same as an empty value; of a message with a key, it deletes that key.
-    ``published_ms`` is the sender's clock, in ms since 1970. ``sequence_id`` counts the messages of ``producer``.
-    ``redelivery_count``: how often it was delivered to this subscription before. ``txn_id`` None: it was sent outside
-    transactions. ``committed`` is False only under ``read_uncommitted``.
+    * ``value``: None is a null, which differs from an empty value; it deletes the message's key.
+    * ``published_ms``: the sender's clock, in ms since 1970.
+    * ``producer``, ``sequence_id``: the producer's name, and the message's number among those of that producer.
+    * ``redelivery_count``: how often the message was delivered to this subscription before.
+    * ``txn_id``: the transaction that sent it; None if it was sent outside transactions.
+    * ``committed``: False only under ``read_uncommitted``.
     """
 
     topic: str
@@ -103,31 +105,33 @@ class Message:
     redelivery_count: int = 0
     txn_id: TxnID | None = None
     committed: bool = True
-    # What acknowledging needs: the size of the batch that it is in, and the life of the cursor it was read in.
+    # Needed to acknowledge the message: the size of its batch, and the incarnation of the cursor that delivered it.
     _batch_size: int = field(default=1, repr=False, compare=False)
     _incarnation: int = field(default=0, repr=False, compare=False)
-    # Under which lease it was delivered; None: it was not, or only its id is known.
+    # The lease under which it was delivered; None if it was not delivered, or only its id is known.
     _tenure: object = field(default=None, repr=False, compare=False)
 
     @property
     def batch_size(self) -> int:
-        """How many messages stand in the same entry."""
+        """The number of messages in the same entry."""
         return self._batch_size
 
     @property
     def incarnation(self) -> int:
-        """Under which life of the cursor it was received; 0: by a reader."""
+        """The incarnation of the cursor that delivered the message; 0 if a reader returned it."""
         return self._incarnation
 
     @property
     def tenure(self) -> object:
-        """Under which lease it was delivered, compared by identity; None: by a reader, or only its id is known."""
+        """
+        The lease under which it was delivered, compared by identity; None from a reader, or if only its id is known.
+        """
         return self._tenure
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where messages come from: what all messages of one entry have in common."""
+    """What all messages of one entry have in common."""
 
     topic: str
     segment: str
@@ -145,7 +149,7 @@ def message_of(
     incarnation: int = 0,
     tenure: object = None,
 ) -> Message:
-    """Return a stored message as it is handed out; ``position`` names its batch index."""
+    """Return a stored message in its public form; ``position`` includes its batch index."""
     return Message(
         topic=origin.topic,
         id=MessageID(origin.segment, position),
@@ -167,6 +171,6 @@ def message_of(
 def received(
     topic: str, segment: str, held: HeldMessage, redelivery_count: int, incarnation: int, tenure: object = None
 ) -> Message:
-    """Return a message that a subscription delivers; without ``tenure``: that somebody looks at."""
+    """Return a message of a subscription in its public form; ``tenure`` is None if it was only peeked at."""
     origin = Origin(topic, segment, held.producer, held.branch, held.batch_size)
     return message_of(origin, held.position, held.message, redelivery_count, incarnation, tenure)

@@ -33,19 +33,19 @@ def open(
     """
     Open a client: ``async with txnframework.open(...) as client``.
 
-    :param config: the path of a TOML file, a table as such a file holds, what ``load_config`` returned, or nothing
-        (one SQLite database in ``./txnframework-data``).
-    :param registry: the plugins to use; default: those that are installed.
+    :param config: the path of a TOML file, a mapping with the contents of such a file, or a result of ``load_config``.
+        Default: one SQLite database in ``./txnframework-data``.
+    :param registry: the plugins to use; default: the installed plugins.
     :param environment: time and randomness; default: the real ones.
-    :param metrics: where to measure (``txnframework.metrics``); default: nothing is measured.
-    :raises ConfigurationError: the configuration does not fit what is installed.
-    :raises StoreMismatch: its two stores do not belong together.
+    :param metrics: where to record metrics (``txnframework.metrics``); default: no metrics.
+    :raises ConfigurationError: the configuration is invalid for the installed plugins.
+    :raises StoreMismatch: the metadata store and the ledger store do not belong together.
     """
     return Opening(_opened(config, registry, environment, metrics))
 
 
 class Opening(AbstractAsyncContextManager[Client, None]):
-    """A client that is opened by ``async with``; whoever takes it for the client is told so."""
+    """A client that ``async with`` opens; any other use raises an error that says so."""
 
     def __init__(self, opened: AbstractAsyncContextManager[Client]) -> None:
         self._opened = opened
@@ -58,13 +58,13 @@ class Opening(AbstractAsyncContextManager[Client, None]):
     ) -> None:
         await self._opened.__aexit__(kind, error, trace)
 
-    if not TYPE_CHECKING:  # a type checker knows that none of this is there
+    if not TYPE_CHECKING:  # hidden from type checkers, which then report the wrong use
 
         def __enter__(self) -> NoReturn:
             raise TypeError(f"{NOT_OPENED}; 'with' takes txnframework.blocking.open(...)")
 
         def __exit__(self, *_: object) -> None:
-            """Let ``with`` come as far as ``__enter__``."""
+            """Exist, so that ``with`` calls ``__enter__``."""
 
         def __await__(self) -> NoReturn:
             raise TypeError(f"{NOT_OPENED}, not 'await'")

@@ -1,4 +1,4 @@
-"""Producers: idempotent, batching, routing by hash, and following splits inside a transaction."""
+"""Producers: idempotent and batching sends, routed by hash, which follow splits inside a transaction."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from txnframework.model.layout import Layout, SegmentState
 from txnframework.model.names import SegmentName, TopicName
 
 CLOCK_SHIFT_BITS = 20
-"""Room for a million messages in each millisecond before sequence ids of two lives of a name could meet."""
+"""The sequence ids of two uses of a name stay apart up to a million messages per millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Common:
-    """What all messages of a call have in common; ``sequence_id`` is the first one's, None: the producer counts."""
+    """What all messages of a call share; ``sequence_id`` is that of the first one, or None if the producer counts."""
 
     key: bytes | None
     headers: tuple[tuple[str, bytes], ...]
@@ -38,13 +38,15 @@ class _Common:
 
 class Producer:
     """
-    Writes to one topic, or to one segment of it; made by ``Client.producer``.
+    Sends to one topic or to one segment; created by ``Client.producer``.
 
-    Sending the same sequence id again, from whatever process uses the same name, stores the message once, as long as it
-    is among the producer's last messages of its segment: 10,000 by default, ``deduplication_window_sequences`` of the
-    ledger store. An older one is stored again; ``txnframework_sends_beyond_window_total`` counts it. Concurrent sends
-    share entries. Messages with one key keep their order, as long as one send is awaited before the next one
-    with that key is begun or all go through one producer.
+    Sends are idempotent: repeating a send with the same sequence id stores the message once, from any process that uses
+    the same producer name. This holds while the message is among the producer's last messages of its segment: 10,000 by
+    default, ``deduplication_window_sequences`` of the ledger store. An older message is stored again; the metric
+    ``txnframework_sends_beyond_window_total`` counts these.
+
+    Concurrent sends share entries. Messages with one key keep their order if all go through one producer. With several
+    producers, await each send before the next one with that key.
     """
 
     def __init__(
@@ -53,8 +55,8 @@ class Producer:
         environment = host.environment
         self.topic = str(target)
         self.name = name or f"producer-{environment.random_bits(64):016x}"
-        # A new name begins at 0. One that was used before must not meet the ids of its earlier lives, or new messages
-        # would be taken for old ones.
+        # A generated name begins at 0. A chosen name may have been used before. Its new sequence ids must differ from
+        # the earlier ones, or new messages would be taken for copies.
         fresh = environment.now_ms() << CLOCK_SHIFT_BITS | environment.random_bits(CLOCK_SHIFT_BITS)
         self._next_sequence = fresh if name else 0
         self._host = host
@@ -82,17 +84,22 @@ class Producer:
         txn: TransactionPart | None = None,
     ) -> MessageID:
         """
-        Return where the message stands, once it is durable.
+        Send a message, and return its id when it is durable.
 
-        ``value`` None sends a null: it deletes ``key``, for compaction and for programs that keep the latest value of
-        each key. A null is not the same as an empty value.
-        ``sequence_id`` may be chosen by the caller, who then lets it grow from message to message and sends a message
-        again under the same one, before the deduplication window has passed it; without it the producer counts.
-
+        :param value: the content; None sends a null. For compaction, and for programs that keep the latest value of
+            each key, a null deletes ``key``. A null differs from an empty value.
+        :param key: selects the segment and groups messages for compaction; default: no key.
+        :param headers: names and values that are stored with the message.
+        :param sequence_id: identifies the message among those of this producer name. A caller that chooses the ids must
+            increase them from message to message. To repeat a message, send it with the same id while the id is within
+            the deduplication window. Default: the producer counts.
+        :param txn: the transaction that the message belongs to; default: none.
         :raises InvalidInput: the message is too large, or the sequence id is out of range.
-        :raises TransactionConflict: the transaction has ended, or another open one holds a copy of this message.
+        :raises TransactionConflict: the transaction has ended, or another open transaction holds a copy of this
+            message.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing was stored.
-        :raises OutcomeUnknown: as for a cancelled call, it may stand there; send it again with the same sequence id.
+        :raises OutcomeUnknown: the message may be stored, as after a cancelled call; send it again with the same
+            sequence id.
         """
         (sent,) = await self._send((value,), _Common(key, header_pairs(headers), sequence_id), txn)
         return sent
@@ -107,32 +114,38 @@ class Producer:
         txn: TransactionPart | None = None,
     ) -> tuple[MessageID, ...]:
         """
-        Send in order, in as few entries as fit; raises as ``send`` does, after all of them have come to an end.
+        Send messages in order, in as few entries as possible, and return their ids.
 
-        ``key`` and ``headers`` are those of every message. ``sequence_id`` may be chosen, as for ``send``: it is the
-        first message's, and the others count on from it; the call after it goes on with ``sequence_id`` and how many
-        they were. Where messages of one call go to several segments, they share fewer entries with it than without.
+        Errors are those of ``send``, and are raised after all the messages have been handled. If the messages of one
+        call go to several segments, choosing the sequence id makes them share fewer entries.
 
-        :raises InvalidInput: also for one that is too large: then none is sent.
-        :raises OutcomeUnknown: some or all of them may stand there; send the same ones again, in the same order and
-            with the same sequence id, and those that stand there are confirmed.
+        :param values: the contents, as for ``send``.
+        :param key: the key of every message.
+        :param headers: the headers of every message.
+        :param sequence_id: the id of the first message, as for ``send``; the others count on from it. The next call
+            must use ``sequence_id`` plus the number of messages, or more.
+        :param txn: the transaction that the messages belong to; default: none.
+        :raises InvalidInput: an argument is invalid, or one of the messages is too large; none was sent.
+        :raises OutcomeUnknown: some or all of the messages may be stored. Send the same ones again, in the same order
+            and with the same sequence id; stored ones are confirmed and not stored again.
         """
         return await self._send(several_values(values), _Common(key, header_pairs(headers), sequence_id), txn)
 
     async def close(self) -> None:
         """
-        Wait for sends in flight, then let go; may be repeated. Cancelled: it takes nothing more, and what is in flight
-        goes on.
+        Wait for the sends in flight, then release resources; a second call is allowed.
+
+        If the caller is cancelled, the producer accepts no further sends, and those in flight continue.
         """
         self._closed = True
         async with self._room.turn:
-            pass  # whoever called ``send`` before has found room
+            pass  # all earlier calls of ``send`` have acquired their quota
         while self._rerouting is not None or any(lane.busy for lane in self._lanes.values()):
             if self._rerouting is not None:
                 await asyncio.wait({self._rerouting})
             for lane in tuple(self._lanes.values()):
                 await lane.idle()
-        # Nothing is under way that could still send what waits.
+        # No task is left that could send the waiting messages.
         for lane in self._lanes.values():
             lane.give_up(Closed(f"producer {self.name} was closed"))
 
@@ -147,7 +160,7 @@ class Producer:
     async def _send(
         self, values: Sequence[bytes | None], common: _Common, txn: TransactionPart | None
     ) -> tuple[MessageID, ...]:
-        """Send as one operation of a transaction, or outside of any."""
+        """Send as one operation of a transaction, or outside of transactions."""
         operation: AbstractContextManager[Branch | None] = nullcontext() if txn is None else part_of(txn).operation()
         async with naming_deletion(self._host, lambda: (self._layout,)):
             with operation as branch:
@@ -160,7 +173,7 @@ class Producer:
     async def _sent(
         self, values: Sequence[bytes | None], common: _Common, branch: Branch | None, principal: str
     ) -> tuple[MessageID, ...]:
-        """Put the messages on their way as they find room; return where they stand."""
+        """Pass the messages to the segments as the quota permits, and return their ids."""
         first = common.sequence_id
         chosen = first is not None
         sending = Sending(self._room, len(values))
@@ -171,8 +184,7 @@ class Producer:
                     upto = at + await sending.room_for(len(values) - at)
                     now_ms = self._host.environment.now_ms()
                     for number in range(at, upto):
-                        # Counted here and not before: the ids of messages that go to one segment grow in the order
-                        # they are put.
+                        # Counted only here, so that the sequence ids within one segment grow in the order of ``_put``.
                         sequence = self._next_sequence if first is None else first + number
                         if sequence > INT64_MAX:
                             raise InvalidInput(
@@ -189,7 +201,7 @@ class Producer:
             sending.give_up()
 
     def _check(self, values: Sequence[bytes | None], common: _Common) -> None:
-        """Refuse what cannot be stored before it shares an entry with what can."""
+        """Raise InvalidInput for messages that cannot be stored, before they share an entry with valid messages."""
         if not all(isinstance(value, bytes | None) for value in (*values, common.key)):
             raise InvalidInput("a message's value and key are bytes or None")
         further = max(0, len(values) - 1)
@@ -205,7 +217,7 @@ class Producer:
     # -- routing --------------------------------------------------------------------------------------
 
     def _follow(self, layout: Layout) -> None:
-        """Route by this layout; where all messages go to one segment, without looking at each of them."""
+        """Route by this layout. If it has one active segment, messages are not hashed."""
         self._layout = layout
         active = layout.active()
         if self._only is not None:
@@ -235,7 +247,7 @@ class Producer:
             self._rerouting.add_done_callback(self._rerouted)
 
     def _rerouted(self, task: asyncio.Task[None]) -> None:
-        # A task that is cancelled before its first step never runs, so nothing in _reroute could have told the senders.
+        # A task that is cancelled before its first step never runs, so ``_reroute`` has not failed the waiting sends.
         if self._rerouting is task:
             self._rerouting = None
             self._fail_stopped()
@@ -246,23 +258,23 @@ class Producer:
                 lane.fail(Closed(f"producer {self.name} was stopped while it followed a change of {self.topic}"))
 
     async def _reroute(self) -> None:
-        """Finish the change that sealed a segment, then send what stopped there to the children, in order."""
+        """Finish the layout change that sealed a segment, then send its waiting messages to the children, in order."""
         try:
             while stopped := {number: lane for number, lane in self._lanes.items() if lane.stopped}:
                 try:
                     layout = await self._retrying.run(lambda: self._host.topics.finish_changes(self._layout.topic))
-                except Exception as error:  # whoever sends is to know; later sends try again
+                except Exception as error:  # raised by the waiting sends; later sends retry
                     for lane in stopped.values():
                         lane.fail(error)
                     continue
                 if layout.life != self._layout.life:
-                    # A topic of this name was made since: what was sent to this one is not meant for it.
+                    # The topic was deleted and created again: these messages do not belong to the new topic.
                     for lane in stopped.values():
                         lane.fail(TopicNotFound(str(layout.topic), deleted=True))
                     continue
                 await self._move_to(layout)
                 for number, lane in stopped.items():
-                    if number in self._lanes:  # sealed or gone, but not by a change of the layout: without children
+                    if number in self._lanes:  # sealed or deleted without a layout change, so it has no children
                         lane.fail(lane.refused or LedgerSealed(str(layout.name_of(number))))
         except BaseException:
             self._fail_stopped()
@@ -272,9 +284,9 @@ class Producer:
 
     async def _move_to(self, layout: Layout) -> None:
         stale: dict[int, Lane] = {}
-        # What is under way in a merged segment's other parent comes to an end before later messages go to the child:
-        # otherwise one key's messages could overtake each other. Meanwhile sends still follow the old layout, and may
-        # open a lane to another segment that was replaced: so again, until there is none.
+        # A merged segment has a second parent, whose sends in flight must end before later messages go to the child.
+        # Otherwise messages of one key could overtake each other. Meanwhile new sends still follow the old layout, and
+        # may open a lane to another replaced segment. So this repeats until no such lane is found.
         while found := {
             number: lane
             for number, lane in self._lanes.items()
@@ -288,8 +300,8 @@ class Producer:
         self._follow(layout)
         for number in stale:
             del self._lanes[number]
-        # Those of two parents that were merged, in the order they were sent: an entry claims every number between its
-        # first and its last one, so the second parent's would be refused after the first one's.
+        # The messages of two merged parents continue in the order in which they were sent. An entry claims every
+        # sequence id between its first and last one, so the second parent's would be refused after the first parent's.
         for outgoing in sorted((one for lane in stale.values() for one in lane.waiting), key=_order):
             self._put(outgoing)
 

@@ -1,4 +1,4 @@
-"""Subscriptions as whole things: making, moving, measuring and giving them up, whoever consumes from them."""
+"""Client operations on subscriptions: create, delete, seek and inspect, independent of their consumers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from txnframework.model.names import TopicName, topic_of
 
 
 class SubscriptionCalls(Calls):
-    """What a client can be asked of subscriptions, without taking part in them."""
+    """The subscription operations of ``Client``."""
 
     async def subscribe(self, topic: Name, subscription: str, *, start: Start = "latest") -> None:
         """
-        Make a subscription without joining it; one that is there stays as it is. Cancelled: it is made all the same.
+        Create a subscription without joining it; an existing one is not changed.
 
-        :param start: as for ``consumer``.
-        :raises TopicNotFound: there is no such topic.
+        If the caller is cancelled, the subscription is still created.
+
+        :param start: the position of the new subscription, as for ``consumer``.
+        :raises TopicNotFound: the topic does not exist.
         """
         named = self._topic(topic)
         check_subscription(subscription, start)
@@ -32,20 +34,21 @@ class SubscriptionCalls(Calls):
 
     async def unsubscribe(self, topic: Name, subscription: str) -> None:
         """
-        Give a subscription up, with everything that it acknowledged.
+        Delete a subscription together with its acknowledgments.
 
-        Whoever consumes from it meanwhile gets SubscriptionNotFound, at the latest when acknowledging. Cancelled: it is
-        given up all the same.
+        Its present consumers get SubscriptionNotFound, at the latest when they acknowledge. If the caller is cancelled,
+        the subscription is still deleted.
 
-        :raises SubscriptionNotFound: there is no such subscription.
-        :raises OutcomeUnknown: it may have been given up.
+        :raises SubscriptionNotFound: the subscription does not exist.
+        :raises OutcomeUnknown: the subscription may have been deleted.
         """
         named = self._topic(topic)
         check_subscription(subscription)
         await self._finish(named, lambda: self._unsubscribe(named, subscription))
 
     async def _unsubscribe(self, named: TopicName, subscription: str) -> None:
-        # One life ends by it: where nobody knows whether it has, another try might end what somebody began since.
+        # This deletes one incarnation of the subscription. After an unknown outcome, a retry could delete a
+        # subscription that was created in the meantime.
         await self._retrying.run(lambda: self.host.topics.strike_off(named, subscription), _raise_unknown)
         try:
             await self._retrying.run(lambda: self.host.topics.bury(named, subscription))
@@ -56,11 +59,14 @@ class SubscriptionCalls(Calls):
 
     async def seek(self, topic: Name, subscription: str, to: MessageID | int | Start) -> None:
         """
-        Move a subscription, whoever consumes from it, as ``Consumer.seek`` does. Cancelled: it is moved all the same.
+        Move a subscription, also while it has consumers, as ``Consumer.seek`` does.
 
-        :raises SubscriptionNotFound: there is no such subscription.
-        :raises TopicNotFound: there is no such topic.
-        :raises OutcomeUnknown: it may have been moved, on all of its segments or on some.
+        If the caller is cancelled, the subscription is still moved.
+
+        :param to: the target, as for ``Consumer.seek``.
+        :raises SubscriptionNotFound: the subscription does not exist.
+        :raises TopicNotFound: the topic does not exist.
+        :raises OutcomeUnknown: the subscription may have been moved, on some or all of its segments.
         """
         named = self._topic(topic)
         check_subscription(subscription)
@@ -82,12 +88,13 @@ class SubscriptionCalls(Calls):
 
     async def lag(self, topic: Name, subscription: str) -> Lag:
         """
-        Return how many messages a subscription may read and has not acknowledged, by segment, without reading them.
+        Return how many readable messages a subscription has not acknowledged, by segment, without reading them.
 
-        Messages of open transactions are not counted; those of aborted ones may be, and ``exact`` is then False.
+        Messages of open transactions are not counted. Messages of aborted transactions may be counted; ``exact`` is
+        then False.
 
-        :raises SubscriptionNotFound: there is no such subscription.
-        :raises TopicNotFound: there is no such topic.
+        :raises SubscriptionNotFound: the subscription does not exist.
+        :raises TopicNotFound: the topic does not exist.
         """
         name = self._topic(topic)
         check_subscription(subscription)
@@ -98,11 +105,12 @@ class SubscriptionCalls(Calls):
         """
         Return the first messages that a subscription has not acknowledged, without delivering them.
 
-        Segments come after those that they descend from, each in its order. What an open transaction has acknowledged
-        is shown, since it may come back; what one wrote, or an aborted one, is not.
+        Segments come after the segments that they descend from, each in its own order. A message that an open
+        transaction has acknowledged is included, because the transaction may abort. Messages that an open or aborted
+        transaction wrote are not included.
 
-        :raises SubscriptionNotFound: there is no such subscription.
-        :raises TopicNotFound: there is no such topic.
+        :raises SubscriptionNotFound: the subscription does not exist.
+        :raises TopicNotFound: the topic does not exist.
         """
         whole_number(messages_max, "messages_max", 1)
         name = self._topic(topic)
@@ -113,9 +121,9 @@ class SubscriptionCalls(Calls):
 
     async def ack_status(self, subscription: str, message: MessageID) -> AckStatus:
         """
-        Return what became of a message for a subscription: done, held by which open transaction, or neither.
+        Return a message's state in a subscription: acknowledged, pending in an open transaction, or neither.
 
-        :raises SubscriptionNotFound: there is no such subscription.
+        :raises SubscriptionNotFound: the subscription does not exist.
         """
         check_subscription(subscription)
         topic = str(topic_of(check_message_id(message).segment))
@@ -124,6 +132,6 @@ class SubscriptionCalls(Calls):
 
 
 def _raise_unknown(error: Exception) -> None:
-    """Try nothing again whose outcome is not known."""
+    """Raise an unknown outcome instead of retrying."""
     if isinstance(error, OutcomeUnknown):
         raise error

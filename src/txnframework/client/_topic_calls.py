@@ -1,4 +1,4 @@
-"""Topics as whole things: making, splitting, compacting and deleting them."""
+"""Client operations on topics: create, split, merge, compact and delete."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from txnframework.model.names import TopicName, check_namespace
 
 
 class TopicCalls(Calls):
-    """What a client can be asked of topics, without sending or receiving."""
+    """The topic operations of ``Client``, without sending and receiving."""
 
     async def create_topic(self, topic: Name, *, segments: int = 1, exist_ok: bool = False) -> None:
         """
-        Make a topic of so many segments; a ``persistent://`` topic has one. Cancelled: it is made all the same.
+        Create a topic with this many segments; a ``persistent://`` topic has one.
 
-        :raises InvalidInput: its name begins with ``__`` or breaks a rule of ``model.names.check_new_name``, or it
-            cannot have so many segments.
-        :raises TopicExists: it is there already, unless ``exist_ok``; it then stays as it is.
+        If the caller is cancelled, the topic is still created.
+
+        :param exist_ok: do not raise if the topic exists; it is not changed.
+        :raises InvalidInput: the name begins with ``__`` or is not valid (``model.names.check_new_name``), or the topic
+            cannot have this many segments.
+        :raises TopicExists: the topic exists, and ``exist_ok`` is False.
         """
         named = self._topic(topic)
         whole_number(segments, "segments", 1, HASH_MAX + 1)
@@ -37,46 +40,47 @@ class TopicCalls(Calls):
 
     async def undecided(self, topic: Name) -> dict[str, int]:
         """
-        Return, by segment, how many messages may not be read yet, as the first of them is of an open transaction.
+        Return, by segment, how many messages cannot be read yet because an open transaction wrote the first of them.
 
-        What was aborted behind it is counted as well, as nobody looked at it yet.
+        Aborted messages after that one are counted too, because they have not been checked yet.
 
-        :raises TopicNotFound: there is no such topic.
+        :raises TopicNotFound: the topic does not exist.
         """
         layout = await self.host.topics.layout(self._topic(topic))
         return await self._retrying.run(lambda: self.host.backlog.undecided(layout))
 
     async def upkeep(self) -> None:
         """
-        Do now what clients do in the background, for programs that do not live for so long.
+        Do the background work of clients now, for programs that run only briefly.
 
-        A sweep over a bounded number of transactions of each family: those that are overdue, or whose process is gone,
-        are aborted, what has ended takes effect, what is done is forgotten. Then trimming, collecting abort records and
-        finishing deletions, of all topics, unless another process is doing so.
+        First, sweep a bounded number of transactions of each family. Overdue transactions, and those whose process
+        died, are aborted; ended ones are settled; settled ones are forgotten. Then trim all topics, collect their abort
+        records and finish their deletions, unless another process is doing so.
         """
-        await self.host.coordinators()  # what is open is swept
+        await self.host.coordinators()  # only opened coordinators are swept
         await self.host.sweeps.sweep()
         await self.host.upkeep.all_topics()
 
     async def delete_topic(self, topic: Name, *, force: bool = False) -> None:
         """
-        Delete a topic with its messages, its subscriptions and what is kept of transactions in it.
+        Delete a topic with its messages, its subscriptions and its transaction records.
 
-        Open transactions that took part in it can still be committed: what they did elsewhere counts. Producers and
-        consumers of the topic get TopicNotFound. A topic of this name may be made again and has nothing to do with it.
+        Open transactions that took part in the topic can still be committed; their operations elsewhere count.
+        Producers and consumers of the topic get TopicNotFound. A topic that is created later under this name is
+        independent of the deleted one.
 
-        Cancelled: it is deleted all the same.
+        If the caller is cancelled, the topic is still deleted.
 
-        :param force: also if somebody uses it.
-        :raises TopicInUse: it has subscriptions, or open transactions took part in it; nothing was changed.
-        :raises TopicNotFound: there is no such topic.
+        :param force: delete the topic even if it is in use.
+        :raises TopicInUse: the topic has subscriptions, or open transactions took part in it; nothing was changed.
+        :raises TopicNotFound: the topic does not exist.
         """
         name = self._topic(topic)
         await self._finish(name, lambda: self._delete(name, force))
 
     async def _delete(self, name: TopicName, force: bool) -> None:
         tried = False
-        # A topic of this name that somebody makes while this is tried again is not meant.
+        # Retries must not delete a topic that is created under this name in the meantime.
         life = await self._retrying.run(lambda: self.host.topics.deleting.life(name))
 
         async def delete() -> None:
@@ -84,7 +88,7 @@ class TopicCalls(Calls):
             try:
                 await self.host.topics.delete(name, force=force, life=life)
             except TopicNotFound as gone:
-                if not (tried and gone.deleted):  # otherwise it was decided here, and another process finished it
+                if not (tried and gone.deleted):  # else an earlier attempt decided it, and another process finished it
                     raise
             finally:
                 tried = True
@@ -93,10 +97,10 @@ class TopicCalls(Calls):
 
     async def delete_namespace(self, namespace: str, *, force: bool = False) -> None:
         """
-        Delete every topic of a namespace (``tenant/namespace``), after a look that none is in use.
+        Delete every topic of a namespace (``tenant/namespace``), after checking that none is in use.
 
-        What was deleted when this fails stays so; repeat it. Cancelled: they are deleted all the same. Raises as
-        ``delete_topic`` does.
+        After a failure, some topics may be deleted already; repeat the call. If the caller is cancelled, the topics are
+        still deleted. Errors are those of ``delete_topic``.
         """
         tenant, name = check_namespace(namespace)
         delete = partial(self.host.topics.delete_all, tenant, name, force=force)
@@ -104,18 +108,19 @@ class TopicCalls(Calls):
 
     async def layout(self, topic: Name) -> Layout:
         """
-        Return a topic's segments: ``active()`` are those that take messages now, ``name_of(id)`` their full names.
+        Return a topic's segments: ``active()`` returns those that accept messages, ``name_of(id)`` a full name.
 
-        :raises TopicNotFound: there is no such topic.
+        :raises TopicNotFound: the topic does not exist.
         """
         return await self.host.topics.layout(self._topic(topic))
 
     async def split(self, topic: Name, segment_id: int) -> tuple[int, int]:
         """
-        Split an active segment in the middle of its hash range; return the children's ids. Cancelled: it is split all
-        the same.
+        Split an active segment in the middle of its hash range, and return the ids of the two children.
 
-        :raises LayoutConflict: it is not active, or holds one hash value only, or the topic is persistent.
+        If the caller is cancelled, the segment is still split.
+
+        :raises LayoutConflict: the segment is not active or has a single hash value, or the topic is persistent.
         """
         named = self._topic(topic)
         whole_number(segment_id, "segment_id", 0)
@@ -125,9 +130,11 @@ class TopicCalls(Calls):
 
     async def merge(self, topic: Name, segment_id: int, other_id: int) -> int:
         """
-        Merge two active neighbours; return the child's id. Cancelled: they are merged all the same.
+        Merge two active neighbours, and return the id of the child.
 
-        :raises LayoutConflict: one is not active, or they are not neighbours, or the topic is persistent.
+        If the caller is cancelled, the segments are still merged.
+
+        :raises LayoutConflict: a segment is not active, the two are not neighbours, or the topic is persistent.
         """
         for given, what in ((segment_id, "segment_id"), (other_id, "other_id")):
             whole_number(given, what, 0)
@@ -140,22 +147,24 @@ class TopicCalls(Calls):
         self, topic: Name, compactor: Callable[[], Compactor] = LatestByKey, *, order: Order = "position"
     ) -> None:
         """
-        Write what is to be kept of a topic beside it, for readers with ``compacted=True``; the topic stays as it is.
+        Write a compacted copy of a topic for readers with ``compacted=True``; the topic itself is not changed.
 
-        Messages that are committed by now are looked at, aborted ones never. A repeated compaction in the order of
-        positions goes on from what the one before kept in that order. It is written for each segment on its own: a key
-        that has moved to another segment by a split stands in both, the later one last.
+        The messages that are committed at the time of the call are considered, aborted ones never. A repeated
+        compaction in the order of positions continues from the previous compaction in that order. Each segment is
+        compacted on its own. A key that moved to another segment by a split is kept in both segments; the later message
+        comes last.
 
-        Cancelled: it is given up, what was kept before stays, and the next compaction removes what this one wrote.
+        If the caller is cancelled, the compaction stops and the previous copy remains. The next compaction removes the
+        incomplete one.
 
-        :param compactor: makes what decides about one segment; default: the last message of each key stays, and a null
-            deletes its key.
-        :param order: of ``position``, or of ``commit``, for which everything is looked at anew each time, and the
-            outcomes must still be kept (``transactions.retention_ms``).
-        :raises CommitOrderUnknown: they are not.
-        :raises CompactedInOtherOrder: the topic was compacted in the order of commits, and was trimmed since.
-        :raises Fenced: somebody else began to compact the topic later.
-        :raises TopicNotFound: there is no such topic.
+        :param compactor: creates the object that decides what one segment keeps. Default: keep the last message of each
+            key; a null deletes its key.
+        :param order: ``position`` or ``commit``. ``commit`` considers all messages anew each time, and needs the
+            outcomes of their transactions (``transactions.retention_ms``).
+        :raises CommitOrderUnknown: the outcomes are no longer kept.
+        :raises CompactedInOtherOrder: the topic was compacted in the order of commits and has been trimmed since.
+        :raises Fenced: another process started a later compaction of the topic.
+        :raises TopicNotFound: the topic does not exist.
         """
         if order not in ("position", "commit"):
             raise InvalidInput(f"messages are compacted in order of 'position' or 'commit', not {excerpt(order)}")

@@ -1,4 +1,4 @@
-"""Transactions: the one who ends it, and those who take part."""
+"""Transactions: the part that ends one, and the parts that join it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from txnframework.model.transactions import Transaction as Begun
 
 def part_of(txn: object) -> TransactionPart:
     """
-    Return what a caller gave as its transaction.
+    Return the transaction that a caller passed.
 
-    :raises InvalidInput: it is something else, such as a transaction's id.
+    :raises InvalidInput: the value is something else, such as a transaction id.
     """
     if isinstance(txn, TransactionPart):
         return txn
@@ -42,14 +42,14 @@ def part_of(txn: object) -> TransactionPart:
 
 class TransactionPart:
     """
-    One process's part of a transaction: what it sends and acknowledges, under a branch of its own.
+    One process's part of a transaction: its sends and acknowledgments, under a branch of its own.
 
-    A send or acknowledgment in it that fails or is cancelled poisons the part: it cannot count any more.
+    A send or acknowledgment that fails or is cancelled poisons the part, which then can no longer be committed.
     """
 
     def __init__(self, branch: Branch | None, principal: str) -> None:
         self.principal = principal
-        """On whose behalf this part sends, acknowledges and, if it is the beginner's, ends."""
+        """The principal of this part's sends and acknowledgments, and of the end if this process began it."""
         self._branch = branch
         self._in_flight = 0
         self._idle = asyncio.Event()
@@ -63,20 +63,20 @@ class TransactionPart:
 
     @property
     def id(self) -> TxnID:
-        """Its id; another process takes part with ``Client.join``."""
+        """The transaction's id; another process takes part with ``Client.join``."""
         return self._begun().txn_id
 
     @property
     def branch(self) -> int:
-        """The number of this part's branch; 0 is that of the process that ends the transaction."""
+        """The number of this part's branch; 0 is the branch of the process that ends the transaction."""
         return self._begun().number
 
     @contextmanager
     def operation(self) -> Iterator[Branch]:
         """
-        Send or acknowledge within; leaving by an exception, a cancellation included, poisons the part.
+        Run a send or acknowledgment; an exception that leaves the block, also a cancellation, poisons the part.
 
-        :raises TransactionConflict: the part has ended here.
+        :raises TransactionConflict: this part has ended.
         """
         branch = self._begun()
         if self._closed_by is not None:
@@ -95,12 +95,12 @@ class TransactionPart:
                 self._idle.set()
 
     async def _until_idle(self, closed_by: str) -> None:
-        """Refuse further operations and wait for those in flight."""
+        """Refuse further operations, and wait for those in flight."""
         self._closed_by = self._closed_by or closed_by
         await self._idle.wait()
 
     def _known_as(self) -> str:
-        """Return what it is called in a listing of objects."""
+        """Return the description for ``repr``."""
         return "not begun" if self._branch is None else f"{self._branch.txn_id}, branch {self._branch.number}"
 
     def _begun(self) -> Branch:
@@ -111,10 +111,10 @@ class TransactionPart:
 
 class Transaction(TransactionPart):
     """
-    A transaction that this process ends; made by ``Client.transaction``.
+    A transaction that this process ends; created by ``Client.transaction``.
 
-    ``async with`` begins it, commits on success, aborts on an exception and raises that again. Its outcome takes
-    effect everywhere without this process, once it is decided.
+    ``async with`` begins it, commits on success, and aborts on an exception, which is raised again. Once decided, its
+    outcome takes effect everywhere even without this process.
     """
 
     def __init__(
@@ -126,13 +126,13 @@ class Transaction(TransactionPart):
         self._outlives_client = outlives_client
         self._host = host
         self._retrying = retrying
-        # The one with which it began.
+        # The coordinator with which the transaction began.
         self._coordinator: ITransactionCoordinator | None = None
         self._state = State.OPEN
 
     @property
     def state(self) -> State:
-        """OPEN, COMMITTED or ABORTED, as last seen here."""
+        """OPEN, COMMITTED or ABORTED, as last known to this process."""
         return self._state
 
     def _known_as(self) -> str:
@@ -140,11 +140,12 @@ class Transaction(TransactionPart):
 
     async def begin(self) -> None:
         """
-        Begin it; ``async with`` does.
+        Begin the transaction; ``async with`` calls this.
 
-        Cancelled: this one has not begun; what began of it is aborted.
+        If the caller is cancelled, this object has not begun, and a transaction that began in the stores is aborted.
 
-        :raises OutcomeUnknown: one may have begun that nobody knows, it times out; this one has not begun.
+        :raises OutcomeUnknown: a transaction may have begun in the stores, and will time out; this object has not
+            begun.
         """
         if self._branch is not None:
             raise InvalidInput(f"transaction {self.id} has begun already; make another one")
@@ -156,38 +157,42 @@ class Transaction(TransactionPart):
         self._host.abort_in_time(begun)
 
     async def _begin(self, coordinator: ITransactionCoordinator) -> Begun:
-        # Also where it is not named: its end tells the others that this transaction's timer has gone with this process.
+        # The session is opened even if the transaction does not name it. Its end shows other processes that the timer
+        # of this transaction ended with this process.
         session = await self._retrying.run(self._host.sessions.own)
         request = replace(self._request, session=None if self._outlives_client else session)
         return await self._retrying.run(lambda: coordinator.begin(request))
 
     async def _forget(self, begun: Begun) -> None:
-        """Abort what began, and nobody knows."""
+        """Abort a transaction that began for a cancelled caller."""
         coordinator = await self._host.coordinator(*self._place)
         await self._retrying.run(lambda: coordinator.end(End(begun.txn_id, Action.ABORT, self.principal)))
         self._host.settle_soon(begun.txn_id)
 
     async def commit(self, branches: Iterable[int] = ()) -> None:
         """
-        Wait for this process's sends and acknowledgments, then decide that its branch and ``branches`` count.
+        Wait for the sends and acknowledgments in flight, then commit this branch and ``branches``.
 
-        The same commit again succeeds.
+        Repeating the same commit succeeds.
 
-        Cancelled while it waits for them, the transaction is aborted. Cancelled later, it is decided and takes effect
-        all the same: the same commit again waits for that and succeeds, ``Client.outcome`` waits for it and tells.
+        If the caller is cancelled during the wait, the transaction is aborted. If it is cancelled later, the commit is
+        still carried out. Repeating the commit then waits for it and succeeds; ``Client.outcome`` also waits and
+        returns the outcome.
 
-        :raises TransactionHasFailedOperations: a send or acknowledgment had failed (the first one is the cause); it was
-            aborted.
-        :raises InvalidTransactionState: it has ended otherwise, by its timeout for instance; names the outcome.
-        :raises OutcomeUnknown: it may be committed; ``Client.outcome`` tells.
-        :raises EndTransactionTimeout: in the log family: it is decided, and has not taken effect everywhere yet.
+        :param branches: the numbers of the joined branches that count, as ``JoinedTransaction.finish`` returned them.
+        :raises TransactionHasFailedOperations: a send or acknowledgment failed (the first failure is the cause); the
+            transaction was aborted.
+        :raises InvalidTransactionState: the transaction has ended with another outcome, for instance by its timeout;
+            the error has the outcome.
+        :raises OutcomeUnknown: the transaction may be committed; ``Client.outcome`` returns its state.
+        :raises EndTransactionTimeout: in the log family: the commit is decided but has not taken effect everywhere yet.
         """
         branch = self._begun()
         counting = frozenset({branch.number, *branches})
         try:
             await self._until_idle("its commit has begun")
         except asyncio.CancelledError:
-            # Nothing is decided. What is in flight may come to stand there, so this part must not be committed later.
+            # Nothing is decided. Operations in flight may still be stored, so this part must not be committed later.
             self._poisoned = True
             end = End(branch.txn_id, Action.ABORT, self.principal)
             self._host.steps.leave(partial(self._decide, end), (end.txn_id,))
@@ -199,10 +204,12 @@ class Transaction(TransactionPart):
 
     async def abort(self) -> None:
         """
-        Abort it, without waiting for what is in flight; repeating it succeeds. Cancelled: it is aborted all the same.
+        Abort the transaction without waiting for operations in flight; repeating the abort succeeds.
 
-        :raises InvalidTransactionState: it was committed.
-        :raises OutcomeUnknown: ``Client.outcome`` tells.
+        If the caller is cancelled, the abort is still carried out.
+
+        :raises InvalidTransactionState: the transaction was committed.
+        :raises OutcomeUnknown: the transaction may still be open; ``Client.outcome`` returns its state.
         """
         txn_id = self.id
         self._closed_by = "it was aborted"
@@ -254,16 +261,16 @@ class Transaction(TransactionPart):
 
 class JoinedTransaction(TransactionPart):
     """
-    A part in a transaction that another process ends; made by ``Client.join``.
+    A part of a transaction that another process ends; created by ``Client.join``.
 
-    Report ``branch`` to that process after ``finish`` (leaving ``async with`` does it) has returned, never before.
+    Report ``branch`` to that process only after ``finish`` has returned; leaving ``async with`` calls ``finish``.
     """
 
     async def finish(self) -> int:
         """
-        Wait for what is in flight; return the branch to report.
+        Wait for the operations in flight, and return the branch to report.
 
-        :raises TransactionHasFailedOperations: a send or acknowledgment failed: do not report the branch.
+        :raises TransactionHasFailedOperations: a send or acknowledgment failed; do not report the branch.
         """
         await self._until_idle("this part of it was finished")
         if self._poisoned:

@@ -1,4 +1,4 @@
-"""Transactions: making and joining them, and ending them by their ids."""
+"""Client operations on transactions: create, join, and end by id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txnframework.model.transactions import Action, Begin, End, State
 
 
 class TransactionCalls(Calls):
-    """What a client can be asked of transactions."""
+    """The transaction operations of ``Client``."""
 
     def transaction(
         self,
@@ -28,17 +28,21 @@ class TransactionCalls(Calls):
         namespace: str = "",
     ) -> Transaction:
         """
-        Make a transaction; it begins on entering ``async with``.
+        Create a transaction; it begins on entering ``async with``.
 
-        :param domain: for which topics: ``segment`` for ``topic://`` and their segments, or ``persistent``. Where the
-            two domains are configured with one family it makes no difference; where they are not, a transaction of the
-            one raises TransactionDomainMismatch on a topic of the other.
-        :param namespace: for the topics of this one, such as ``public/default``, where it has plugins of another family
-            than the domain has elsewhere.
-        :param timeout_ms: it is aborted after this, unless it ended before; default ``transactions.timeout_ms``.
-        :param principal: who alone may add to it and end it; default: whoever knows its id.
-        :param outlives_client: leave it open when this client is closed or its process dies, until its timeout, for
-            ``Client.commit`` or ``Client.abort`` by its id; otherwise it is aborted as soon as that is noticed.
+        :param timeout_ms: the transaction is aborted after this time unless it has ended before; default:
+            ``transactions.timeout_ms``.
+        :param principal: the only principal that may add to the transaction and end it. Default: every caller that
+            knows its id may do so.
+        :param outlives_client: leave the transaction open until its timeout when this client closes or its process
+            dies. ``Client.commit`` or ``Client.abort`` can then end it by its id. Otherwise it is aborted as soon as
+            the end of the client is noticed.
+        :param domain: the kind of topics: ``segment`` for ``topic://`` and their segments, or ``persistent``. If both
+            domains are configured with one family, the two values are equivalent. Otherwise a transaction of one domain
+            raises TransactionDomainMismatch on a topic of the other domain.
+        :param namespace: the namespace of the topics, such as ``public/default``. It is needed only if this namespace
+            is configured with another family than the rest of the domain.
+        :raises InvalidInput: an argument is invalid.
         """
         bounds = self.host.config.transactions
         timeout = bounds.timeout_ms if timeout_ms is None else timeout_ms
@@ -55,10 +59,11 @@ class TransactionCalls(Calls):
 
     def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:
         """
-        Take part in another process's transaction under a random branch; ending it is left to that process.
+        Take part in a transaction of another process, under a random branch; the other process ends it.
 
-        :param txn_id: its id, or ``str`` of it, as it travels between processes.
-        :param principal: the one that it was begun with; with another one sends and acknowledgments are refused.
+        :param txn_id: the id, or its text form (``str``) as it is passed between processes.
+        :param principal: the principal with which the transaction was begun; with any other one, sends and
+            acknowledgments are refused.
         """
         joined = parse_txn_id(txn_id)
         check_principal(principal)
@@ -67,10 +72,11 @@ class TransactionCalls(Calls):
 
     async def outcome(self, txn_id: TxnID | str) -> State:
         """
-        Return OPEN, COMMITTED or ABORTED; a commit or abort of this client that was cancelled is waited for.
+        Return OPEN, COMMITTED or ABORTED, after waiting for any cancelled commit or abort of this client.
 
-        :raises TransactionNotFound: it never began, or ended longer ago than outcomes are kept.
-        :raises TransactionDomainMismatch: no plugin of its family is installed, as for everything that takes an id.
+        :raises TransactionNotFound: the transaction never began, or its outcome is no longer kept.
+        :raises TransactionDomainMismatch: no plugin of the transaction's family is installed. Every method that takes
+            an id raises this.
         """
         asked = parse_txn_id(txn_id)
         await self.host.steps.abandoned_ended((asked,))
@@ -81,31 +87,37 @@ class TransactionCalls(Calls):
         self, txn_id: TxnID | str, branches: Iterable[int] = (), *, principal: str = "", operator: bool = False
     ) -> None:
         """
-        Commit a transaction by its id, its branch 0 and ``branches`` counting: after a restart, or for an operator.
+        Commit a transaction by its id, with branch 0 and ``branches``: after a restart, or for an operator.
 
-        Only whoever knows that everything was confirmed may do so. Raises as ``Transaction.commit`` does. Cancelled: it
-        is decided all the same.
+        Commit only if all operations of these branches are known to be confirmed. Errors are those of
+        ``Transaction.commit``. If the caller is cancelled, the commit is still carried out.
 
-        :param operator: whoever owns it; for a tool that has asked who its user is.
-        :raises NotTransactionOwner: it belongs to another principal; nothing was changed.
+        :param branches: the numbers of the other branches that count.
+        :param principal: the principal with which the transaction was begun.
+        :param operator: end the transaction regardless of its owner, for a tool that has authenticated its user.
+        :raises NotTransactionOwner: the transaction belongs to another principal; nothing was changed.
         """
         check_principal(principal)
         counting = frozenset(whole_number(one, "a branch", 0) for one in (0, *branches))
         await self._end(End(parse_txn_id(txn_id), Action.COMMIT, principal, counting, operator))
 
     async def abort(self, txn_id: TxnID | str, *, principal: str = "", operator: bool = False) -> None:
-        """Abort a transaction by its id; raises as ``Transaction.abort`` does, and takes who ends it as ``commit``."""
+        """
+        Abort a transaction by its id.
+
+        Errors are those of ``Transaction.abort``; ``principal`` and ``operator`` are as for ``commit``.
+        """
         check_principal(principal)
         await self._end(End(parse_txn_id(txn_id), Action.ABORT, principal, operator=operator))
 
     async def settle(self, txn_id: TxnID | str) -> int:
         """
-        Make the outcome of a transaction that has ended take effect everywhere, instead of leaving it to the sweeps.
+        Settle an ended transaction now instead of leaving it to the sweeps.
 
-        Returns how many operations are left: they could not be settled now, and the sweeps try them again.
+        Return the number of operations that could not be settled now; the sweeps retry them.
 
-        :raises InvalidTransactionState: it is open.
-        :raises TransactionNotFound: it never began, or ended longer ago than outcomes are kept.
+        :raises InvalidTransactionState: the transaction is open.
+        :raises TransactionNotFound: the transaction never began, or its outcome is no longer kept.
         """
         ended = parse_txn_id(txn_id)
         await self.host.steps.abandoned_ended((ended,))
@@ -117,14 +129,16 @@ class TransactionCalls(Calls):
         self, age_ms_min: int = 60_000, *, after: HangingTransaction | None = None, transactions_max: int = 100
     ) -> tuple[HangingTransaction, ...]:
         """
-        Return transactions that somebody should look at: nothing is changed.
+        Return transactions that need attention: long open, or ended long ago and not settled. Nothing is changed.
 
-        Those that have been open for so long, with whether the process that began them is alive; and those that ended
-        so long ago and have not taken effect everywhere, with where that is: nobody sweeps, or a participant cannot be
-        settled. Of each family the open ones first, the one that is due first at the top.
+        An open transaction is reported with whether the process that began it is alive. An ended one is reported with
+        the participants that are not settled: no process sweeps, or a participant cannot be settled. For each family
+        the open transactions come first, by deadline.
 
-        :param after: the last one of the page before; fewer than ``transactions_max`` are the last page.
-        :raises TransactionNotFound: ``after`` has been forgotten since; begin anew.
+        :param age_ms_min: report transactions that have been open, or ended, for at least this many milliseconds.
+        :param after: the last transaction of the previous page.
+        :param transactions_max: the page size; a shorter page is the last one.
+        :raises TransactionNotFound: ``after`` has been forgotten in the meantime; start from the first page.
         """
         whole_number(age_ms_min, "age_ms_min", 0, TIME_MS_MAX)
         whole_number(transactions_max, "transactions_max", 1)
@@ -142,9 +156,9 @@ class TransactionCalls(Calls):
 
 def parse_txn_id(given: TxnID | str) -> TxnID:
     """
-    Return the id that was given as such, or as the text that ``str`` makes of it.
+    Return the transaction id, given as such or in its text form (``str``).
 
-    :raises InvalidInput: it is not such a text.
+    :raises InvalidInput: the text is not a transaction id.
     """
     if isinstance(given, TxnID):
         return given
@@ -157,6 +171,6 @@ def parse_txn_id(given: TxnID | str) -> TxnID:
 
 
 def check_principal(given: object) -> None:
-    """Refuse what cannot be a principal; an empty one is none."""
+    """Raise InvalidInput if the value cannot be a principal; an empty one means no principal."""
     if given != "":
         check_new_name(given, "principal")
