@@ -8,8 +8,8 @@ The blocking facade: the names of ``txnframework`` without ``await``.
         with client.transaction() as txn:
             producer.send(b"one", txn=txn)
 
-One loop thread per process does the work. It is made on first use, and anew after a fork; a client that was opened
-before a fork belongs to the parent. The objects may be used from several threads.
+One loop thread per process does the work. It is created on first use, and again after a fork. A client that was opened
+before a fork belongs to the parent. All objects may be used from several threads.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def open(
     """
     Open a client: ``with txnframework.blocking.open(...) as client``; see ``txnframework.open``.
 
-    :param loop: the loop thread to use; default: the one of this process.
+    :param loop: the loop thread to use; default: the shared one of this process.
     """
     opening = asynchronous.open(config, registry=registry, environment=environment, metrics=metrics)
     return Opening(_opened(opening, loop))
 
 
 class Opening(AbstractContextManager[Client, None]):
-    """A client that is opened by ``with``; whoever takes it for the client is told so."""
+    """A client that ``with`` opens; any other use raises an error that says so."""
 
     def __init__(self, opened: AbstractContextManager[Client]) -> None:
         self._opened = opened
@@ -78,13 +78,13 @@ class Opening(AbstractContextManager[Client, None]):
     ) -> None:
         self._opened.__exit__(kind, error, trace)
 
-    if not TYPE_CHECKING:  # a type checker knows that none of this is there
+    if not TYPE_CHECKING:  # hidden from type checkers, which then report the wrong use
 
         def __aenter__(self) -> NoReturn:
             raise TypeError(f"{NOT_OPENED}; 'async with' takes txnframework.open(...)")
 
         def __aexit__(self, *_: object) -> None:
-            """Let ``async with`` come as far as ``__aenter__``."""
+            """Exist, so that ``async with`` calls ``__aenter__``."""
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(f"{NOT_OPENED}, and the client, not this, has {name!r}")

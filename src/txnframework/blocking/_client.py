@@ -18,7 +18,7 @@ from txnframework.model.transactions import State
 
 
 class Client:
-    """See ``txnframework.Client``."""
+    """The client without ``await``; see ``txnframework.Client`` for parameters and errors."""
 
     def __init__(self, loop: LoopThread, client: asynchronous.Client) -> None:
         self._loop = loop
@@ -36,7 +36,7 @@ class Client:
         domain: str = "segment",
         namespace: str = "",
     ) -> Transaction:
-        """Make a transaction; it begins on entering ``with``."""
+        """Create a transaction; it begins on entering ``with``."""
 
         async def make() -> asynchronous.Transaction:
             return self._client.transaction(
@@ -50,7 +50,7 @@ class Client:
         return Transaction(self._loop, self._loop.run(make()))
 
     def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:
-        """Take part in another process's transaction under a random branch."""
+        """Take part in a transaction of another process, under a random branch."""
 
         async def join() -> asynchronous.JoinedTransaction:
             return self._client.join(txn_id, principal=principal)
@@ -72,17 +72,17 @@ class Client:
         self._loop.run(self._client.abort(txn_id, principal=principal, operator=operator))
 
     def settle(self, txn_id: TxnID | str) -> int:
-        """Make an ended transaction's outcome take effect everywhere; return how many operations are left."""
+        """Settle an ended transaction now, and return the number of operations that could not be settled."""
         return self._loop.run(self._client.settle(txn_id))
 
     def find_hanging(
         self, age_ms_min: int = 60_000, *, after: HangingTransaction | None = None, transactions_max: int = 100
     ) -> tuple[HangingTransaction, ...]:
-        """Return transactions that somebody should look at."""
+        """Return transactions that need attention: long open, or ended long ago and not settled."""
         return self._loop.run(self._client.find_hanging(age_ms_min, after=after, transactions_max=transactions_max))
 
     def producer(self, topic: Name, *, name: str | None = None) -> Producer:
-        """Open a producer; writes nothing."""
+        """Open a producer; nothing is written to the stores."""
         return Producer(self._loop, self._loop.run(self._client.producer(topic, name=name)))
 
     def consumer(
@@ -97,7 +97,7 @@ class Client:
         stand_by: bool | None = None,
         dead_letter: DeadLetter | None = None,
     ) -> Consumer:
-        """Join a subscription, making it if it is not there."""
+        """Join a subscription; create it if it does not exist."""
         joining = self._client.consumer(
             topics,
             subscription,
@@ -119,32 +119,32 @@ class Client:
         isolation: Isolation | str = Isolation.READ_COMMITTED,
         compacted: bool = False,
     ) -> Reader:
-        """Open a reader."""
+        """Open a reader of a topic or of one segment."""
         opening = self._client.reader(topic, start=start, follow=follow, isolation=isolation, compacted=compacted)
         return Reader(self._loop, self._loop.run(opening))
 
     def subscribe(self, topic: Name, subscription: str, *, start: Start = "latest") -> None:
-        """Make a subscription without joining it; one that is there stays as it is."""
+        """Create a subscription without joining it; an existing one is not changed."""
         self._loop.run(self._client.subscribe(topic, subscription, start=start))
 
     def unsubscribe(self, topic: Name, subscription: str) -> None:
-        """Give a subscription up, with everything that it acknowledged."""
+        """Delete a subscription together with its acknowledgments."""
         self._loop.run(self._client.unsubscribe(topic, subscription))
 
     def create_topic(self, topic: Name, *, segments: int = 1, exist_ok: bool = False) -> None:
-        """Make a topic of so many segments; with ``exist_ok`` one that is there stays as it is."""
+        """Create a topic with this many segments; with ``exist_ok`` an existing one is not changed."""
         self._loop.run(self._client.create_topic(topic, segments=segments, exist_ok=exist_ok))
 
     def seek(self, topic: Name, subscription: str, to: MessageID | int | Start) -> None:
-        """Move a subscription, whoever consumes from it."""
+        """Move a subscription, also while it has consumers."""
         self._loop.run(self._client.seek(topic, subscription, to))
 
     def lag(self, topic: Name, subscription: str) -> Lag:
-        """Return how many messages a subscription may read and has not acknowledged."""
+        """Return how many readable messages a subscription has not acknowledged, by segment."""
         return self._loop.run(self._client.lag(topic, subscription))
 
     def undecided(self, topic: Name) -> dict[str, int]:
-        """Return, by segment, how many messages may not be read yet because of an open transaction."""
+        """Return, by segment, how many messages cannot be read yet because of an open transaction."""
         return self._loop.run(self._client.undecided(topic))
 
     def peek(self, topic: Name, subscription: str, messages_max: int = 1) -> tuple[Message, ...]:
@@ -152,21 +152,21 @@ class Client:
         return self._loop.run(self._client.peek(topic, subscription, messages_max))
 
     def ack_status(self, subscription: str, message: MessageID) -> AckStatus:
-        """Return what became of a message for a subscription."""
+        """Return a message's state in a subscription: acknowledged, pending in an open transaction, or neither."""
         return self._loop.run(self._client.ack_status(subscription, message))
 
     def compact(
         self, topic: Name, compactor: Callable[[], Compactor] = LatestByKey, *, order: Order = "position"
     ) -> None:
-        """Write what is to be kept of a topic beside it, for readers with ``compacted=True``."""
+        """Write a compacted copy of a topic for readers with ``compacted=True``."""
         self._loop.run(self._client.compact(topic, compactor, order=order))
 
     def upkeep(self) -> None:
-        """Do now what clients do in the background: sweep, trim, finish deletions."""
+        """Do the background work of clients now: sweep transactions, trim topics, finish deletions."""
         self._loop.run(self._client.upkeep())
 
     def delete_topic(self, topic: Name, *, force: bool = False) -> None:
-        """Delete a topic with everything in it."""
+        """Delete a topic with its messages, its subscriptions and its transaction records."""
         self._loop.run(self._client.delete_topic(topic, force=force))
 
     def delete_namespace(self, namespace: str, *, force: bool = False) -> None:
@@ -178,9 +178,9 @@ class Client:
         return self._loop.run(self._client.layout(topic))
 
     def split(self, topic: Name, segment_id: int) -> tuple[int, int]:
-        """Split an active segment; return the children's ids."""
+        """Split an active segment, and return the ids of the two children."""
         return self._loop.run(self._client.split(topic, segment_id))
 
     def merge(self, topic: Name, segment_id: int, other_id: int) -> int:
-        """Merge two active neighbours; return the child's id."""
+        """Merge two active neighbours, and return the id of the child."""
         return self._loop.run(self._client.merge(topic, segment_id, other_id))

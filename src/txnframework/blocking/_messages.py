@@ -16,7 +16,7 @@ Acked = Message | MessageID
 
 
 class Producer:
-    """See ``txnframework.Producer``."""
+    """The producer without ``await``; see ``txnframework.Producer``."""
 
     def __init__(self, loop: LoopThread, producer: asynchronous.Producer) -> None:
         self._loop = loop
@@ -27,7 +27,7 @@ class Producer:
 
     @property
     def name(self) -> str:
-        """Under which its sends are recognised when they are repeated."""
+        """The name by which repeated sends are recognised."""
         return self._producer.name
 
     def send(
@@ -39,7 +39,7 @@ class Producer:
         sequence_id: int | None = None,
         txn: TransactionPart | None = None,
     ) -> MessageID:
-        """Return where the message stands, once it is durable."""
+        """Send a message, and return its id when it is durable."""
         return self._loop.run(
             self._producer.send(value, key=key, headers=headers, sequence_id=sequence_id, txn=_part(txn))
         )
@@ -53,14 +53,14 @@ class Producer:
         sequence_id: int | None = None,
         txn: TransactionPart | None = None,
     ) -> tuple[MessageID, ...]:
-        """Send in order, in as few entries as fit; ``sequence_id`` is that of the first one."""
+        """Send messages in order, in as few entries as possible; ``sequence_id`` is that of the first one."""
         sending = self._producer.send_many(
             several_values(values), key=key, headers=headers, sequence_id=sequence_id, txn=_part(txn)
         )
         return self._loop.run(sending)
 
     def close(self) -> None:
-        """Wait for sends in flight, then let go."""
+        """Wait for the sends in flight, then release resources."""
         self._loop.run(self._producer.close())
 
     def __enter__(self) -> Self:
@@ -73,7 +73,7 @@ class Producer:
 
 
 class Consumer:
-    """See ``txnframework.Consumer``; iterating goes on until another thread closes it."""
+    """The consumer without ``await``; see ``txnframework.Consumer``. Iteration ends when another thread closes it."""
 
     def __init__(self, loop: LoopThread, consumer: asynchronous.Consumer) -> None:
         self._loop = loop
@@ -92,14 +92,14 @@ class Consumer:
         return self._loop.run(self._consumer.receive(timeout_ms=timeout_ms))
 
     def receive_many(self, *, messages_max: int, timeout_ms: int | None = None) -> tuple[Message, ...]:
-        """Return what is there, at least one message and at most so many."""
+        """Return at least one and at most ``messages_max`` messages."""
         return self._loop.run(self._consumer.receive_many(messages_max=messages_max, timeout_ms=timeout_ms))
 
     def __iter__(self) -> Iterator[Message]:
         return _iterate(self._loop, self._consumer)
 
     def ack(self, *messages: Acked, txn: TransactionPart | None = None) -> None:
-        """Acknowledge messages one by one."""
+        """Acknowledge messages individually."""
         self._loop.run(self._consumer.ack(*messages, txn=_part(txn)))
 
     def ack_cumulative(self, message: Acked, *, txn: TransactionPart | None = None) -> None:
@@ -107,11 +107,11 @@ class Consumer:
         self._loop.run(self._consumer.ack_cumulative(message, txn=_part(txn)))
 
     def nack(self, *messages: Acked) -> None:
-        """Ask for redelivery of these."""
+        """Request redelivery of these messages after a delay."""
         self._loop.run(self._consumer.nack(*messages))
 
     def redeliver_unacknowledged(self) -> None:
-        """Ask for everything that was received and not acknowledged, in order."""
+        """Request redelivery, in order, of all messages that were received and not acknowledged."""
         self._loop.run(self._consumer.redeliver_unacknowledged())
 
     def seek(self, to: MessageID | int | Start) -> None:
@@ -119,7 +119,7 @@ class Consumer:
         self._loop.run(self._consumer.seek(to))
 
     def close(self) -> None:
-        """Leave; what was not acknowledged goes to others."""
+        """Leave the subscription; unacknowledged messages go to other consumers."""
         self._loop.run(self._consumer.close())
 
     def __enter__(self) -> Self:
@@ -132,7 +132,7 @@ class Consumer:
 
 
 class Reader:
-    """See ``txnframework.Reader``."""
+    """The reader without ``await``; see ``txnframework.Reader``."""
 
     def __init__(self, loop: LoopThread, reader: asynchronous.Reader) -> None:
         self._loop = loop
@@ -145,7 +145,7 @@ class Reader:
         return _iterate(self._loop, self._reader)
 
     def close(self) -> None:
-        """Let go."""
+        """Release resources and end the iteration."""
         self._loop.run(self._reader.close())
 
     def __enter__(self) -> Self:

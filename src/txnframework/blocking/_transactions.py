@@ -13,7 +13,7 @@ from txnframework.model.transactions import State
 
 
 class TransactionPart:
-    """See ``txnframework.TransactionPart``."""
+    """A part of a transaction without ``await``; see ``txnframework.TransactionPart``."""
 
     def __init__(self, loop: LoopThread, part: asynchronous.TransactionPart) -> None:
         self._loop = loop
@@ -24,7 +24,7 @@ class TransactionPart:
 
     @property
     def id(self) -> TxnID:
-        """Its id; another process takes part with ``Client.join``."""
+        """The transaction's id; another process takes part with ``Client.join``."""
         return self._part.id
 
     @property
@@ -34,12 +34,16 @@ class TransactionPart:
 
     @property
     def asynchronous(self) -> asynchronous.TransactionPart:
-        """The part that this one stands for."""
+        """The asynchronous part that this one wraps."""
         return self._part
 
 
 class Transaction(TransactionPart):
-    """See ``txnframework.Transaction``: ``with`` begins, and commits on success or aborts on an exception."""
+    """
+    The transaction without ``await``; see ``txnframework.Transaction``.
+
+    ``with`` begins it, and commits on success or aborts on an exception.
+    """
 
     def __init__(self, loop: LoopThread, transaction: asynchronous.Transaction) -> None:
         super().__init__(loop, transaction)
@@ -47,19 +51,19 @@ class Transaction(TransactionPart):
 
     @property
     def state(self) -> State:
-        """OPEN, COMMITTED or ABORTED, as last seen here."""
+        """OPEN, COMMITTED or ABORTED, as last known to this process."""
         return self._transaction.state
 
     def begin(self) -> None:
-        """Begin it; ``with`` does."""
+        """Begin the transaction; ``with`` calls this."""
         self._loop.run(self._transaction.begin())
 
     def commit(self, branches: Iterable[int] = ()) -> None:
-        """Decide that its branch and ``branches`` count."""
+        """Commit this branch and ``branches``."""
         self._loop.run(self._transaction.commit(branches))
 
     def abort(self) -> None:
-        """Abort it; repeating it succeeds."""
+        """Abort the transaction; repeating the abort succeeds."""
         self._loop.run(self._transaction.abort())
 
     def __enter__(self) -> Self:
@@ -73,14 +77,18 @@ class Transaction(TransactionPart):
 
 
 class JoinedTransaction(TransactionPart):
-    """See ``txnframework.JoinedTransaction``: leaving ``with`` waits for what is in flight."""
+    """
+    The joined part without ``await``; see ``txnframework.JoinedTransaction``.
+
+    Leaving ``with`` waits for the operations in flight.
+    """
 
     def __init__(self, loop: LoopThread, joined: asynchronous.JoinedTransaction) -> None:
         super().__init__(loop, joined)
         self._joined = joined
 
     def finish(self) -> int:
-        """Wait for what is in flight; return the branch to report."""
+        """Wait for the operations in flight, and return the branch to report."""
         return self._loop.run(self._joined.finish())
 
     def __enter__(self) -> Self:

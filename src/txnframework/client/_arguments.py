@@ -1,4 +1,4 @@
-"""What a caller passed: values of the right type and size, or InvalidInput before anything else is done."""
+"""Validation of arguments: values of the right type and size, or InvalidInput before anything is done."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from txnframework.errors import InvalidInput, excerpt
 from txnframework.model.positions import TIME_MS_MAX
 
 INT64_MAX: Final = 2**63 - 1
-"""The largest whole number that every store holds."""
+"""The largest integer that every store can hold."""
 
 MILLISECONDS_MAX: Final = TIME_MS_MAX
-"""The longest time that a call waits."""
+"""The longest time that a call can wait."""
 
 
 def whole_number(given: object, what: str, least: int, most: int = INT64_MAX) -> int:
-    """Return a whole number within its bounds, or raise InvalidInput; ``what`` names the argument."""
+    """Return an integer within its bounds, or raise InvalidInput; ``what`` names the argument."""
     if isinstance(given, bool) or not isinstance(given, int):
         raise InvalidInput(f"{what} is a whole number, not {excerpt(given)}")
     if not least <= given <= most:
@@ -25,19 +25,19 @@ def whole_number(given: object, what: str, least: int, most: int = INT64_MAX) ->
 
 
 def time_to_wait_ms(given: object, what: str = "timeout_ms") -> int | None:
-    """Return how long to wait, None for ever, or raise InvalidInput; what is below 0 does not wait."""
+    """Return a timeout, None for no limit, or raise InvalidInput; a value below 0 means no wait."""
     return None if given is None else whole_number(given, what, -MILLISECONDS_MAX, MILLISECONDS_MAX)
 
 
 def several_values(given: object) -> tuple[bytes | None, ...]:
-    """Return the values that are to be sent together, or raise InvalidInput where there are none to count."""
+    """Return the values to send together, or raise InvalidInput if the argument is not an iterable of values."""
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
         raise InvalidInput(f"send_many takes several values of bytes, not {excerpt(given)}")
     return tuple(given)
 
 
 def header_pairs(given: object) -> tuple[tuple[str, bytes], ...]:
-    """Return headers as they are stored, or raise InvalidInput."""
+    """Return headers in their stored form, or raise InvalidInput."""
     if given is None:
         return ()
     try:
@@ -52,7 +52,7 @@ def header_pairs(given: object) -> tuple[tuple[str, bytes], ...]:
 
 
 def encoded(text: str, what: str) -> bytes:
-    """Return text in UTF-8; InvalidInput for a lone surrogate, which has no such form."""
+    """Return text in UTF-8, or raise InvalidInput for a lone surrogate, which UTF-8 cannot encode."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:

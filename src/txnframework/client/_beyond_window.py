@@ -1,4 +1,4 @@
-"""Messages that were stored although an earlier copy of them may have been forgotten."""
+"""Messages that were stored although an earlier copy may no longer be recognised."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LOG = logging.getLogger(__name__)
 
 class BeyondWindow:
     """
-    Counts what one producer sends below the deduplication window of a segment, and logs the first of it.
+    Counts one producer's messages below the deduplication window of a segment, and logs the first one.
 
-    A ledger recognises a copy of a producer's last sequences only. What is older is stored, since refusing it could
-    lose a message that is late for the first time. So it may be there twice.
+    A ledger recognises copies of a producer's latest sequences only. An older sequence is stored, because refusing it
+    could lose a message that arrives late for the first time. So it may be stored twice.
     """
 
     def __init__(self, metrics: Metrics | None, producer: str) -> None:
@@ -35,10 +35,11 @@ class BeyondWindow:
 
     async def look(self, opened: OpenSegment, stored: ProducerSequence, highest: int | None) -> int | None:
         """
-        Count sequences that were stored just now, if they are below the window; return the highest that is stored.
+        Count newly stored sequences if they are below the window, and return the highest stored sequence.
 
-        ``highest``: what an earlier look returned. What is above it cannot be below the window, unless another process
-        sends under the same name meanwhile, which is not seen here. Nothing fails for the sake of a figure.
+        A sequence above ``highest``, the result of the previous call, cannot be below the window. The exception is
+        another process that sends under the same name at the same time, which is not detected here. Errors of the store
+        are ignored, because this is only a metric.
         """
         if highest is not None and stored.first > highest:
             return stored.last

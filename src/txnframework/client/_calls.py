@@ -30,10 +30,11 @@ from txnframework.runtime.backoff import Backoff
 
 async def close_after(error: BaseException | None, close: Callable[[], Awaitable[None]]) -> None:
     """
-    Close; where that fails while ``error`` is on its way, ``error`` goes on, with a note of it.
+    Close, without masking the active exception ``error``.
 
-    A store that is away, for instance, makes both fail, and the first one says what the program was doing. What could
-    not be let go of runs out with its session.
+    If closing fails too, ``error`` gets a note and its caller raises it: an unavailable store makes both fail, and the
+    first error says what the program was doing. Without ``error``, the failure of closing is raised. Resources that
+    could not be released end with their session.
     """
     try:
         await close()
@@ -44,13 +45,13 @@ async def close_after(error: BaseException | None, close: Callable[[], Awaitable
 
 
 def require_open(host: Host) -> None:
-    """Refuse whoever goes on after the client was closed."""
+    """Raise Closed if the client was closed."""
     if host.closed:
         raise client_closed(host)
 
 
 def client_closed(host: Host) -> Closed:
-    """Return what is said, whatever it was that noticed it, about a client that was closed."""
+    """Return the error for all uses of a closed client."""
     return Closed(
         f"the client of {host.stores} was closed when its 'with' block ended, and with it all that it made: "
         "open another"
@@ -59,9 +60,9 @@ def client_closed(host: Host) -> Closed:
 
 async def require_topics(host: Host, layouts: Iterable[Layout]) -> None:
     """
-    Look whether the topics are there that had these layouts.
+    Check that the topics of these layouts still exist.
 
-    :raises TopicNotFound: one was deleted; there may be another one of its name.
+    :raises TopicNotFound: a topic was deleted; another topic may exist under its name.
     """
     for layout in layouts:
         segment = str(layout.name_of(next(iter(layout.segments))))
@@ -72,10 +73,10 @@ async def require_topics(host: Host, layouts: Iterable[Layout]) -> None:
 @asynccontextmanager
 async def naming_deletion(host: Host, layouts: Callable[[], Iterable[Layout]]) -> AsyncIterator[None]:
     """
-    Raise TopicNotFound for what is raised within because one of the topics was deleted.
+    Raise TopicNotFound instead of an error that the deletion of one of the topics caused.
 
-    What is left of a topic fails in many ways while it is removed: its ledger, its cursors and its dispatch go one by
-    one. Where the store cannot tell, the error goes on as it is.
+    During a deletion, a topic's ledgers, cursors and dispatches are removed one by one, so operations fail in many
+    ways. If the store cannot be asked, the original error is raised.
     """
     try:
         yield
@@ -95,12 +96,12 @@ T = TypeVar("T")
 
 
 def backoff_of(environment: Environment, bounds: ClientSection) -> Backoff:
-    """Return the waits between retries that the configuration asks for."""
+    """Return the configured delays between retries."""
     return Backoff(environment, bounds.retry_delay_ms, bounds.retry_delay_ms_max)
 
 
 class Retrying:
-    """For operations that may be repeated after Unavailable and after OutcomeUnknown."""
+    """Retries operations after Unavailable and OutcomeUnknown."""
 
     def __init__(self, environment: Environment, bounds: ClientSection) -> None:
         self._backoff = backoff_of(environment, bounds)
@@ -108,13 +109,16 @@ class Retrying:
 
     async def run(self, operation: Callable[[], Awaitable[T]], again: Callable[[Exception], None] | None = None) -> T:
         """
-        Return what ``operation`` returns; ``again`` is told of each error after which it is tried again.
+        Return the result of ``operation``, with retries; ``again`` is called with each error before a retry.
 
-        :raises OutcomeUnknown: one of the attempts may have been applied, and no later one could tell; whatever else a
-            later one raises is its cause.
-        :raises InvalidTransactionState: after an unknown outcome too, as it states the transaction's outcome.
-        :raises EndTransactionTimeout: likewise; whoever ended it has tried again for as long as is configured.
-        :raises LedgerSealed: likewise, as what is sealed has to be followed; ``again`` was told of what is unknown.
+        :raises OutcomeUnknown: an attempt may have been applied, and no later attempt found out. The cause is the error
+            of the last attempt.
+        :raises InvalidTransactionState: also after an unknown outcome, because the error states the transaction's
+            outcome.
+        :raises EndTransactionTimeout: also after an unknown outcome, because the coordinator has retried for the
+            configured time.
+        :raises LedgerSealed: also after an unknown outcome, because the caller must follow to the children; ``again``
+            was called with the unknown outcome.
         """
         unknown: OutcomeUnknown | None = None
         for attempt in range(self._bounds.retries_max + 1):
@@ -144,11 +148,11 @@ class Retrying:
 SUBSCRIPTION_NAME = "subscription name"
 
 Name = str | TopicName | SegmentName
-"""How callers name a topic or a segment: by a text, or by what ``Layout.name_of`` returns."""
+"""The name of a topic or segment: a string, or a result of ``Layout.name_of``."""
 
 
 class Calls:
-    """A host, and how calls to it are tried again; the parts of ``Client`` are made of it."""
+    """Base class for client operations: a host, and the retries of calls to it."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -157,7 +161,7 @@ class Calls:
     @property
     def host(self) -> Host:
         """
-        What this client stands on, for programs that embed more of it.
+        The host of this client, for programs that embed it.
 
         :raises Closed: the client was closed.
         """
@@ -170,7 +174,9 @@ class Calls:
         return self.host.topics
 
     async def _finish(self, topic: TopicName, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something to a topic, to its end, though the caller be cancelled; after what was cancelled before it."""
+        """
+        Run a step on a topic to its end, even if the caller is cancelled, after earlier abandoned steps on the topic.
+        """
         return await self.host.steps.finish(work, (str(topic),))
 
     @staticmethod
@@ -183,15 +189,15 @@ class Calls:
 
 def name_from(given: Name) -> TopicName | SegmentName:
     """
-    Return the topic or segment that a caller named.
+    Return the topic name or segment name that a caller passed.
 
-    :raises InvalidName: there can be none of that name.
+    :raises InvalidName: the name is not valid.
     """
     return given if isinstance(given, TopicName | SegmentName) else parse_name(given)
 
 
 def check_subscription(name: object, start: object = "earliest") -> None:
-    """Refuse a name that no subscription can have, or an invalid start."""
+    """Raise InvalidInput for an invalid subscription name or start."""
     check_known_name(name, SUBSCRIPTION_NAME)
     if start not in ("earliest", "latest"):
         raise InvalidInput(f"a subscription starts at 'earliest' or 'latest', not at {excerpt(start)}")

@@ -78,7 +78,7 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
             after the last message that can be read now.
         :param name: the name of this consumer. A consumer that is opened under a name immediately takes over from an
             earlier consumer of the same name in another process. A restarted program therefore does not wait for its
-            old session to expire. If the earlier consumer is alive, it waits for its turn.
+            old session to expire. The earlier consumer, if alive, waits for its turn.
         :param priority: lower numbers come first among the consumers of one process, if the subscription type uses
             priorities.
         :param type: the subscription type. Its dispatcher (``IDispatcher``) declares what is kept in order and whether
@@ -145,10 +145,10 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
         :param start: ``earliest``, ``latest``, or the id of the message after which to start. With an id, other
             segments are read from their first message.
         :param follow: continue with new messages instead of ending at the present end of the topic.
-        :param isolation: ``read_committed``, or ``read_uncommitted`` to read messages of open and aborted transactions
-            too.
+        :param isolation: ``read_committed`` or ``read_uncommitted``; under the latter, ``Message.committed`` may be
+            False.
         :param compacted: for each compacted segment, read the compacted messages first, then the messages after them.
-        :raises InvalidInput: ``start`` is not the id of a possible message of the topic, or an argument is invalid.
+        :raises InvalidInput: ``start`` cannot be the id of a message of the topic, or an argument is invalid.
         :raises TopicNotFound: the topic does not exist.
         """
         reader = Reader(self.host, name_from(topic), start, follow, isolation, compacted)

@@ -1,4 +1,4 @@
-"""Consumers: receiving from a subscription and acknowledging, in transactions and outside of them."""
+"""Consumers: receive from a subscription, and acknowledge within and outside transactions."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ Acked = Message | MessageID
 
 class Consumer:
     """
-    Receives from one subscription; made by ``Client.consumer``.
+    Receives messages from one subscription; created by ``Client.consumer``.
 
-    Everything is delivered until it is acknowledged; what a transaction acknowledged is delivered again if that
-    aborts. ``async for`` goes on until the consumer is closed.
+    A message is redelivered until it is acknowledged. A message that a transaction acknowledged is redelivered if the
+    transaction aborts. ``async for`` continues until the consumer is closed.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Consumer:
         self._closed = False
         self._dead_letters = None if dead_letters is None else dead_letters(self)
         self._leaving: asyncio.Task[None] | None = None
-        # Seeking takes segments away and brings them back: only one at a time, and not while it leaves.
+        # Seeking detaches segments and attaches them again, so seeks and the close are serialized.
         self._changing = asyncio.Lock()
         self._membership = Membership(host, targets, terms, self._inbox, self._news.set)
 
@@ -83,11 +83,11 @@ class Consumer:
 
     @property
     def keys(self) -> frozenset[str]:
-        """What steps of this consumer are about: its topics."""
+        """The keys of this consumer's steps: its topics."""
         return frozenset(str(target.topic) for target in self._targets)
 
     async def join(self) -> None:
-        """Attach to the segments; ``Client.consumer`` does."""
+        """Attach to the segments; ``Client.consumer`` calls this."""
         await self._membership.join()
 
     # -- receiving ------------------------------------------------------------------------------------
@@ -96,14 +96,20 @@ class Consumer:
         """
         Return the next message.
 
-        :raises ReceiveTimeout: none came within ``timeout_ms``.
-        :raises LeaseLost: with ``stand_by=False``: another process may dispatch the subscription now; open another
-            consumer. Any other consumer takes the lease again, or waits for its turn.
+        :param timeout_ms: how long to wait; default: without limit.
+        :raises ReceiveTimeout: no message arrived within ``timeout_ms``.
+        :raises LeaseLost: only with ``stand_by=False``: the lease was lost, and another process may dispatch the
+            subscription now. Open another consumer. With other values of ``stand_by`` the consumer takes the lease
+            again or waits for its turn.
         """
         return (await self.receive_many(messages_max=1, timeout_ms=timeout_ms))[0]
 
     async def receive_many(self, *, messages_max: int, timeout_ms: int | None = None) -> tuple[Message, ...]:
-        """Return what is there, at least one message and at most so many; raises as ``receive`` does."""
+        """
+        Return at least one and at most ``messages_max`` messages, without waiting for more than the first.
+
+        Errors are those of ``receive``.
+        """
         whole_number(messages_max, "messages_max", 1)
         time_to_wait_ms(timeout_ms)
         environment = self._host.environment
@@ -139,16 +145,19 @@ class Consumer:
 
     async def ack(self, *messages: Acked, txn: TransactionPart | None = None) -> None:
         """
-        Acknowledge messages one by one: outside transactions durably at once, in ``txn`` if and when it commits.
+        Acknowledge messages individually: durably when this returns or, in ``txn``, when the transaction commits.
 
-        What a transaction has acknowledged is not acknowledged outside of it, what is done stays done, and what was
-        received before someone sought is not acknowledged.
+        Some acknowledgments outside transactions have no effect and raise no error. This applies to messages that an
+        open transaction acknowledged, to messages that are acknowledged already, and to messages received before a
+        seek.
 
-        :raises SubscriptionNotFound: the subscription was given up.
-        :raises TransactionConflict: the transaction has ended, or another one has acknowledged one of them, or one is
-            done already; nothing is acknowledged on its segment.
+        :param messages: messages or their ids.
+        :param txn: the transaction that the acknowledgments belong to; default: none.
+        :raises SubscriptionNotFound: the subscription was deleted.
+        :raises TransactionConflict: the transaction has ended, another transaction acknowledged one of the messages, or
+            one is acknowledged already. Nothing is acknowledged on the segment of that message.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing is acknowledged.
-        :raises OutcomeUnknown: as for a cancelled call, they may be acknowledged; acknowledge them again.
+        :raises OutcomeUnknown: the messages may be acknowledged, as after a cancelled call; acknowledge them again.
         """
         async with self._naming_deletion(messages):
             if txn is None:
@@ -159,18 +168,22 @@ class Consumer:
 
     async def ack_cumulative(self, message: Acked, *, txn: TransactionPart | None = None) -> None:
         """
-        Acknowledge a message and everything before it in its segment, and in the segments that this one descends from.
+        Acknowledge a message, all messages before it in its segment, and those in the segment's ancestors.
 
-        Not for subscriptions whose consumers share the messages of a segment.
+        Subscription types whose consumers share the messages of a segment do not support this.
 
-        In a transaction it stands for everything up to there that this consumer received, and has not acknowledged
-        itself before. What was done before this consumer came to it is passed over.
+        In a transaction, the acknowledgment covers the messages up to this one that this consumer received and has not
+        acknowledged itself. Messages that were acknowledged before this consumer joined are skipped.
 
-        :raises TransactionConflict: the message is done already, another transaction holds some of it, or somebody else
-            has acknowledged some of what it stands for; or the subscription's lease was lost since it was received.
-            Abort, and receive again what is left: ``redeliver_unacknowledged`` asks for it.
+        :param message: a message or its id.
+        :param txn: the transaction that the acknowledgment belongs to; default: none.
+        :raises InvalidInput: the subscription type does not support this.
+        :raises TransactionConflict: the message is acknowledged already, another transaction holds some of the covered
+            messages, or another consumer has acknowledged some of them. It is also raised if the subscription's lease
+            was lost after the message was received. Abort the transaction, and receive the remaining messages again
+            with ``redeliver_unacknowledged``.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing is acknowledged.
-        :raises OutcomeUnknown: as for a cancelled call, some or all of it may be acknowledged.
+        :raises OutcomeUnknown: some or all of the messages may be acknowledged, as after a cancelled call.
         """
         if not self._terms.acknowledges_cumulatively:
             raise InvalidInput(
@@ -185,7 +198,7 @@ class Consumer:
                 await self._ack_cumulative(message, branch, txn.principal)
 
     async def nack(self, *messages: Acked) -> None:
-        """Ask for redelivery of these, after ``subscriptions.redelivery_delay_ms``."""
+        """Request redelivery of these messages after ``subscriptions.redelivery_delay_ms``."""
         self._require_open()
         async with self._naming_deletion(messages):
             for segment, some in by_segment(await self._resolved(messages)).items():
@@ -198,28 +211,29 @@ class Consumer:
                     await require_topics(self._host, (self._membership.layouts[topic_of(segment)],))
 
     async def redeliver_unacknowledged(self) -> None:
-        """Ask for everything that this consumer received and did not acknowledge, in order."""
+        """Request redelivery, in order, of all messages that this consumer received and did not acknowledge."""
         self._require_open()
         async with self._naming_deletion():
             for feed in tuple(self._membership.feeds.values()):
                 if feed.attached is None:
                     feed.renounce()
                 else:
-                    # Where it does not come to that, the user keeps its part in what it has received.
+                    # If this fails, the consumer keeps the messages that it has received.
                     await feed.attached.dispatch.return_delivered(feed.attached.consumer_id, None, feed.renounce)
 
     async def seek(self, to: Target) -> None:
         """
-        Move the subscription: to a message, which is delivered next in its segment, to a time in ms since 1970, to the
-        ``earliest`` message that is there, or behind the ``latest`` that may be read now.
+        Move the subscription to another position.
 
-        Segments that descend from the message's begin anew, others stay. Acknowledgments from before have no effect
-        any more, those of open transactions included.
+        Segments that descend from the segment of a message restart at their beginning; the others do not move. Earlier
+        acknowledgments lose their effect, including those of open transactions.
 
-        Cancelled: it is moved all the same, and the next call about these topics waits for that.
+        If the caller is cancelled, the subscription is still moved, and the next call for these topics waits for it.
 
-        :raises InvalidInput: it is none of these.
-        :raises OutcomeUnknown: it may have been moved, on all of its segments or on some.
+        :param to: the id of the message to deliver next in its segment, or a time in ms since 1970. ``earliest`` is
+            before the first stored message, and ``latest`` is after the last message that can be read now.
+        :raises InvalidInput: ``to`` is none of these.
+        :raises OutcomeUnknown: the subscription may have been moved, on some or all of its segments.
         """
         self._require_open()
         async with self._naming_deletion():
@@ -227,10 +241,10 @@ class Consumer:
 
     async def close(self) -> None:
         """
-        Leave; what was not acknowledged goes to others. May be repeated.
+        Leave the subscription; unacknowledged messages go to other consumers. A second call is allowed.
 
-        Cancelled: it leaves all the same. Closing again waits for that, and so does the next consumer of these topics
-        that this client opens.
+        If the caller is cancelled, the consumer still leaves. A second call waits for the end, and so does the next
+        consumer of these topics that this client opens.
         """
         if self._leaving is None or _failed(self._leaving):
             self._leaving = self._host.steps.begin(self._leave, self.keys)
@@ -245,7 +259,7 @@ class Consumer:
             await self._membership.leave()
 
     def notice(self) -> None:
-        """Look again: whoever waits to receive is told of what failed."""
+        """Wake the tasks that wait in ``receive``, so that they raise a failure."""
         self._news.set()
 
     async def __aenter__(self) -> Self:
@@ -305,7 +319,7 @@ class Consumer:
             await self._feed(one.id.segment).missed.resolve()
         feed = self._feed(one.id.segment)
         if holder is not None:
-            # Behind everything that takes time: the lease may have been lost in the meantime.
+            # This follows the last wait: the lease may have been lost in the meantime.
             self._require_current(one, holder)
         dispatch = feed.dispatch
         if dispatch is not None:
@@ -320,11 +334,10 @@ class Consumer:
 
     async def _let_successor_look(self, segment: str, asked: SegmentDispatch | None) -> None:
         """
-        Let what dispatches a segment now see what was acknowledged elsewhere.
+        Refresh the present dispatch of a segment if another one carried out the acknowledgment.
 
-        When a lease is lost in the middle of an acknowledgment, the dispatch that follows may have read before it was
-        stored, and have delivered the message again, or be about to: handed out only now, it would come after it was
-        done.
+        A lease can be lost during an acknowledgment. The next dispatch may have read the cursor before the
+        acknowledgment was stored. Without a refresh, it would deliver the message again after it was acknowledged.
         """
         await self._feed(segment).tried.wait()
         dispatch = self._feed(segment).dispatch
@@ -335,7 +348,7 @@ class Consumer:
                 raise OutcomeUnknown(f"it was acknowledged, and may be delivered again: {error}") from error
 
     async def _finish_ancestor(self, feed: Feed, holder: Branch | None, principal: str) -> None:
-        """Acknowledge what was received of a segment before the one that it became; it has its own cursor."""
+        """Acknowledge the received messages of an ancestor segment, which has its own cursor."""
         if holder is None:
             feed.missed.clear()
         else:
@@ -352,28 +365,28 @@ class Consumer:
             raise TransactionConflict(holder.txn_id, f"{feed.first_lost} {FINISHED_ELSEWHERE}")
 
     def _require_nothing_missed(self, feed: Feed, holder: Branch, upto: Position | None = None) -> None:
-        """Require that what was received under a lease that was lost came again, or was acknowledged here."""
+        """Require that messages received under a lost lease were redelivered or acknowledged by this consumer."""
         first = feed.missed.first(upto)
         if first is not None:
             raise TransactionConflict(holder.txn_id, f"{first} {FINISHED_ELSEWHERE}")
 
     def _require_current(self, message: Message, holder: Branch) -> None:
         """
-        Require that a message was received under the lease that this consumer has now.
+        Require that a message was received under this consumer's present lease.
 
-        Without the lease others get what it had, and nothing here says any more what that was.
+        After a lost lease, its messages go to other consumers, and this process no longer knows which ones they were.
         """
         feed = self._feed(message.id.segment)
         self._require_nothing_missed(feed, holder, message.id.position)
         if feed.finished:
-            return  # all of it is done, and the store says so
+            return  # everything is acknowledged; the store detects the conflict
         dispatch, attached = feed.dispatch, feed.attached
         if dispatch is None or attached is None:
             current = False
         elif dispatch.incarnation != message.incarnation:
-            return  # someone sought, and the store says so
+            return  # the subscription was moved; the store detects the conflict
         elif message.tenure is None:
-            # By its id it may be meant as it was received before, unless it was received again.
+            # Only the id is known: it may refer to an earlier delivery, unless the message was delivered again.
             current = dispatch.was_given(attached.consumer_id, message.id.position)
         else:
             renounced = dispatch.was_renounced(attached.consumer_id, message.id.position)
@@ -384,7 +397,7 @@ class Consumer:
     async def _ack_detached(
         self, segment: str, acks: tuple[Ack, ...], incarnation: int, holder: Branch | None, principal: str
     ) -> None:
-        """Acknowledge on a segment that this consumer has left: all of it was done, or its lease was lost."""
+        """Acknowledge on a segment that this consumer has left, because it was finished or its lease was lost."""
         subscribed = await self._host.subscription(str(topic_of(segment)), self.subscription, segment)
         if holder is None:
             if not await subscribed.cursor.apply(incarnation, acks, None):
@@ -399,7 +412,7 @@ class Consumer:
         return feed
 
     async def _resolved(self, messages: Iterable[Acked]) -> list[Message]:
-        """Return messages for what may be ids only, with the batch size that acknowledging needs."""
+        """Return messages, loading for ids the batch size that an acknowledgment needs."""
         given = tuple(messages)
         for one in given:
             if not isinstance(one, Message | MessageID):
@@ -441,7 +454,7 @@ class Consumer:
                 raise part.error
 
     def _naming_deletion(self, messages: Iterable[Acked] | None = None) -> AbstractAsyncContextManager[None]:
-        """Name the deletion of a topic of these messages, or of any topic."""
+        """Convert errors of a deleted topic, of these messages or of any of the consumer's topics."""
         layouts = self._membership.layouts
         if messages is None:
             return naming_deletion(self._host, layouts.values)

@@ -1,4 +1,4 @@
-"""Dead letters: messages that were delivered too often, moved to a topic of their own."""
+"""Dead letters: messages that were delivered too often and are moved to a topic of their own."""
 
 from __future__ import annotations
 
@@ -32,31 +32,33 @@ DELIVERIES_HEADER = "dead-letter-deliveries"
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """
-    What becomes of a message that would be redelivered more than ``redeliveries_max`` times: it goes to ``topic``.
+    Moves a message that would be redelivered more than ``redeliveries_max`` times to ``topic``.
 
-    Without a name that is ``<topic>-<subscription>-DLQ``, beside the topic that it was received from; it is made when
-    it is needed and missing. The message keeps its key, value and headers, and gets headers that say where it comes
-    from: ``dead-letter-topic``, ``dead-letter-segment``, ``dead-letter-position``, ``dead-letter-subscription`` and
-    ``dead-letter-deliveries``, how often it was delivered. Of these, what would make it larger than
-    ``client.message_bytes_max`` is left out.
+    The default topic is ``<topic>-<subscription>-DLQ``, in the namespace of the source topic; it is created on first
+    use. The message keeps its key, value and headers. These headers are added:
 
-    Deliveries are counted by the process that dispatches, in its memory: where another one takes over, or it is started
-    again, counting begins anew. So a message that kills whoever receives it never becomes a dead letter; limit that
-    where processes are started.
+    * ``dead-letter-topic``, ``dead-letter-segment``, ``dead-letter-position`` and ``dead-letter-subscription``: the
+      source of the message,
+    * ``dead-letter-deliveries``: how often the message was delivered.
+
+    A header is left out if it would make the message larger than ``client.message_bytes_max``.
+
+    The dispatching process counts deliveries in memory. After a take-over or restart, counting starts again. So a
+    message that crashes its consumer process never becomes a dead letter; limit restarts in the process manager.
     """
 
     redeliveries_max: int
     topic: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a number that makes no sense."""
+        """Validate ``redeliveries_max``."""
         whole_number(self.redeliveries_max, "redeliveries_max", 0)
 
     def topic_for(self, source: TopicName, subscription: str) -> TopicName:
         """
-        Return where dead letters of a topic go.
+        Return the dead-letter topic for messages of ``source``.
 
-        :raises InvalidInput: that is not the name of a topic, or the one that they come from.
+        :raises InvalidInput: the name is not a topic name, or it is the source topic.
         """
         name = parse_name(self.topic or f"{source}-{subscription}-DLQ")
         if isinstance(name, SegmentName):
@@ -68,21 +70,21 @@ class DeadLetter:
 
 class DeadLetters:
     """
-    Moves the dead letters of one consumer, one after the other, while it goes on receiving.
+    Moves the dead letters of one consumer, one at a time, while the consumer continues to receive.
 
-    A message is sent and acknowledged in one transaction: it stands in the dead-letter topic once, and is done, or
-    neither. Whoever crashes in between leaves a transaction that is aborted, and whoever moves the same message at the
-    same time, having taken over, conflicts with it. What waits here is bounded by what a consumer may have
-    unacknowledged.
+    A message is sent and acknowledged in one transaction: it is stored in the dead-letter topic once and acknowledged,
+    or neither. A crash in between leaves a transaction that is aborted. A process that took over and moves the same
+    message at the same time gets a conflict. The queue here is bounded by the consumer's limit of unacknowledged
+    messages.
 
-    Where no transaction can take part in both topics, because they are of two families or one of them is served
-    without, the message is sent first, under a producer's name made of its own position, so that sending it again, from
-    whatever process, stores it once; then it is acknowledged.
+    Sometimes no transaction can include both topics, because they belong to two families or one has no transactions.
+    Then the message is sent first and acknowledged afterwards. The producer name is derived from the message's
+    position, so that repeated sends, from any process, store the message once.
     """
 
     def __init__(self, client: Client, rule: DeadLetter, consumer: Consumer) -> None:
         self.error: Exception | None = None
-        """Why dead letters cannot be moved; they stay unacknowledged."""
+        """The error for which dead letters cannot be moved; they remain unacknowledged."""
         self._client = client
         self._rule = rule
         self._consumer = consumer
@@ -92,7 +94,7 @@ class DeadLetters:
         self._closing = asyncio.Event()
 
     def sort_out(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """Return the messages that may be received; move the others soon."""
+        """Return the messages that may be received, and start moving the others."""
         letters = [one for one in messages if one.redelivery_count > self._rule.redeliveries_max]
         if not letters:
             return messages
@@ -102,7 +104,7 @@ class DeadLetters:
         return tuple(one for one in messages if one.redelivery_count <= self._rule.redeliveries_max)
 
     async def close(self) -> None:
-        """Come to an end with the one that is being moved; others are delivered again to whoever is next."""
+        """Finish the message that is being moved; the others are redelivered to the next consumer."""
         self._closing.set()
         if self._task is not None:
             await asyncio.wait({self._task})
@@ -127,11 +129,11 @@ class DeadLetters:
             try:
                 await self._move(message)
             except (Unavailable, OutcomeUnknown):
-                # If an earlier attempt was committed after all, the next one finds the message acknowledged.
+                # If this attempt was committed after all, the next one finds the message acknowledged.
                 failures += 1
                 await first_completed(backoff.pause(failures), self._closing.wait())
             except (Conflict, TransactionNotFound):
-                # It is done, or somebody else has it in hand; otherwise it comes again, and here.
+                # It is acknowledged, or another process is moving it; otherwise it is redelivered and moved then.
                 await self._consumer.nack(message)
                 return
             except Closed:
@@ -153,7 +155,7 @@ class DeadLetters:
             await self._consumer.ack(message, txn=txn)
 
     async def _send_then_ack(self, message: Message, target: TopicName, headers: dict[str, bytes]) -> None:
-        """A crash between the two steps: whoever comes after it sends the same again, and it is stored once."""
+        """Send, then acknowledge; after a crash between the two, the repeated send is recognised and stores nothing."""
         await self._client.create_topic(str(target), exist_ok=True)
         name = _producer_name(message, self._consumer.subscription)
         async with await self._client.producer(str(target), name=name) as producer:
@@ -167,7 +169,7 @@ class DeadLetters:
         return self._producers[target]
 
     def _headers(self, message: Message) -> dict[str, bytes]:
-        """Return the message's headers with as many of where it comes from as fit: it must not stay for their sake."""
+        """Return the message's headers, plus as many headers about its source as fit into ``message_bytes_max``."""
         headers = dict(message.headers)
         for name, content in self._origin(message).items():
             added = {**headers, name: content}
@@ -177,7 +179,7 @@ class DeadLetters:
         return headers
 
     def _origin(self, message: Message) -> dict[str, bytes]:
-        """Return where a message comes from, what is needed most to find it first."""
+        """Return the headers about the source of a message, the most important ones for finding it first."""
         return {
             SEGMENT_HEADER: message.id.segment.encode(),
             POSITION_HEADER: str(message.id.position).encode(),
@@ -188,7 +190,7 @@ class DeadLetters:
 
 
 def _producer_name(message: Message, subscription: str) -> str:
-    """Return the name under which a message is sent on, the same one by whatever process."""
+    """Return the producer name for a dead letter, which is the same in every process."""
     name = f"dead-letter {message.id} {subscription}"
     if len(name.encode()) <= NAME_BYTES_MAX and name == name.strip():
         return name

@@ -1,4 +1,4 @@
-"""Readers: a topic's messages without a subscription."""
+"""Readers: the messages of a topic, without a subscription."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ LATEST_START = "latest"
 
 @dataclass(slots=True)
 class _Track:
-    """How far one segment was read; ``end`` None: until it is sealed and read to its end."""
+    """The progress on one segment; ``end`` is None if the segment is read until it is sealed."""
 
     segment: Segment
     opened: OpenSegment
     upto: Position
     end: Position | None
     tail: IWatch | None = None
-    """Under ``read_uncommitted``: what wakes is a new entry, not the announcement that it may be read."""
+    """Under ``read_uncommitted``: a watch on new entries, which are read before they are announced."""
     compacted: AsyncGenerator[CompactedEntry, None] | None = None
-    """What was compacted of it, which comes before what stands behind ``upto``."""
+    """The compacted entries, which are read before the entries after ``upto``."""
     from_first: bool = False
-    """It is read from the first entry that is left, and none was read yet."""
+    """Whether reading starts at the first stored entry, and no entry has been read yet."""
     ended: bool = False
     messages: deque[Message] = field(default_factory=deque)
 
 
 class Reader:
     """
-    Reads a topic, or one segment of it, and leaves no trace in the stores; made by ``Client.reader``.
+    Reads a topic or one segment, and leaves no trace in the stores; created by ``Client.reader``.
 
-    Parents are read before the segments that they became. Without ``follow`` it ends where each segment ended when
-    the reader was opened; with it, it goes on until it is closed, and from one segment on to those that it becomes.
+    Parents are read before their children. Without ``follow``, the reader ends where each segment ended when the reader
+    was opened. With ``follow``, it continues until it is closed, and follows each segment to its descendants.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class Reader:
         return f"<Reader of {self._only or self._topic}{', closed' if self._closed else ''}>"
 
     async def open(self) -> None:
-        """Find where to begin and, without ``follow``, where to end; ``Client.reader`` does."""
+        """Find the start positions and, without ``follow``, the end positions; ``Client.reader`` calls this."""
         if self._follow:
             self._watch = await self._host.topics.watch(self._topic)
-        # Whoever meets a planned change carries it out: before that, its children may have no ledgers.
+        # A planned layout change is carried out first: until then its children may have no ledgers.
         layout = await self._host.topics.finish_changes(self._topic)
         self._life = layout.life
         if isinstance(self._start, MessageID):
@@ -98,8 +98,8 @@ class Reader:
             if topic_of(self._start.segment) != self._topic:
                 raise InvalidInput(f"{self._start} is not the id of a message of {self._topic}")
             await require_there(self._host, self._start)
-        # Children first: a compaction drops a null from a child once what it deletes was dropped from the parents. So
-        # whoever finds a child without the null finds parents without the key.
+        # Children first: a compaction drops a null from a child only after the deleted messages were dropped from the
+        # parents. So a reader that finds a child without the null finds parents without the key.
         for segment in reversed(self._wanted(layout)):
             track = await self._track(layout, segment, self._first(layout, segment), not self._follow)
             if self._start == LATEST_START:
@@ -139,7 +139,11 @@ class Reader:
                     raise
 
     async def close(self) -> None:
-        """Let go; iterating ends. May be repeated. Cancelled: it lets go all the same."""
+        """
+        Release resources and end the iteration; a second call is allowed.
+
+        If the caller is cancelled, the resources are still released.
+        """
         self._closed = True
         await self._host.steps.finish(self._let_go)
 
@@ -150,7 +154,7 @@ class Reader:
                 await watch.close()
         for track in self._tracks.values():
             if track.compacted is not None:
-                with contextlib.suppress(RuntimeError):  # another task is reading it, and lets go of it
+                with contextlib.suppress(RuntimeError):  # another task is reading it, and closes it
                     await track.compacted.aclose()
 
     async def __aenter__(self) -> Self:
@@ -167,7 +171,7 @@ class Reader:
         """
         Return the segments to read, parents before children.
 
-        One segment alone is read as it is, or is followed to those that descend from it.
+        If one segment was named, these are this segment and, with ``follow``, its descendants.
         """
         if self._only is None:
             return layout.in_order()
@@ -175,14 +179,14 @@ class Reader:
         return (only, *layout.descendants(only.id)) if self._follow else (only,)
 
     def _first(self, layout: Layout, segment: Segment) -> Position:
-        """Return the position after which a segment is read, for a start at a message or at the first one."""
+        """Return the position after which a segment is read, for any start except ``latest``."""
         start = self._start
         if isinstance(start, MessageID) and str(layout.name_of(segment.id)) == start.segment:
             return start.position
         return EARLIEST
 
     def _readable_tracks(self) -> list[_Track]:
-        """Return the segments whose parents were read to their ends."""
+        """Return the segments whose parents have been read to their ends."""
         return [
             track
             for _, track in sorted(self._tracks.items())
@@ -196,7 +200,8 @@ class Reader:
         if not opened.is_of(layout.life):
             raise TopicNotFound(str(self._topic), deleted=True)
         compacted: AsyncGenerator[CompactedEntry, None] | None = None
-        # A segment that joins is read itself: its compacted part may lack nulls of what was read of its parents.
+        # A segment that joins later is read uncompacted: its compacted part may lack nulls for keys already read from
+        # parents.
         part = await self._host.compacting.attempts.part(opened.name) if self._compacted and not joins else None
         if part is not None:
             compacted, upto = part.entries(), part.upto
@@ -204,7 +209,7 @@ class Reader:
         watch = None
         if self._follow and self._isolation is Isolation.READ_UNCOMMITTED:
             watch = await opened.ledger.watch()
-        # Trimmed messages of such a segment may have been nulls: they are not passed over in silence.
+        # Trimmed messages of such a segment may have been nulls, so EntryTrimmed is raised instead of skipping them.
         from_first = compacted is not None or (upto == EARLIEST and not (joins and self._compacted))
         return _Track(segment, opened, upto, end, watch, compacted, from_first)
 
@@ -254,7 +259,7 @@ class Reader:
         return False
 
     async def _read_compacted(self, track: _Track, compacted: AsyncGenerator[CompactedEntry, None]) -> bool:
-        """Read an entry of what was compacted; it is behind every reader that began to read the segment itself."""
+        """Read one compacted entry; when there are no more, the uncompacted entries follow."""
         try:
             entry = await anext(compacted, None)
         except (LedgerNotFound, Closed) as error:

@@ -1,4 +1,4 @@
-"""Where a subscription goes when someone seeks."""
+"""The target positions of a seek."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from txnframework.model.layout import Layout
 from txnframework.model.positions import EARLIEST, TIME_MS_MAX, Position
 
 Target = MessageID | int | Start
-"""A message, which comes next then, a time in ms since 1970, or one of the two ends."""
+"""The message to deliver next, a time in ms since 1970, or one of the two ends."""
 
 
 LATE_IDS = "one that was sent in a transaction may get its id with the commit"
-"""What a buffer tells of a message before it has its place; see ``ICommitOrderBuffer``."""
+"""A hint for ids of messages whose position is not final before the commit; see ``ICommitOrderBuffer``."""
 
 
 async def sought(host: Host, layouts: Collection[Layout], wanted: tuple[str, ...], to: Target) -> dict[str, Position]:
     """
-    Return, for those of the ``wanted`` segments whose cursors are to move, up to where everything is done then.
+    Return the new mark-delete position for those of the ``wanted`` segments that have to move.
 
-    :raises InvalidInput: that is nothing that can be sought.
+    :raises InvalidInput: ``to`` is not a valid target.
     """
     if isinstance(to, MessageID):
         check_message_id(to)
@@ -47,31 +47,31 @@ async def sought(host: Host, layouts: Collection[Layout], wanted: tuple[str, ...
 
 
 def partly_moved(subscription: str, segment: str) -> OutcomeUnknown:
-    """Return what is raised when a store is away after some cursors were moved: it is not as if nothing had changed."""
+    """Return the error for a store that became unavailable after some cursors were moved."""
     return OutcomeUnknown(f"subscription {subscription} was moved on some segments, and not on {segment}; seek again")
 
 
 def entry_before(position: Position) -> Position:
-    """Return where the entry before one would stand."""
+    """Return the position before an entry."""
     return Position(position.ledger_id, position.entry_id - 1)
 
 
 async def require_there(host: Host, message: MessageID) -> None:
     """
-    Raise InvalidInput if no message of the segment can have this id: behind it is nothing, whatever is to come.
+    Raise InvalidInput if the id lies after the segment's open ledger, so that no message can have it.
 
-    So it is with what a buffer tells of a message that gets its place with the commit.
+    A buffer returns such ids for messages that get their position with the commit.
     """
     try:
         opened = await host.segment(message.segment)
     except NotFound:
-        return  # it is gone: what descends from it begins anew
+        return  # the segment was deleted: its descendants restart at their beginning
     if message.position.ledger_id > (await opened.ledger.tail()).open_ledger_id:
         raise InvalidInput(f"there is no message at {message}; {LATE_IDS}")
 
 
 def _up_to(layouts: Collection[Layout], wanted: tuple[str, ...], message: MessageID) -> dict[str, Position]:
-    """Return where to go for a message to come next: what descends from its segment begins anew."""
+    """Return the positions at which a message is delivered next; descendants of its segment restart."""
     if message.segment not in wanted:
         topics = " or ".join(str(layout.topic) for layout in layouts)
         raise InvalidInput(f"{message.segment} is not among the segments of {topics} that are to be moved")

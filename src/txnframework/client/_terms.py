@@ -1,4 +1,4 @@
-"""On which terms a consumer takes part in a subscription."""
+"""The options of a consumer in a subscription."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from txnframework.model.dispatching import Ordering, SubscriptionType
 @dataclass(frozen=True, slots=True)
 class Terms:
     """
-    The subscription and its type, the consumer's own name, and what it asks for.
+    The subscription and its type, the consumer's name, and the caller's options.
 
-    ``priority``: lower numbers come first. ``stand_by``: wait where somebody else dispatches, instead of raising.
-    ``retakes``: after a lease was lost, try to hold it again, and wait where somebody else does, instead of raising.
-    ``named``: the caller chose the name, and an earlier consumer of it in another process is replaced.
+    * ``priority``: lower numbers come first.
+    * ``stand_by``: wait while another process dispatches, instead of raising.
+    * ``retakes``: after a lost lease, take the lease again or wait for it, instead of raising.
+    * ``named``: the caller chose the name; this consumer replaces an earlier one of that name in another process.
     """
 
     subscription: str
@@ -27,10 +28,10 @@ class Terms:
 
     @property
     def follows_order(self) -> bool:
-        """Whether what a segment became is received after the segment."""
+        """Whether the children of a segment are received after the segment."""
         return self.type.ordering is not Ordering.NONE
 
     @property
     def acknowledges_cumulatively(self) -> bool:
-        """Whether everything before a message of a segment was received by this consumer or those before it."""
+        """Whether all messages before a message of a segment were received by this consumer or by its predecessors."""
         return self.type.ordering is Ordering.SEGMENT

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for programs that are not asynchronous."""
+"""An event loop in a thread of its own, for synchronous programs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ T = TypeVar("T")
 
 class LoopThread:
     """
-    Runs coroutines of any thread in one loop.
+    Runs coroutines from any thread in one event loop.
 
-    ``shared`` returns the one of this process: made on first use, and made anew after a fork, because threads do not
-    survive one. What was opened in the loop of the parent belongs to the parent. A store may refuse to open in a child
-    what its parent had open, as SQLite files do: fork before opening, or start processes by spawn or exec.
+    ``shared`` returns the loop thread of this process. It is created on first use, and again after a fork, because
+    threads do not survive a fork. Objects that were opened in the parent's loop belong to the parent. Some stores, such
+    as SQLite files, refuse to open in a child what the parent has open. So fork before opening, or start processes by
+    spawn or exec.
     """
 
     _shared: ClassVar[LoopThread | None] = None
@@ -40,17 +41,17 @@ class LoopThread:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, in this process."""
+        """Whether the thread is running in this process."""
         return self._pid == os.getpid() and self._thread.is_alive()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """
-        Run a coroutine to its end and return its result, or raise what it raises.
+        Run a coroutine to its end, and return its result or raise its error.
 
-        An interrupt of the waiting thread cancels the coroutine and waits for it to end: nothing goes on behind the
-        caller's back.
+        If the waiting thread is interrupted, the coroutine is cancelled and its end is awaited, so that nothing
+        continues in the background.
 
-        :raises RuntimeError: called from within the loop itself, which would wait for ever, or after a fork.
+        :raises RuntimeError: the caller runs in the loop itself, which would deadlock, or the process was forked.
         """
         if not self.alive or threading.current_thread() is self._thread:
             coroutine.close()
@@ -73,7 +74,7 @@ class LoopThread:
             raise
 
     def stop(self) -> None:
-        """End the loop and the thread; for tests and for programs that made one of their own."""
+        """Stop the loop and the thread; for tests, and for programs that created their own."""
         if self.alive:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -81,10 +82,10 @@ class LoopThread:
 
 
 def _hand_over(task: asyncio.Task[T], done: concurrent.futures.Future[T]) -> None:
-    """Give what became of a task to the thread that waits for it."""
+    """Pass the outcome of a task to the thread that waits for it."""
     if task.cancelled():
         done.cancel()
-        done.set_running_or_notify_cancel()  # only this wakes whoever waits
+        done.set_running_or_notify_cancel()  # only this call wakes the waiting thread
         return
     error = task.exception()
     if error is not None:
@@ -94,7 +95,7 @@ def _hand_over(task: asyncio.Task[T], done: concurrent.futures.Future[T]) -> Non
 
 
 def _forget_shared() -> None:
-    # The parent may have been forked while another of its threads held the lock.
+    # Another thread of the parent may have held the lock at the time of the fork.
     LoopThread._lock = threading.Lock()
     LoopThread._shared = None
 
