@@ -1,4 +1,4 @@
-"""One segment's messages on their way into a consumer, and the acknowledgments on their way back."""
+"""The messages of one segment on their way to a consumer, and the state of its acknowledgments."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from txnframework.model.positions import Position
 
 class Missed:
     """
-    Messages of one segment that the user may have processed, and that others may have finished since.
+    Messages of one segment that the user may have processed under a lost lease.
 
-    A consumer that stands by gets its turn again without the user's knowing. Whatever others have finished in between
-    does not come again, so a cumulative acknowledgment must not pass over it. What comes again, and what the consumer
-    acknowledges itself, is not missed any more. When someone seeks, all of it is void.
+    A consumer that stands by takes its lease again without notifying the user. Messages that other consumers finished
+    in between are not redelivered, so a cumulative acknowledgment must not cover them. A message that is redelivered,
+    or that the consumer acknowledges itself, is removed from here. A seek clears all of them.
     """
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        # By their positions: under which branch the consumer acknowledged it itself, if it did.
+        # For each position, the branch in which the consumer itself acknowledged the message, if it did.
         self._messages: dict[Position, Branch | None] = {}
-        # That of the cursor under which they were received.
+        # The cursor's incarnation under which they were received.
         self._incarnation = 0
 
     def begin_at(self, incarnation: int) -> None:
-        """Messages come under this incarnation from now on; if it is another one, someone sought in between."""
+        """Set the incarnation of later messages; a new one means that the subscription was moved."""
         if incarnation != self._incarnation:
             self._messages.clear()
             self._incarnation = incarnation
 
     def add(self, messages: Mapping[Position, Branch | None], incarnation: int) -> None:
-        """The lease was lost under which these were received, under this incarnation."""
+        """Add messages that were received under a lease that is now lost."""
         self.begin_at(incarnation)
         self._messages.update(messages)
 
     def received(self, position: Position) -> None:
-        """A message came again."""
+        """Remove a message that was redelivered."""
         self._messages.pop(position, None)
 
     def acknowledged(self, positions: Iterable[Position], branch: Branch | None) -> None:
-        """The consumer has acknowledged these itself, outside transactions or under a branch."""
+        """Note that the consumer acknowledged these itself, under a branch or (None) outside transactions."""
         for position in positions:
             if position in self._messages:
                 if branch is None:
@@ -54,21 +54,21 @@ class Missed:
                     self._messages[position] = branch
 
     def acknowledged_upto(self, upto: Position) -> None:
-        """The consumer has acknowledged everything up to here, outside transactions."""
+        """Note that the consumer acknowledged everything up to here, outside transactions."""
         self.acknowledged([one for one in self._messages if one <= upto], None)
 
     def clear(self) -> None:
-        """The user wants everything again."""
+        """Remove all messages: the user has requested redelivery."""
         self._messages.clear()
 
     async def resolve(self) -> None:
-        """Ask for the outcomes of the transactions in which the consumer acknowledged some of it."""
+        """Load the outcomes of the transactions in which the consumer acknowledged some of these messages."""
         for branch in sorted({one for one in self._messages.values() if one is not None}):
             if self._host.outcomes.counts(branch) is None:
                 await self._host.outcomes.ask(await self._host.coordinator_for(branch.txn_id), branch)
 
     def first(self, upto: Position | None = None) -> Position | None:
-        """Return the first of them, up to here; what was acknowledged in a transaction that counts is none of them."""
+        """Return the first message up to here; messages acknowledged in a committed branch are excluded."""
         counts = self._host.outcomes.counts
         self._messages = {at: one for at, one in self._messages.items() if one is None or not counts(one)}
         first = min(self._messages, default=None)
@@ -76,7 +76,7 @@ class Missed:
 
 
 class Inbox:
-    """What was delivered and not received yet, over all segments, in the order of delivery."""
+    """Delivered messages of all segments that were not received yet, in the order of delivery."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[Feed, Message, int]] = deque()
@@ -86,13 +86,13 @@ class Inbox:
         self._waiting.append((feed, message, number))
 
     def take(self, messages_max: int) -> tuple[Message, ...]:
-        """Remove and return the first messages; those that were taken back meanwhile are left out."""
+        """Remove and return the first messages, without those that were withdrawn in the meantime."""
         taken: list[Message] = []
         asked: Feed | None = None
         while self._waiting and len(taken) < messages_max:
             feed, message, number = self._waiting[0]
             if feed is not asked and not feed.follows():
-                break  # what was to come before it was taken back, and so will this be
+                break  # an ancestor's messages were withdrawn, and these will be withdrawn too
             asked = feed
             self._waiting.popleft()
             if feed.take(message, number):
@@ -100,11 +100,11 @@ class Inbox:
         return tuple(taken)
 
     def positions(self, feed: Feed) -> frozenset[Position]:
-        """Return where the messages of one segment stand."""
+        """Return the positions of the messages of one segment."""
         return frozenset(message.id.position for owner, message, _ in self._waiting if owner is feed)
 
     def purge(self, feed: Feed) -> frozenset[Position]:
-        """Remove the messages of one segment; return where they stand."""
+        """Remove the messages of one segment, and return their positions."""
         positions = self.positions(feed)
         self._waiting = deque(one for one in self._waiting if one[0] is not feed)
         return positions
@@ -112,11 +112,11 @@ class Inbox:
 
 class Feed:
     """
-    A consumer's place at one segment.
+    The state of a consumer at one segment.
 
-    ``delivered`` is called when there is a message, ``changed`` for whatever else may be new: an end, progress.
-    ``follows``: whether what was delivered of it may be handed out, as far as the segments before it matter.
-    ``missed``: what the consumer received of it before, under leases that were lost.
+    * ``delivered`` is called for each message, ``changed`` for any other change, such as an end or progress.
+    * ``follows`` returns whether its messages may be handed out now, given the state of the ancestor segments.
+    * ``missed`` holds the messages that the consumer received under leases that were lost.
     """
 
     def __init__(
@@ -133,18 +133,18 @@ class Feed:
         self.follows = follows
         self.attached: Attached | None = None
         self.finished = False
-        """All of the segment is acknowledged; there will never be more."""
+        """Everything in the segment is acknowledged, and the segment is sealed."""
         self.lost = False
-        """Another process may dispatch the segment now; this consumer stands by."""
+        """The lease was lost: another process may dispatch the segment now, and this consumer stands by."""
         self.error: Exception | None = None
         self.incarnation = 0
-        """Once it is finished: that of the cursor. It has another one when someone has sought since."""
+        """The cursor's incarnation when the segment was finished; the cursor has another one after a seek."""
         self.sought = True
-        """Someone may have sought since the segments before this one were looked at."""
+        """A seek may have happened since the ancestor segments were checked."""
         self.first_lost: Position | None = None
-        """Once it is finished: the first message that this consumer had, and others acknowledged."""
+        """After the end of the segment: the first message that this consumer received and others acknowledged."""
         self.tried = asyncio.Event()
-        """It was tried to attach it."""
+        """Set after the first attempt to attach."""
         self.last_seen: Position | None = None
         self._inbox = inbox
         self._delivered = delivered
@@ -154,24 +154,24 @@ class Feed:
     @property
     def dispatch(self) -> SegmentDispatch | None:
         """
-        What acknowledges here: the dispatch, as long as this consumer is at it and its lease is not lost.
+        The dispatch that acknowledges, while this consumer is attached to it and its lease is held.
 
-        Whoever acknowledges in the moment in which the lease ends does it as any process may.
+        After the loss of the lease this is None, and the consumer acknowledges as any process may.
         """
         dispatch = None if self.attached is None else self.attached.dispatch
         return None if dispatch is not None and isinstance(dispatch.ended, LeaseLost) else dispatch
 
     @property
     def holds(self) -> bool:
-        """Whether what was delivered of it is still this consumer's."""
+        """Whether messages that were delivered from the segment still belong to this consumer."""
         return self.finished or (self.attached is not None and self.attached.dispatch.ended is None)
 
     @property
     def may_be_followed(self) -> bool:
         """
-        Whether what descends from the segment may come: all of it was delivered, and no other consumer has any of it.
+        Whether the children may be attached: everything was delivered, and no other consumer has any of it.
 
-        Otherwise one could get what follows, in order, on what another one has not finished.
+        Otherwise a consumer could receive later messages before another consumer has finished the earlier ones.
         """
         return self.finished or (
             self.attached is not None and self.attached.dispatch.drained_by(self.attached.consumer_id)
@@ -179,20 +179,20 @@ class Feed:
 
     @property
     def done(self) -> bool:
-        """Whether everything of the segment is acknowledged."""
+        """Whether everything in the segment is acknowledged."""
         return self.finished or (self.attached is not None and self.attached.dispatch.done)
 
     def listener(self) -> Listener:
-        """Return what the dispatch calls."""
+        """Return the callbacks for the dispatch."""
         return Listener(self._deliver, self._reset, self._changed, self._ended)
 
     def attach_to(self, attached: Attached) -> None:
-        """This is the consumer's place from now on: what is delivered there may be taken."""
+        """Set the dispatch from which messages may now be taken."""
         self.attached = attached
         self.missed.begin_at(attached.dispatch.incarnation)
 
     def take(self, message: Message, number: int) -> bool:
-        """Return whether the user gets this delivery; in any case another one may come."""
+        """Return whether the user gets this delivery; in either case the dispatch may deliver another message."""
         if self.attached is None:
             return False
         self.attached.dispatch.permit(self.attached.consumer_id, 1)
@@ -204,7 +204,7 @@ class Feed:
         return True
 
     async def finish(self) -> None:
-        """All of the segment is acknowledged: note whether others acknowledged what the user has seen."""
+        """Mark the segment as finished, and note whether others acknowledged a message that the user received."""
         self.finished = True
         if self.attached is not None:
             self.incarnation = self.attached.dispatch.incarnation
@@ -213,13 +213,13 @@ class Feed:
             try:
                 self.first_lost = await attached.dispatch.first_lost(self.last_seen, attached.consumer_id)
             except Unavailable:
-                self.first_lost = self.last_seen  # it may be: nobody could tell
+                self.first_lost = self.last_seen  # the safe assumption, because the store could not be asked
 
     def renounce(self) -> frozenset[Position]:
         """
-        The user wants everything again that was not acknowledged: it has seen nothing of that yet.
+        Reset the state for a redelivery of all unacknowledged messages, as if the user had received none.
 
-        Return where the messages stand that it really did not see, taken back as ``withdraw`` does.
+        Return the positions of the messages that the user did not receive; they are withdrawn as in ``withdraw``.
         """
         self.last_seen = self.first_lost = None
         self.missed.clear()
@@ -227,9 +227,9 @@ class Feed:
 
     def lose(self) -> None:
         """
-        Its lease is lost: others get what the user has seen and not acknowledged.
+        Handle the loss of the lease: others now get the messages that the user received and did not acknowledge.
 
-        That is noted once: what the user acknowledges from now on is not missed.
+        These messages are recorded once; messages that the user acknowledges afterwards are not missed.
         """
         if self.attached is not None and not self._missed_noted:
             self._missed_noted = True
@@ -237,11 +237,11 @@ class Feed:
             self.missed.add(dispatch.left_behind(self.attached.consumer_id), dispatch.incarnation)
 
     def unseen(self) -> frozenset[Position]:
-        """Return where the messages stand that the user did not see."""
+        """Return the positions of the messages that the user has not received."""
         return self._inbox.positions(self)
 
     def withdraw(self) -> frozenset[Position]:
-        """Take back what the user did not see; others may come instead. Return where it stands."""
+        """Remove the messages that the user has not received, permit others instead, and return the positions."""
         positions = self._inbox.purge(self)
         if self.attached is not None:
             self.attached.dispatch.permit(self.attached.consumer_id, len(positions))
@@ -264,12 +264,12 @@ class Feed:
     def _ended(self, error: Exception) -> None:
         self.error = error
         if isinstance(error, LeaseLost) and not self.finished:
-            self.lose()  # at once: it may take long until the consumer gives up its place
+            self.lose()  # now, because it may take long until the consumer detaches
         self._changed()
 
 
 def by_segment(messages: Iterable[Message]) -> dict[str, list[Message]]:
-    """Return messages by the segment that they stand in."""
+    """Return messages grouped by segment."""
     found: dict[str, list[Message]] = {}
     for message in messages:
         found.setdefault(message.id.segment, []).append(message)

@@ -1,4 +1,4 @@
-"""One producer's way into one segment: entries one after the other, each confirmed before the next."""
+"""A producer's connection to one segment: entries are sent in order, each confirmed before the next."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ ONE_ENTRY = Limit(1)
 
 class Lane:
     """
-    Sends what is put into it, in order.
+    Sends messages to one segment in order.
 
-    When the segment turns out to be sealed the lane stops, keeps what was not sent, and calls ``sealed``; with
-    ``sealed`` None the senders are told instead. ``ancestors`` are the segments that this one descends from. What has
-    the segment's name in another ``life`` of the topic is not meant.
+    If the segment is sealed, the lane stops, keeps the unsent messages, and calls ``sealed``. If ``sealed`` is None,
+    the waiting sends fail instead. ``ancestors`` are the segments that this one descends from. ``life`` is the life of
+    the topic; a segment of the same name in another life is rejected.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Lane:
         self.waiting: deque[Outgoing] = deque()
         self.stopped = False
         self.refused: LedgerSealed | LedgerNotFound | None = None
-        """Why the segment took nothing when the lane stopped."""
+        """The error of the segment when the lane stopped."""
         self._host = host
         self._bounds: ClientSection = host.config.client
         self._retrying = retrying
@@ -62,7 +62,7 @@ class Lane:
         self._segment = segment
         self._ancestors = ancestors
         self._beyond = beyond
-        # The highest chosen sequence that is stored here; None: not known.
+        # The highest sequence id chosen by the caller that is stored here; None if unknown.
         self._highest: int | None = None
         self._sealed = sealed
         self._life = life
@@ -70,33 +70,33 @@ class Lane:
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way."""
+        """Whether a task is sending."""
         return self._task is not None
 
     def put(self, outgoing: Outgoing) -> None:
-        """Send it after what was put before."""
+        """Send a message after all earlier ones."""
         self.waiting.append(outgoing)
         if self._task is None and not self.stopped:
             self._task = asyncio.ensure_future(self._run())
             self._task.add_done_callback(self._ended)
 
     async def idle(self) -> None:
-        """Wait until nothing is under way: all is sent, or the lane is stopped."""
+        """Wait until no task is sending: all messages are sent, or the lane is stopped."""
         while self._task is not None:
             await asyncio.wait({self._task})
 
     def fail(self, error: Exception) -> None:
-        """Give up what waits, and go on with what comes."""
+        """Fail the waiting messages, and accept new ones again."""
         self.give_up(error)
         self.stopped = False
 
     def give_up(self, error: Exception) -> None:
-        """Tell the senders of what waits why it is not sent."""
+        """Fail the waiting messages with ``error``."""
         while self.waiting:
             self.waiting.popleft().fail(error)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        # A task that is cancelled before its first step never runs, so nothing in _run could have told the senders.
+        # A task that is cancelled before its first step never runs, so ``_run`` has not failed the waiting sends.
         if self._task is task:
             self._task = None
             self.give_up(self._not_sent())
@@ -113,7 +113,7 @@ class Lane:
                 batch = take_batch(self.waiting, self._bounds.entry_messages_max, self._bounds.entry_bytes_max)
                 await self._send(batch)
         except BaseException as error:
-            # The event loop ends, for instance. Whoever waits is to know, or it and ``close`` would wait for ever.
+            # For instance, the event loop ends. Without an error, the waiting sends and ``close`` would wait for ever.
             _fail(batch, OutcomeUnknown(f"sending to {self._segment} was stopped while it was under way: {error!r}"))
             self.give_up(self._not_sent())
             raise
@@ -128,18 +128,18 @@ class Lane:
         try:
             await self._retrying.run(partial(self._attempt, batch), unsure)
         except (LedgerSealed, LedgerNotFound) as error:
-            # Sealed, its children take over; deleted, the layout says so.
+            # After a seal the children take over; after a deletion the layout shows it.
             if self._sealed is None:
                 _fail(batch, error)
                 return
             self.waiting.extendleft(one for one in reversed(batch) if not one.is_over)
             self.stopped, self.refused = True, error
             self._sealed()
-        except Exception as error:  # whatever a store raises, the sender is to know
+        except Exception as error:  # any error of the store goes to the waiting sends
             _fail(batch, error)
 
     async def _attempt(self, batch: list[Outgoing]) -> None:
-        """Send a batch once; what was confirmed in an earlier attempt is left out."""
+        """Send a batch once, without the messages that an earlier attempt confirmed."""
         opened = await self._host.segment(self._segment)
         if not opened.is_of(self._life):
             raise LedgerNotFound(self._segment)
@@ -147,14 +147,14 @@ class Lane:
             if one.may_stand_elsewhere and not one.is_over:
                 await self._confirm_in_ancestors(one)
         left = [one for one in batch if not one.is_over]
-        # Confirming some of a batch may leave gaps that the rest must not claim: then it goes on in pieces.
+        # After a partial confirmation, the rest may have gaps that it must not claim, so it is sent in pieces.
         queue = deque(left if len(left) < len(batch) else await self._append(opened, batch))
         while queue:
             piece = take_batch(queue, self._bounds.entry_messages_max, self._bounds.entry_bytes_max)
             queue.extendleft(reversed(await self._append(opened, piece)))
 
     async def _append(self, opened: OpenSegment, piece: list[Outgoing]) -> list[Outgoing]:
-        """Append one entry; return what is still to be sent because an earlier copy held only the others."""
+        """Append one entry; return the messages still to be sent if an earlier copy held only some of them."""
         branch = piece[0].branch
         data = encode_entry([one.message for one in piece], self._producer, branch)
         claim = claimed(piece, self._producer)
@@ -178,20 +178,20 @@ class Lane:
 
     async def _confirm_in_ancestors(self, one: Outgoing) -> None:
         """
-        Confirm a message that stands in a segment this one descends from: sent before a split, its reply lost.
+        Confirm a message that is stored in an ancestor: it was sent before a split, and the reply was lost.
 
         :raises TransactionConflict: the copy belongs to another open transaction or branch.
         """
         for name, ancestor in self._ancestors:
-            # Only the ancestor that covers the hash can have been sent this message: what an entry claims of others
-            # was never meant for it.
+            # The message can have been sent only to the ancestor whose range contains its hash. Elsewhere, an entry may
+            # claim its id without holding it.
             if not ancestor.start <= hash_of(one.message, self._producer) <= ancestor.end:
                 continue
             opened = await self._host.segment(name)
             found = await opened.ledger.find_sequence(self._producer, one.sequence_id)
             if found is None:
                 continue
-            # The ledger knows from which number to which an entry goes, not which of them it holds.
+            # The ledger knows the range of ids that an entry claims, not which ids it holds.
             indexes = await _indexes_at(opened, found.position)
             if indexes is not None and one.sequence_id not in indexes:
                 continue
@@ -210,7 +210,7 @@ class Lane:
             return
 
     def _confirm(self, segment: str, at: Position, indexes: dict[int, int], ones: list[Outgoing]) -> None:
-        """Tell the senders where their messages stand: in an entry that was there before."""
+        """Report to the waiting sends the ids of messages in an entry that was stored before."""
         for one in ones:
             if one.sequence_id in indexes:
                 one.succeed(MessageID(segment, _at(at, indexes[one.sequence_id])))
@@ -225,10 +225,10 @@ class Lane:
 
 async def _indexes_at(opened: OpenSegment, at: Position) -> dict[int, int] | None:
     """
-    Return where in an entry each sequence id stands.
+    Return the index of each sequence id in a stored entry.
 
-    None: it cannot be read there, because it was trimmed since, or gets its place only with the commit. That an entry
-    with these numbers was stored is known then, and taken for all of them.
+    Return None if the entry cannot be read at this position: it has been trimmed, or gets its position only with the
+    commit. Then only its claim is known, and the caller treats all claimed ids as stored.
     """
     before = Position(at.ledger_id, at.entry_id - 1)
     try:

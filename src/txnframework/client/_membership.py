@@ -1,4 +1,4 @@
-"""Which segments a consumer is attached to: all of its topics', those that come by split or merge included."""
+"""The segments that a consumer is attached to: all segments of its topics, including later children."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ from txnframework.runtime.backoff import Backoff
 
 RETAKE_DELAY_MS = 100
 RETAKE_DELAY_MS_MAX = 5_000
-"""The longest wait before a lease that was lost twice, or many times in a row, is asked for again."""
+"""The longest wait before a lease is requested again after it was lost twice, and after many losses in a row."""
 KEPT_MS = 10_000
-"""A lease that was held for so long before it was lost does not count as lost in a row."""
+"""A lease that was held for this long does not count as lost in a row."""
 
 
 class Membership:
     """
-    Attaches a consumer to segments as they come, and detaches it from those that are done.
+    Attaches a consumer to segments as they appear, and detaches it from finished ones.
 
-    Where order matters, children follow when everything of their parents was delivered and is no other consumer's.
-    Otherwise all come at once, and a segment that another process dispatches is taken over when that one's lease ends.
-    A consumer that stands by waits for that in any case. One that lost a lease takes it again, or waits until it can:
-    who dispatches is told by the lease alone, and nothing that was delivered under a lease that was lost is
-    acknowledged by that.
+    For ordered types, a child is attached when its parents' messages have all been delivered and no other consumer has
+    any of them. For unordered types, all segments are attached at once. A segment that another process dispatches is
+    then taken over when that lease ends.
+
+    A consumer that stands by always waits for the lease. A consumer that lost a lease takes it again, or waits until it
+    can. The lease alone decides which process dispatches. Taking it again acknowledges none of the messages delivered
+    under a lost lease.
     """
 
     def __init__(
@@ -64,18 +66,19 @@ class Membership:
         self._tasks = RetryingTasks(host.environment, self._failed)
         self._elsewhere: set[str] = set()
         self._moving: set[str] = set()
-        # Where an earlier consumer of the same name was to be replaced already.
+        # The segments where replacing an earlier consumer of the same name was already tried.
         self._tried: set[str] = set()
-        # When each segment's lease was lost last, and how often in a row.
+        # For each segment: the time of the last lease loss, and the number of losses in a row.
         self._losses: dict[str, tuple[int, int]] = {}
 
     async def join(self) -> None:
         """
-        Attach to what is there, and follow what comes.
+        Attach to the existing segments, and follow layout changes.
 
-        :raises SubscriptionOwnedElsewhere: another process has a segment, or for an unordered type all of them; never
-            for who stands by.
-        :raises ConsumerBusy: the subscription takes one consumer only, and has one; never for who stands by.
+        :raises SubscriptionOwnedElsewhere: another process dispatches a segment or, for an unordered type, all of them.
+            Not raised for a consumer that stands by.
+        :raises ConsumerBusy: the type allows one consumer only, and the subscription has one. Not raised for a consumer
+            that stands by.
         """
         try:
             for topic in dict.fromkeys(target.topic for target in self._targets):
@@ -90,10 +93,14 @@ class Membership:
         self._tasks.start(self._keep_up)
 
     async def leave(self) -> None:
-        """Detach from everything, whatever of it fails; what was not acknowledged goes to others. May be repeated."""
+        """
+        Detach from all segments, even if some detachments fail. A second call is allowed.
+
+        Unacknowledged messages go to other consumers.
+        """
         await self._tasks.stop()
         async with AsyncExitStack() as last_first:
-            # Attaching and detaching that the tasks were stopped in: the host brings them to their ends.
+            # The host completes attachments and detachments during which the tasks were stopped.
             keys = [feed.place.key for feed in self.feeds.values()]
             keys += [(segment, self._terms.subscription) for segment in self.wanted()]
             last_first.push_async_callback(self._host.steps.abandoned_ended, keys)
@@ -103,7 +110,7 @@ class Membership:
                 last_first.push_async_callback(self._detach, feed)
 
     def ancestors(self, segment: str) -> tuple[Feed, ...]:
-        """Return the feeds of the segments that one descends from, oldest first."""
+        """Return the feeds of a segment's ancestors, oldest first."""
         name = parse_name(segment)
         return self._feeds_before(name.topic, self.layouts[name.topic].segment_of(name).id)
 
@@ -115,10 +122,10 @@ class Membership:
     @asynccontextmanager
     async def reopening(self, segments: Collection[str]) -> AsyncIterator[None]:
         """
-        Move the cursors of these within: someone seeks.
+        Run a seek of these segments' cursors.
 
-        Those that were done are attached again afterwards. Those that descend from others of them are left before, so
-        that they follow these in order.
+        Finished segments are attached again afterwards. Segments that descend from other moved segments are detached
+        before, so that they follow their ancestors in order.
         """
         self._moving |= set(segments)
         try:
@@ -132,7 +139,7 @@ class Membership:
         try:
             await self._attach_all(first=False)
         except BaseException:
-            self._changed.set()  # what could not be attached again is tried by what keeps up
+            self._changed.set()  # ``_keep_up`` retries the segments that could not be attached
             raise
 
     def _is_done(self, segment: str) -> bool:
@@ -146,7 +153,7 @@ class Membership:
         return tuple(name for name, _, _ in self._wanted())
 
     def poke(self) -> None:
-        """Something changed that may let segments come or go."""
+        """Check soon whether segments have to be attached or detached."""
         self._changed.set()
         self._wake_consumer()
 
@@ -184,9 +191,10 @@ class Membership:
 
     async def _go_back_before(self, segment: str, feed: Feed) -> None:
         """
-        Leave finished segments before this one to which somebody sought, so that they are attached again.
+        Detach finished ancestors of a segment whose cursors were moved, so that they are attached again.
 
-        Nobody dispatches a finished segment, so its seek is noticed by what descends from it, which is moved as well.
+        No process dispatches a finished segment. A seek of it is noticed by its descendants, whose cursors are moved
+        too.
         """
         feed.sought = False
         try:
@@ -195,7 +203,7 @@ class Membership:
             feed.sought = True
             raise
         if not moved or self._moving:
-            return  # whoever seeks by this consumer attaches them again
+            return  # a seek by this consumer attaches them again
         left = moved | {one for one in self.feeds if self._descends(one, moved)}
         for gone in [self.feeds[one] for one in left if one in self.feeds]:
             await self._detach(gone)
@@ -203,7 +211,7 @@ class Membership:
             gone.finished, gone.lost, gone.error = False, True, None
 
     async def _moved_before(self, segment: str) -> set[str]:
-        """Return the finished segments that this one descends from, and whose cursors were moved since they were."""
+        """Return the finished ancestors of a segment whose cursors were moved after they were finished."""
         moved: set[str] = set()
         name = parse_name(segment)
         layout = self.layouts[name.topic]
@@ -220,14 +228,14 @@ class Membership:
             found = await self._host.subscription(place.topic, place.subscription, place.segment)
             return (await found.cursor.load()).incarnation != feed.incarnation
         except NotFound:
-            return False  # retention removed it, or it goes with its topic or subscription
+            return False  # removed by retention, or deleted with its topic or subscription
 
     async def _attach_all(self, first: bool) -> None:
         refused: SubscriptionOwnedElsewhere | None = None
         for segment_name, topic, segment in self._wanted():
             if self._has(segment_name) or not self._may_follow(topic, segment):
                 continue
-            # A segment that this consumer only follows to may have another consumer already, as after a merge.
+            # A segment that this consumer reached by following may already have another consumer, as after a merge.
             refuses = first and not self._terms.stand_by and self._is_asked_for(segment_name)
             try:
                 await self._attach(segment_name, topic, segment)
@@ -249,7 +257,7 @@ class Membership:
         return name in self._targets or name.topic in self._targets
 
     def _has(self, segment: str) -> bool:
-        """Return whether there is nothing to do: it is attached, was finished, is waited for, or its cursor moves."""
+        """Return whether a segment needs no attachment: attached, finished, waited for, or being moved."""
         feed = self.feeds.get(segment)
         return segment in self._elsewhere or segment in self._moving or (feed is not None and not feed.lost)
 
@@ -259,10 +267,10 @@ class Membership:
 
     async def _step_back(self, feed: Feed, error: Exception) -> None:
         """
-        The dispatch of a feed has ended: if its lease was lost, try to hold it again, unless the caller wants to know.
+        Handle the end of a dispatch; after a lost lease, take the lease again unless ``retakes`` is False.
 
-        What was delivered under it comes again. Messages that the user has seen can be acknowledged all the same, as
-        any process may do.
+        Messages delivered under that lease are redelivered. The user can still acknowledge received ones, as any
+        process may.
         """
         segment = feed.place.segment
         life = self.layouts[topic_of(segment)].life
@@ -276,7 +284,7 @@ class Membership:
             raise LeaseLost(error.name, advice) from error
         await self._lose(feed)
         self._hold_back(segment)
-        # What descends from it was delivered behind messages that others may get now.
+        # Messages of its descendants were delivered after messages that other consumers may get now.
         for one in [
             feed for name, feed in self.feeds.items() if not feed.finished and self._descends(name, (segment,))
         ]:
@@ -288,7 +296,7 @@ class Membership:
         feed.lost, feed.error = True, None
 
     def _hold_back(self, segment: str) -> None:
-        """A lease that is lost again and again is not asked for at once: a store that cannot keep it is not pressed."""
+        """Delay the next request for a lease that is lost repeatedly, to protect a store that cannot keep it."""
         environment = self._host.environment
         lost_ms, losses = self._losses.get(segment, (0, 0))
         now_ms = environment.now_ms()
@@ -305,9 +313,9 @@ class Membership:
 
     def _wanted(self) -> list[tuple[str, TopicName, Segment]]:
         """
-        All segments of the targets, parents before children.
+        Return all segments of the targets, parents before children.
 
-        A child that is only planned has nothing in it and may have no ledger yet: it comes with the change's end.
+        Planned children are left out: they are empty and may have no ledgers before the layout change ends.
         """
         return [
             (str(layout.name_of(segment.id)), topic, segment)
@@ -319,8 +327,8 @@ class Membership:
         """
         Return the segments of one topic to attach to.
 
-        A segment that the caller named is followed to those that descend from it. Where order matters they come after
-        all of their parents: so what was merged with a segment belongs to them too, and what that one descends from.
+        A named segment is followed to its descendants. For ordered types, a descendant comes after all of its parents.
+        So segments that were merged with it are included too, together with their ancestors.
         """
         made = [layout.segments[one] for one in layout.made()]
         if layout.topic in self._targets:
@@ -344,16 +352,16 @@ class Membership:
         return all(feed is not None and feed.may_be_followed for feed in feeds)
 
     def _follows(self, topic: TopicName, segment: Segment) -> bool:
-        """Return whether the segments before one are still this consumer's; their leases may have ended meanwhile."""
+        """Return whether this consumer still holds the ancestors of a segment; their leases may have been lost."""
         if not self._in_order or not segment.parents:
             return True
         return all(feed.holds for feed in self._feeds_before(topic, segment.id))
 
     async def _attach(self, segment: str, topic: TopicName, at: Segment) -> None:
-        """Attach to a segment, by its full name, that is at this place of the topic's layout."""
+        """Attach to a segment, given by its full name and its place in the topic's layout."""
         terms = self._terms
         place = Place(str(topic), terms.subscription, segment, terms.type.name)
-        # Once for each segment: two consumers of one name that both live would take it from each other for ever.
+        # Once per segment: otherwise two live consumers of one name would replace each other for ever.
         replaces = terms.named and segment not in self._tried
         self._tried.add(segment)
         permits = self._host.config.client.receive_messages_max
@@ -366,7 +374,7 @@ class Membership:
             await self._host.dispatches.attach(feed.place, joining, feed.listener(), feed.attach_to)
         except BaseException:
             feed.withdraw()
-            feed.attached = None  # if it came to that, the host takes it back
+            feed.attached = None  # if it was attached, the host detaches it
             if lost is None:
                 del self.feeds[segment]
             else:
@@ -381,7 +389,7 @@ class Membership:
             await self._host.dispatches.detach(attached, self._inbox.purge(feed))
 
     async def _until_free(self, segment: str) -> None:
-        """Try again when the lease of whoever dispatches a segment has ended."""
+        """Wait until the present lease on a segment has ended, then try to attach again."""
         key = paths.lease_key(dispatching_lease(segment, self._terms.subscription))
         watch = await self._host.metadata.watch(key)
         try:

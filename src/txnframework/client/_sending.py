@@ -1,4 +1,4 @@
-"""Messages on their way out: who waits for them, and the pure decisions about which of them share an entry."""
+"""Messages that are being sent: the calls that wait for them, and the pure decisions about shared entries."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from txnframework.model.ledger import ProducerSequence
 
 class Room:
     """
-    Bounds how many messages a producer has in flight.
+    Limits the messages that a producer has in flight.
 
-    ``turn``: those who want to send have it in the order of their calls, each until all its messages have found room.
+    ``turn`` is a lock that serializes the calls of ``send`` in order. Each call holds it until all its messages have
+    their quota.
     """
 
     def __init__(self, messages_max: int) -> None:
@@ -28,7 +29,9 @@ class Room:
         self._freed = asyncio.Event()
 
     async def take(self, wanted: int) -> int:
-        """Within the turn: wait until there is room for a message; return for how many, at most ``wanted``."""
+        """
+        Wait until at least one message may be sent; return how many may, at most ``wanted``. The caller holds ``turn``.
+        """
         while not self._free:
             self._freed.clear()
             await self._freed.wait()
@@ -37,16 +40,16 @@ class Room:
         return taken
 
     def give(self, messages: int) -> None:
-        """So many have come to an end."""
+        """Return the quota of completed messages."""
         self._free += messages
         self._freed.set()
 
 
 class Sending:
     """
-    One call's messages, by their numbers from 0, and what became of each.
+    The messages of one call, numbered from 0, and the outcome of each.
 
-    Once it was given up nothing of it is told any more, and what of it has not been sent by then is left out.
+    After ``give_up``, outcomes are ignored, and messages that have not been sent by then are skipped.
     """
 
     def __init__(self, room: Room, messages: int) -> None:
@@ -58,13 +61,15 @@ class Sending:
         self._given_up = False
 
     async def room_for(self, wanted: int) -> int:
-        """Wait until some of the next ``wanted`` messages may be sent; return how many. Within the room's turn."""
+        """
+        Wait until some of the next ``wanted`` messages may be sent; return how many. The caller holds the room's turn.
+        """
         taken = await self._room.take(wanted)
         self._in_flight += taken
         return taken
 
     def end(self, at: int, outcome: MessageID | Exception) -> None:
-        """Message ``at`` has come to an end; what it was first told stays."""
+        """Record the outcome of message ``at``; later outcomes of the same message are ignored."""
         if self._given_up or self._outcomes[at] is not None:
             return
         self._outcomes[at] = outcome
@@ -75,15 +80,15 @@ class Sending:
             self._all_ended.set()
 
     def is_over(self, at: int) -> bool:
-        """Whether nobody waits for message ``at`` any more."""
+        """Whether no caller waits for message ``at`` any more."""
         return self._given_up or self._outcomes[at] is not None
 
     def outcome(self, at: int) -> MessageID | Exception | None:
-        """Return where message ``at`` stands, or why it could not be sent; None: it has not ended."""
+        """Return the id of message ``at``, or the error of its send; None if it is still in flight."""
         return self._outcomes[at]
 
     async def ended(self) -> tuple[MessageID, ...]:
-        """Wait until every message has come to an end; return where they stand, or raise the first one's error."""
+        """Wait for the outcomes of all messages; return their ids, or raise the error of the first one that failed."""
         if self._left:
             await self._all_ended.wait()
         for outcome in self._outcomes:
@@ -92,24 +97,27 @@ class Sending:
         return tuple(outcome for outcome in self._outcomes if isinstance(outcome, MessageID))
 
     def give_up(self) -> None:
-        """Nobody waits any more: what is in flight may come to stand there or not. Without any, nothing happens."""
+        """
+        Release the quota of a cancelled call, whose messages in flight may be stored or not; otherwise do nothing.
+        """
         self._given_up = True
         self._room.give(self._in_flight)
         self._in_flight = 0
 
 
 MESSAGE_OVERHEAD_BYTES = 64
-"""What a message takes in an entry besides its own bytes, generously."""
+"""An upper estimate of the space that a message takes in an entry in addition to its own bytes."""
 
 
 @dataclass(slots=True, eq=False)
 class Outgoing:
     """
-    A message to be sent, and the call that waits for it, whose message ``at`` it is.
+    A message to send, which is message ``at`` of the call ``sending``.
 
-    ``chosen``: the caller chose its sequence id, so it may have been sent before, by another process. ``uncertain``:
-    it was sent and nobody knows whether it arrived. ``order`` counts the producer's messages as they were sent.
-    ``principal``: on whose behalf it is sent in its branch, which is one writer's.
+    * ``chosen``: the caller chose the sequence id, so another process may have sent the message before.
+    * ``uncertain``: an earlier attempt had an unknown outcome.
+    * ``order``: the position of the message in the producer's sending order.
+    * ``principal``: the principal of the branch; all messages of a branch have the same one.
     """
 
     message: EntryMessage
@@ -123,27 +131,27 @@ class Outgoing:
 
     @property
     def sequence_id(self) -> int:
-        """The producer's number of this message."""
+        """The message's number in its producer."""
         return self.message.sequence_id
 
     @property
     def may_stand_elsewhere(self) -> bool:
-        """Whether an earlier copy may stand in a segment that this one's segment descends from."""
+        """Whether an earlier copy may be stored in an ancestor of this message's segment."""
         return self.chosen or self.uncertain
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether no caller waits for the message any more."""
         return self.sending.is_over(self.at)
 
     def succeed(self, message_id: MessageID) -> None:
-        """Tell whoever waits where it stands."""
+        """Report the message's id to the waiting call."""
         self.sending.end(self.at, message_id)
 
     def fail(self, error: Exception) -> None:
-        """Tell whoever waits why it could not be sent, or that it may stand there all the same."""
+        """Report an error to the waiting call; OutcomeUnknown if the message may be stored all the same."""
         if self.uncertain and not isinstance(error, OutcomeUnknown):
-            # The error is of a later attempt only: it says nothing of the one whose reply was lost.
+            # The error belongs to a later attempt, and does not say whether the earlier attempt stored the message.
             unknown = OutcomeUnknown(f"an earlier attempt may have stored the message; trying again failed: {error}")
             unknown.__cause__ = error
             error = unknown
@@ -151,14 +159,14 @@ class Outgoing:
 
 
 def hash_of(message: EntryMessage, producer: str) -> int:
-    """Return the hash value that routes a message: of its key, or of producer and sequence so that a retry meets it."""
+    """Return the hash that routes a message: of its key, else of producer and sequence id, so that retries match."""
     if message.key is None:
         return keyless_hash(producer, message.sequence_id)
     return key_hash(message.key)
 
 
 def size_of(message: EntryMessage) -> int:
-    """Return about how many bytes a message takes in an entry."""
+    """Return the approximate size of a message in an entry, in bytes."""
     size = len(message.value or b"") + len(message.key or b"") + MESSAGE_OVERHEAD_BYTES
     if message.headers:
         size += sum(len(name.encode()) + len(value) for name, value in message.headers)
@@ -167,11 +175,11 @@ def size_of(message: EntryMessage) -> int:
 
 def take_batch(waiting: deque[Outgoing], messages_max: int, bytes_max: int) -> list[Outgoing]:
     """
-    Remove and return the messages that share the next entry: neighbours, of one branch, their sequence ids growing.
+    Remove and return the messages for the next entry: consecutive, of one branch, with increasing sequence ids.
 
-    An entry claims every sequence id between its first and its last one. Ids that this producer counted may leave
-    gaps: what belongs into them went to other segments. Ids that the caller chose must follow each other, because
-    what belongs into a gap may still come.
+    An entry claims every sequence id between its first and its last one. Ids that the producer counted may leave gaps,
+    because the missing ids were sent to other segments. Ids that the caller chose must be consecutive, because the
+    message for a gap may still be sent.
     """
     last = waiting.popleft()
     batch = [last]
@@ -197,7 +205,7 @@ def claimed(batch: Sequence[Outgoing], producer: str) -> ProducerSequence:
 
 
 def divide(batch: Iterable[Outgoing], stored: ProducerSequence) -> tuple[list[Outgoing], list[Outgoing]]:
-    """Divide a batch into what an earlier copy claims, and the rest, which is still to be sent."""
+    """Divide a batch into the messages that a stored copy claims, and the others, which are still to be sent."""
     earlier: list[Outgoing] = []
     rest: list[Outgoing] = []
     for one in batch:
@@ -207,10 +215,10 @@ def divide(batch: Iterable[Outgoing], stored: ProducerSequence) -> tuple[list[Ou
 
 def supposed_indexes(stored: ProducerSequence, batch: Sequence[Outgoing], producer: str) -> dict[int, int]:
     """
-    Return where in an entry that cannot be read each sequence id stands, by the ids that it claims.
+    Return the index of each sequence id in an entry that cannot be read, inferred from the ids that it claims.
 
-    The same claim is that of the same batch. Any other entry is one of ids that the caller chose, which follow each
-    other without gaps: see ``take_batch``.
+    If the claim equals the batch's claim, the entry is the same batch. Any other entry has ids that the caller chose,
+    which are consecutive: see ``take_batch``.
     """
     if stored == claimed(batch, producer):
         return {one.sequence_id: index for index, one in enumerate(batch)}
