@@ -1,4 +1,4 @@
-"""A host: one process's stores, coordinators, segments and subscriptions."""
+"""A host: the stores, coordinators, segments and subscriptions of one process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 OUTCOMES_MAX = 10_000
-"""Of how many branches a host remembers whether they counted."""
+"""The number of branches whose outcomes a host remembers."""
 
 
 async def open_host(
@@ -64,10 +64,10 @@ async def open_host(
     metrics: Metrics | None = None,
 ) -> Host:
     """
-    Open the stores that ``config`` names and look whether they belong together.
+    Open the stores that ``config`` names, and check that they belong together.
 
-    Unless ``transactions.sweep`` is off, it sweeps from a moment later on, also if nobody asks it for anything.
-    ``metrics``: where to measure; None: nothing is measured.
+    Unless ``transactions.sweep`` is off, the host soon starts to sweep in the background, even without any other call.
+    ``metrics`` records metrics; with None there are none.
 
     :raises UnknownPlugin: no installed plugin serves a URL.
     :raises StoreMismatch: the stores do not belong together.
@@ -95,15 +95,15 @@ async def _open_host(
 
 class Host:
     """
-    Everything of one process that stands between the roles and whoever uses them; made by ``open_host``.
+    Connects one process's callers to the roles; created by ``open_host``.
 
-    Segments, subscriptions and coordinators are opened on first use and kept. Nothing here is a single point of
-    truth: other processes may do the same with the same stores at the same time.
+    Segments, subscriptions and coordinators are opened on first use and kept. A host has no authoritative state: other
+    processes may do the same with the same stores at the same time.
     """
 
     def __init__(self, foundation: Foundation, steps: Steps | None = None) -> None:
         self.steps = steps or Steps(foundation.environment)
-        """What is begun here is brought to its end, whoever waits for it."""
+        """Steps that are completed even if their callers are cancelled."""
         self.config = config = foundation.config
         self.registry = foundation.registry
         self.environment = environment = foundation.environment
@@ -136,41 +136,41 @@ class Host:
         self._closing: asyncio.Task[None] | None = None
         self._settles = True
         self.closed = False
-        """Whether nothing can be asked of it any more."""
+        """Whether the host is closed, so that its methods raise Closed."""
 
     @property
     def stores(self) -> str:
-        """The URLs of its stores, without passwords, as people are told of them."""
+        """The URLs of the stores, without passwords, for messages."""
         urls = (self.config.metadata.url, self.config.ledger.url)
         return " and ".join(dict.fromkeys(map(redact_url, urls)))
 
     @property
     def closing(self) -> bool:
-        """Whether it lets go of what is open, or has done so."""
+        """Whether closing has begun or is complete."""
         return self._closing is not None
 
     def start(self) -> None:
-        """Begin soon with what is done in the background; once is enough."""
+        """Start the background work soon; a second call does nothing."""
         if self._sweeps_now():
             self._starting.start()
 
     async def coordinator(self, domain: str = "segment", namespace: str = "") -> ITransactionCoordinator:
         """
-        Return the coordinator of a domain (``segment``, ``topic`` or ``persistent``), or of a namespace's topics in it.
+        Return the coordinator of a domain (``segment``, ``topic`` or ``persistent``), or of a namespace in that domain.
 
         :raises UnknownPlugin: the domain's plugins are not installed.
         """
         return await self._coordinator(self.config.domain(namespace, domain).coordinator)
 
     async def coordinators(self) -> tuple[ITransactionCoordinator, ...]:
-        """Return one coordinator of each family that is configured and installed, always in the same order."""
+        """Return one coordinator of each configured and installed family, always in the same order."""
         return tuple([await self._coordinator(name) for name in dict.fromkeys(self._by_family.values())])
 
     async def coordinator_for(self, txn_id: TxnID) -> ITransactionCoordinator:
         """
-        Return the coordinator of a transaction's family, which its id tells.
+        Return the coordinator of a transaction's family, which is part of its id.
 
-        :raises TransactionDomainMismatch: no domain is served by one of that family.
+        :raises TransactionDomainMismatch: no coordinator of that family is installed and configured.
         """
         name = self._by_family.get(txn_id.family)
         if name is None:
@@ -179,7 +179,7 @@ class Host:
         return await self._coordinator(name)
 
     def shared_domain(self, *names: str) -> str | None:
-        """Return the domain whose transactions can take part in all of these topics or segments; None: no one's can."""
+        """Return the domain whose transactions can include all of these topics or segments; None if there is none."""
         served = list(map(self._opening.plugins_of, names))
         for domain in TRANSACTION_DOMAINS:
             own = getattr(self.config.domains, domain).coordinator
@@ -191,23 +191,23 @@ class Host:
         """
         Return a segment by its full name.
 
-        :raises LedgerNotFound: it is not there.
+        :raises LedgerNotFound: the segment does not exist.
         """
         if self.closed:
             self._require_open()
         return await self._kept.segment(name)
 
     async def subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
-        """Return a subscription on one segment; whether it exists is told by ``cursor.load``."""
+        """Return a subscription on one segment; ``cursor.load`` raises if it does not exist."""
         self._require_open()
         return await self._kept.subscription(topic, name, segment)
 
     def abort_in_time(self, begun: Transaction) -> None:
-        """Abort a transaction that began here at its deadline, unless ``settle_soon`` hears before that it ended."""
+        """Abort a transaction that began here at its deadline, unless ``settle_soon`` is called for it before."""
         self._deadlines.set(begun.txn_id, begun.deadline_ms + self.config.transactions.max_clock_skew_ms)
 
     def settle_soon(self, txn_id: TxnID) -> None:
-        """Make the outcome of a transaction that has ended take effect, in the background; sweeps do what is missed."""
+        """Settle an ended transaction in the background; the sweeps settle transactions that are missed here."""
 
         async def settle() -> None:
             for coordinator in self._coordinators.of(txn_id):
@@ -219,11 +219,10 @@ class Host:
 
     async def close(self) -> None:
         """
-        Wait for what was begun and for settling, then let go of everything; may be repeated.
+        Wait for steps and settling, then close everything; a second call waits for the first one.
 
-        For what was begun it waits at most ``client.close_timeout_ms``, and as long again for settling; then it gives
-        both up, as a crash would. It goes on where a caller that is cancelled does not wait for it any more, and
-        whatever of it fails.
+        Steps may take at most ``client.close_timeout_ms``, and settling as long again. The rest is then cancelled, with
+        the same effect as a crash. Closing continues if the caller is cancelled or if a part of it fails.
         """
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
@@ -231,7 +230,7 @@ class Host:
 
     async def _close(self) -> None:
         async with AsyncExitStack() as last_first:
-            last_first.push_async_callback(self.steps.close, 0)  # what was begun meanwhile meets closed stores
+            last_first.push_async_callback(self.steps.close, 0)  # steps that began in the meantime find closed stores
             for close in (self.metadata.close, self.ledgers.close, self.sessions.close, self._close_opened):
                 last_first.push_async_callback(close)
             for background in (self._starting, self.sweeps, self.upkeep, self._deadlines):
@@ -239,7 +238,7 @@ class Host:
             await self.steps.close(self.config.client.close_timeout_ms)
             await self.dispatches.close()
             self._settles = False
-            # It may still open what it settles at.
+            # Settling may still open segments and subscriptions.
             await self._background.finish(self.config.client.close_timeout_ms)
 
     async def _close_opened(self) -> None:
@@ -249,14 +248,14 @@ class Host:
             await self._kept.close()
 
     def _sweeps_now(self) -> bool:
-        """Return whether this host looks after transactions and topics in the background: not while it closes."""
+        """Return whether this host does background work: it is configured to, and is not closing."""
         return self.config.transactions.sweep and self._closing is None
 
     # -- opening --------------------------------------------------------------------------------------
 
     @cached_property
     def _by_family(self) -> dict[str, str]:
-        """The coordinator of each family; neither the configuration nor what is installed changes while it lives."""
+        """The coordinator of each family; neither the configuration nor the plugins change while the host lives."""
         return coordinators_by_family(self.config, self.registry)
 
     async def _coordinator(self, name: str) -> ITransactionCoordinator:
@@ -271,7 +270,9 @@ class Host:
         return served.coordinator
 
     async def _sweep_unasked(self) -> None:
-        """Sweep, also if nobody asks this host for anything: others may wait for what a dead process left open."""
+        """
+        Start sweeping without any caller: other processes may wait for transactions that a dead process left open.
+        """
         await open_with_retries(dict.fromkeys(self._by_family.values()), self._coordinator, self.environment)
 
     async def _abort_overdue(self, txn_id: TxnID) -> None:
@@ -279,22 +280,22 @@ class Host:
             await self.sessions.abort(coordinator, txn_id)
 
     def _keep_up(self) -> None:
-        """Begin with the rounds over all topics: without transactions there is no coordinator to begin them with."""
+        """Start the rounds over all topics, also in a host that has no coordinator to start them."""
         if self._sweeps_now():
             self.upkeep.start()
 
     async def _coordinator_of(self, name: str) -> ITransactionCoordinator | None:
-        """Return the coordinator of a topic's or segment's transactions; None: it is served without."""
+        """Return the coordinator of a topic or segment; None if it is served without transactions."""
         plugins = self._opening.plugins_of(name)
         return None if isinstance(plugins, NoPlugins) else await self._coordinator(plugins.coordinator.name)
 
     async def _let_go_of(self, name: str, upto_ledger_id: int | None) -> None:
-        """Close a segment that was deleted, and remove what was compacted of it, up to one ledger."""
+        """Close a deleted segment, and remove its compacted copies up to one ledger."""
         await self.compacting.attempts.forget(name, upto_ledger_id)
         await self._kept.let_go_of(name)
 
     async def _tend(self, topic: TopicName, record: TopicRecord) -> None:
-        """Do what a topic needs from time to time."""
+        """Do the periodic maintenance of a topic."""
         layout = from_record(topic, record)
         if layout.deleted:
             await self.topics.deleting.finish(topic)

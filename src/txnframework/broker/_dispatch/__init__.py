@@ -1,1 +1,1 @@
-"""Handing messages to consumers, and taking their acknowledgments: one dispatch for each segment and subscription."""
+"""Delivery of messages to consumers, and their acknowledgments: one dispatch per segment and subscription."""

@@ -1,4 +1,4 @@
-"""Recording what a dispatch's consumers acknowledge, in transactions and outside of them."""
+"""Recording of acknowledgments of a dispatch's consumers, within and outside transactions."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ GIVEN_UP = (
 )
 
 Sized = tuple[Position, int]
-"""A message's position and the size of the batch that it stands in."""
+"""A message's position and the size of its batch."""
 
 
 class Acknowledging:
     """
-    Marks the messages while their acknowledgment is under way, records it, and says what became of it.
+    Marks messages while their acknowledgment is in progress, records it, and updates them with the result.
 
-    ``finished`` is told which messages are done; ``look`` and ``look_again`` are called when only the stores can tell:
-    the one returns when it was looked, the other has it done soon. ``incarnation`` returns that of the cursor under
-    which the messages were read. ``ask`` finds out whether a branch counts, so that ``deliveries`` know it;
-    ``is_attached``, whether a consumer is still here and the lease was not lost.
+    * ``finished`` is called with the messages that are acknowledged.
+    * ``look`` and ``look_again`` refresh from the stores when only these have the result: ``look`` returns after the
+      refresh, ``look_again`` requests it.
+    * ``incarnation`` returns the cursor's incarnation under which the messages were read.
+    * ``ask`` loads the outcome of a branch, so that ``deliveries`` know it.
+    * ``is_attached`` returns whether a consumer is attached and the lease is held.
     """
 
     def __init__(
@@ -70,11 +72,13 @@ class Acknowledging:
         consumer: int | None = None,
     ) -> None:
         """
-        Acknowledge messages one by one; outside transactions those that a transaction holds are left out.
+        Acknowledge messages individually; outside transactions, skip those that a transaction holds.
 
-        Those whose acknowledgment is under way are waited for: it may fail, and then nothing holds them.
-        ``passed`` returns how far was read: where nothing is left behind, the mark moves there in the same write.
-        ``consumer`` acknowledges them; None: whichever each of them was given to.
+        Acknowledgments in progress are awaited, because they may fail and free the messages.
+
+        ``passed`` returns the position up to which was read. If no other message is unacknowledged, the same write
+        moves the mark-delete position there. ``consumer`` acknowledges the messages; None means the one that each
+        message was given to.
         """
         if holder is None:
             free = await self._once_known(messages, incarnation)
@@ -97,11 +101,11 @@ class Acknowledging:
         self, message: Sized, incarnation: int, holder: Branch | None, principal: str, consumer: int
     ) -> None:
         """
-        Acknowledge a message and everything before it in the segment.
+        Acknowledge a message and all messages before it in the segment.
 
-        In a transaction it stands for what ``consumer`` was given of that, unless it has acknowledged that itself.
+        In a transaction this covers the messages that ``consumer`` received and has not acknowledged itself.
 
-        :raises TransactionConflict: somebody else has acknowledged some of what it stands for.
+        :raises TransactionConflict: another consumer has acknowledged some of the covered messages.
         """
         position, size = message
         ack = cumulative_ack(position, size)
@@ -119,9 +123,9 @@ class Acknowledging:
 
     async def all_given(self, upto: Position, incarnation: int, holder: Branch, principal: str, consumer: int) -> None:
         """
-        Acknowledge cumulatively what ``consumer`` was given up to here, unless it has acknowledged all of it itself.
+        Acknowledge cumulatively what ``consumer`` received up to here; do nothing if it has acknowledged all of it.
 
-        :raises TransactionConflict: as ``cumulative``.
+        :raises TransactionConflict: as for ``cumulative``.
         """
         if await self._received(upto, holder, consumer):
             last = self._deliveries.claimed(consumer, upto)[-1]
@@ -129,11 +133,13 @@ class Acknowledging:
 
     async def _received(self, upto: Position, holder: Branch, consumer: int) -> tuple[Ack, ...]:
         """
-        Return what a cumulative acknowledgment of ``consumer`` stands for that is not known to be done.
+        Return the messages that a cumulative acknowledgment of ``consumer`` covers and that are not known to be
+        finished.
 
-        The store looks at it once more, after it has put the acknowledgment: others may be ahead of what is known here.
+        The store checks them again after it has recorded the acknowledgment, because other processes may be ahead of
+        this one.
 
-        :raises TransactionConflict: it stands for something that others finished.
+        :raises TransactionConflict: it covers messages that others finished.
         """
         lost = await self.first_lost(upto, consumer, holder)
         if not self._is_attached(consumer):
@@ -145,9 +151,9 @@ class Acknowledging:
 
     async def first_lost(self, upto: Position, consumer: int, holder: Branch | None = None) -> Position | None:
         """
-        Return the first message up to here that ``consumer`` was given, and others finished; None: there is none.
+        Return the first message up to here that ``consumer`` received and others finished; None if there is none.
 
-        ``holder`` is not asked for: its transaction is open.
+        The outcome of ``holder`` is not asked for, because its transaction is open.
         """
         asked = set() if holder is None else {holder}
         while self._ask is not None and (unknown := self._deliveries.undecided(consumer, upto) - asked):
@@ -157,15 +163,22 @@ class Acknowledging:
         return self._deliveries.claims.first_lost(consumer, upto)
 
     async def outdated(self, messages: tuple[Sized, ...], incarnation: int, holder: Branch, principal: str) -> None:
-        """Let the store judge what was delivered before someone sought; nothing that is held here is meant."""
+        """
+        Let the store decide on messages that were delivered before a seek; the messages held here are not affected.
+        """
         await self._add([], [], AckRequest(holder, acks_of(messages), incarnation, principal=principal))
 
     def _any_unread(self, positions: Iterable[Position]) -> bool:
-        """Return whether some of it was not read here (yet): an earlier dispatch delivered it."""
+        """
+        Return whether this dispatch has not read some of the messages, because an earlier dispatch delivered them.
+        """
         return any(self._deliveries.get(position) is None for position in positions)
 
     async def _look_if(self, unread: bool) -> None:
-        """Look at what was recorded before it is read: by what was looked up before, it would be delivered again."""
+        """
+        Refresh before unread messages are read; with the state from before the acknowledgment they would be
+        redelivered.
+        """
         if not unread:
             return
         try:
@@ -174,7 +187,7 @@ class Acknowledging:
             raise OutcomeUnknown(f"it was acknowledged, and may be delivered again: {error}") from error
 
     async def _once_known(self, messages: tuple[Sized, ...], incarnation: int) -> tuple[Sized, ...]:
-        """Wait until it is known which of the messages are held; return those that are not. None, if someone sought."""
+        """Wait for acknowledgments in progress, and return the messages that are not held; none after a seek."""
         positions = [position for position, _ in messages]
         while True:
             while any(map(self._deliveries.is_being_acknowledged, positions)):
@@ -182,7 +195,7 @@ class Acknowledging:
                 await self._ended.wait()
             if not any(map(self._deliveries.is_pending, positions)):
                 break
-            # The transaction may have ended since it was looked last: only one that goes on keeps its messages.
+            # The transaction may have ended since the last refresh: only an open one keeps its messages.
             await self._look()
             if not any(map(self._deliveries.is_being_acknowledged, positions)):
                 break
@@ -211,7 +224,7 @@ class Acknowledging:
     async def _add(
         self, begun: list[HeldMessage], held: list[HeldMessage], request: AckRequest, consumer: int | None = None
     ) -> None:
-        """Record it; ``held``: of what it covers, that which another transaction held at the last look."""
+        """Record a request; ``held`` are the covered messages that another transaction held at the last refresh."""
         if not request.acks:
             return
         try:
@@ -220,7 +233,7 @@ class Acknowledging:
             self._unsure(begun)
             raise
         except TxnFrameworkError:
-            # Another transaction holds it, perhaps one that this process has not heard of.
+            # Another transaction holds some of it, perhaps one that this process does not know.
             self._deliveries.undo_ack(begun)
             self._look_again()
             raise
@@ -229,13 +242,13 @@ class Acknowledging:
             raise
         else:
             self._deliveries.pend(begun)
-            # It would have been a conflict if that one were open, or had been committed.
+            # The other transaction was aborted: an open or committed one would have caused a conflict.
             cumulative = any(ack.cumulative for ack in request.acks)
             self._deliveries.take_over(held, request.branch, cumulative=cumulative, consumer=consumer)
         finally:
             self._ended.set()
 
     def _unsure(self, begun: list[HeldMessage]) -> None:
-        """It may be recorded or not: a look at the stores tells, before any of it is delivered again."""
+        """Treat messages as held after an unknown outcome, and refresh before any of them is redelivered."""
         self._deliveries.pend(begun)
         self._look_again()

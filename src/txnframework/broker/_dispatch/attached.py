@@ -1,4 +1,4 @@
-"""The consumers of one dispatch: what they can take, and who of them gets what."""
+"""The consumers of one dispatch: their permits, and the messages that they get."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from txnframework.model.dispatching import ConsumerInfo
 from txnframework.model.positions import Position
 
 OFFER_MAX = 1_000
-"""How many waiting messages a dispatcher is shown at once."""
+"""The number of waiting messages that a dispatcher is offered at once."""
 
 
 @dataclass(slots=True)
 class _Consumer:
     """
-    A consumer here: ``owed`` permits were asked for, ``granted`` ones the dispatcher has and did not use.
+    An attached consumer: ``owed`` permits it requested, ``granted`` ones the dispatcher has and did not use.
 
     ``full_at``: how many messages it had when one was too large for it; it gets none until it has fewer.
     """
@@ -32,10 +32,10 @@ class _Consumer:
 
 class AttachedConsumers:
     """
-    Keeps the dispatcher's permits in step with what the consumers ask for and acknowledge.
+    Grants permits to the dispatcher as consumers request messages and acknowledge them.
 
-    A consumer that has as many messages, or as many bytes of them, as ``bounds`` let it have gets no more until it
-    acknowledges some. A message that is larger than that comes alone.
+    ``bounds`` limits the messages and bytes that a consumer may have unacknowledged. At the limit it gets no more until
+    it acknowledges some. A message larger than the limit is delivered alone.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class AttachedConsumers:
 
     def attach(self, joining: Joining, listener: Listener) -> int:
         """
-        Add a consumer; return its id.
+        Add a consumer, and return its id.
 
-        :raises ConsumerBusy: the subscription takes one consumer only, and has one.
+        :raises ConsumerBusy: the type allows one consumer only, and the subscription has one.
         """
         consumer_id, self._next_id = self._next_id, self._next_id + 1
         self._dispatcher.attach(ConsumerInfo(consumer_id, joining.name, joining.priority))
@@ -68,30 +68,30 @@ class AttachedConsumers:
 
     def detach(self, consumer_id: int) -> frozenset[Position] | None:
         """
-        Remove a consumer: nothing is delivered to it any more. Return what it had, None if it was not there.
+        Remove a consumer, and return the positions of its messages; None if it is not attached.
 
-        The dispatcher lets nothing overtake that until it is told that it is released.
+        The dispatcher lets no message overtake these until they are released.
         """
         if self._consumers.pop(consumer_id, None) is None:
             return None
         return self._dispatcher.detach(consumer_id)
 
     def permit(self, consumer_id: int, messages: int) -> None:
-        """Let a consumer take that many more; one that has gone takes nothing."""
+        """Let a consumer take this many more messages; a detached one is ignored."""
         if consumer_id in self._consumers:
             self._consumers[consumer_id].owed += messages
 
     def tell(self, what: Callable[[Listener], None]) -> None:
-        """Tell every consumer something."""
+        """Call a function with each consumer's listener."""
         for consumer in tuple(self._consumers.values()):
             what(consumer.listener)
 
     def forget(self) -> None:
-        """There are no consumers any more."""
+        """Forget all consumers."""
         self._consumers.clear()
 
     def offer(self, incarnation: int) -> bool:
-        """Let the dispatcher assign what waits, and deliver it; return whether it assigned anything."""
+        """Let the dispatcher assign waiting messages, and deliver them; return whether it assigned any."""
         if not self._deliveries.waiting:
             return False
         self._grant()
@@ -103,7 +103,7 @@ class AttachedConsumers:
             held = self._deliveries.deliver(one.position, one.consumer_id) if takes else None
             if taker is not None:
                 taker.granted -= 1
-            if taker is None or held is None:  # too large, or it assigned what did not wait
+            if taker is None or held is None:  # the message is too large, or it was not waiting
                 unused.add(one.position)
                 if taker is not None:
                     taker.owed += 1
@@ -117,8 +117,9 @@ class AttachedConsumers:
         """
         Return whether a consumer has room for a message that was assigned to it.
 
-        Its permits are counted by what waited when it was granted them. When others took that, they are left for
-        larger messages. Behind one that is too large it takes none, so that its messages stay in order.
+        Permits are calculated from the messages that waited when they were granted. If others took these, the permits
+        are left for larger messages. After a message that is too large, the consumer takes none, so that its messages
+        stay in order.
         """
         if consumer.full_at is not None and self._is_full(consumer_id, consumer):
             return False
@@ -130,23 +131,23 @@ class AttachedConsumers:
         return True
 
     def _is_full(self, consumer_id: int, consumer: _Consumer) -> bool:
-        """Return whether a message was too large for a consumer, and it still has all that it had then."""
+        """Return whether a message was too large for a consumer that has not acknowledged anything since."""
         if consumer.full_at is None:
             return False
-        # An acknowledgment that came to nothing may have raised it: then it is full until it has fewer than that.
+        # A failed acknowledgment may have raised the number: then the consumer is full until it has fewer than that.
         delivered = self._deliveries.delivered(consumer_id)
         consumer.full_at = None if delivered < consumer.full_at else delivered
         return consumer.full_at is not None
 
     def _room(self, consumer_id: int) -> int:
-        """Return how many of the messages that wait a consumer may be given, were all of them for it."""
+        """Return how many of the waiting messages a consumer may be given, if all of them were for it."""
         delivered = self._deliveries.delivered(consumer_id)
         fitting = self._deliveries.fitting(self._bytes_max - self._deliveries.delivered_bytes(consumer_id))
         return min(self._messages_max - delivered, fitting if delivered else max(1, fitting))
 
     def _grant(self) -> None:
         for consumer_id, consumer in tuple(self._consumers.items()):
-            # One that is full is granted nothing, so that what it was granted runs out and others are assigned.
+            # A full consumer is granted nothing, so that its permits run out and messages are assigned to others.
             if not consumer.owed or (consumer.full_at is not None and self._is_full(consumer_id, consumer)):
                 continue
             granted = min(consumer.owed, self._room(consumer_id) - consumer.granted)

@@ -1,8 +1,8 @@
 """
-What one subscription of one segment has read and not finished: a pure state, without I/O.
+The unfinished messages that one subscription has read of one segment: pure state, without I/O.
 
-A message that was read is WAITING for a consumer, DELIVERED to one, ACKING while its acknowledgment is being
-recorded, or PENDING_ACK, held by an open transaction. One that is done is forgotten: the cursor knows it.
+A message is WAITING for a consumer, DELIVERED to one, ACKING while its acknowledgment is being recorded, or PENDING_ACK
+while an open transaction holds it. A finished message is forgotten, because the cursor includes it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _Counted = TypeVar("_Counted")
 
 
 NOBODY = 0
-"""The number of no consumer."""
+"""The id for a consumer that has been detached."""
 
 
 class Standing(Enum):
-    """Where a message stands that was read and is not done."""
+    """The state of an unfinished message."""
 
     WAITING = "waiting"
     DELIVERED = "delivered"
@@ -42,16 +42,17 @@ class Standing(Enum):
 @dataclass(slots=True)
 class HeldMessage:
     """
-    One message; ``holder`` has its acknowledgment under way, None: no transaction. ``delivery`` numbers the deliveries
-    here: a copy of an earlier one is void.
+    An unfinished message.
 
-    ``given_to``: whose user has seen it last, and may believe that it is still to finish it, though it waits again;
-    NOBODY: one that has gone.
-    ``own``: the consumer that it was given to acknowledged it in ``holder``, or does so outside of transactions, and
-    nobody has heard that this came to nothing.
-
-    ``since`` counts the looks at the store (see ``Deliveries.look``): a look that began before the acknowledgment was
-    confirmed says nothing about it. ``passed_over``: a look ended while the acknowledgment was under way.
+    * ``holder``: the branch whose acknowledgment is in progress or pending; None outside transactions.
+    * ``delivery``: the number of the latest delivery; copies of earlier deliveries are void.
+    * ``given_to``: the last consumer whose user received the message and may still process it, even if it waits again;
+      NOBODY if that consumer was detached.
+    * ``own``: the consumer that received the message acknowledged it in ``holder``, or does so outside transactions,
+      and no failure of this is known.
+    * ``since``: the number of the last refresh (see ``Deliveries.look``) that began before the acknowledgment was
+      confirmed. Refreshes up to this one do not include the acknowledgment.
+    * ``passed_over``: a refresh ended while the acknowledgment was in progress.
     """
 
     position: Position
@@ -79,9 +80,9 @@ class HeldMessage:
 
 class Deliveries:
     """
-    The messages that were read and are not done, in reading order.
+    The unfinished messages that were read, in reading order.
 
-    ``counts``: whether a branch's transaction was committed and the branch counts; None: that is not known.
+    ``counts`` returns whether a branch counts: its transaction was committed with it. None means unknown.
     """
 
     def __init__(self, counts: Callable[[Branch], bool | None] = lambda _: None) -> None:
@@ -92,12 +93,12 @@ class Deliveries:
         self._delivered: Counter[int] = Counter()
         self._delivered_bytes: Counter[int] = Counter()
         self.waiting_bytes = 0
-        """How many bytes the messages hold that wait for a consumer."""
-        # Like _delivered, and what is being acknowledged besides.
+        """The total size of the waiting messages."""
+        # Like _delivered, plus the messages that are being acknowledged.
         self._outstanding: Counter[int] = Counter()
-        # Of how many messages each transaction holds an acknowledgment.
+        # The number of messages that each transaction holds.
         self._holding: Counter[TxnID] = Counter()
-        # How often messages were delivered that are still to be read.
+        # The delivery counts of messages that have not been read yet.
         self._earlier: dict[Position, int] = {}
         self._looks = 0
         self._made = 0
@@ -109,11 +110,11 @@ class Deliveries:
 
     @property
     def waiting(self) -> int:
-        """How many messages wait for a consumer."""
+        """The number of waiting messages."""
         return len(self._waiting)
 
     def fitting(self, room_bytes: int) -> int:
-        """Return how many of the messages that wait, from the first on, hold so many bytes at most together."""
+        """Return how many of the first waiting messages have at most this total size."""
         if self.waiting_bytes <= room_bytes:
             return len(self._waiting)
         for count, position in enumerate(self._waiting):
@@ -123,84 +124,84 @@ class Deliveries:
         return len(self._waiting)
 
     def done_through(self, read: Position) -> Position:
-        """Return the entry up to which nothing is held, of those up to ``read``: the one before the first held."""
+        """Return the entry up to which nothing is held: ``read``, or the entry before the first held message."""
         first = next(iter(self._held), None)
         if first is None:
             return read
         return Position(first.ledger_id, first.entry_id - 1)
 
     def get(self, position: Position) -> HeldMessage | None:
-        """Return the message at a position, if it was read and is not done."""
+        """Return the message at a position; None if it was not read or is finished."""
         return self._held.get(position)
 
     def has(self, consumer: int, position: Position, delivery: int) -> bool:
-        """Return whether a consumer has this very delivery of a message, and it was not taken back since."""
+        """Return whether a consumer still has this delivery of a message."""
         held = self._held.get(position)
         return held is not None and _has(held, consumer) and held.delivery == delivery
 
     def delivered(self, consumer: int) -> int:
-        """Return how many messages a consumer has and did not acknowledge."""
+        """Return how many unacknowledged messages a consumer has."""
         return self._delivered[consumer]
 
     def delivered_bytes(self, consumer: int) -> int:
-        """Return how many bytes those hold."""
+        """Return the total size of a consumer's unacknowledged messages."""
         return self._delivered_bytes[consumer]
 
     def takers(self) -> frozenset[int]:
-        """Return the consumers that something was delivered to and is not done, acknowledged or not."""
+        """Return the consumers with unfinished messages, acknowledged or not."""
         return frozenset(self._outstanding)
 
     def redeliveries(self) -> dict[Position, int]:
-        """Return how often messages that are not done were delivered, those that never were left out."""
+        """Return the delivery counts of unfinished messages, without those that were never delivered."""
         held = {one.position: one.redeliveries for one in self._held.values() if one.redeliveries}
         return {**self._earlier, **held}
 
     def delivered_to(self, consumer: int) -> tuple[Position, ...]:
-        """Return the positions that a consumer has and did not acknowledge, in order."""
+        """Return the positions of a consumer's unacknowledged messages, in order."""
         return tuple(sorted(one.position for one in self._held.values() if _has(one, consumer)))
 
     def holders(self) -> frozenset[TxnID]:
-        """Return the transactions that hold acknowledged messages."""
+        """Return the transactions that hold messages."""
         return frozenset(self._holding)
 
     def candidates(self, messages_max: int) -> tuple[Candidate, ...]:
-        """Return the first messages that wait, in reading order."""
+        """Return the first waiting messages, in reading order."""
         found = (self._held[position] for position in self._waiting[:messages_max])
         return tuple(Candidate(one.position, one.message.key, one.redeliveries) for one in found)
 
     def upto(self, position: Position) -> tuple[Position, ...]:
-        """Return what a cumulative acknowledgment of ``position`` covers, in order."""
+        """Return the positions that a cumulative acknowledgment of ``position`` covers, in order."""
         return tuple(sorted(one for one in self._held if one <= position))
 
     def is_held(self, position: Position) -> bool:
-        """Return whether an acknowledgment of a message is under way or pending."""
+        """Return whether an acknowledgment of a message is in progress or pending."""
         held = self._held.get(position)
         return held is not None and held.standing in (Standing.ACKING, Standing.PENDING_ACK)
 
     def is_being_acknowledged(self, position: Position) -> bool:
-        """Return whether an acknowledgment of a message is under way: nobody knows yet what comes of it."""
+        """Return whether an acknowledgment of a message is in progress, so its result is not known yet."""
         held = self._held.get(position)
         return held is not None and held.standing is Standing.ACKING
 
     def is_pending(self, position: Position) -> bool:
-        """Return whether a transaction held a message when the stores were looked at last, or since."""
+        """Return whether a transaction held a message at the last refresh or later."""
         held = self._held.get(position)
         return held is not None and held.standing is Standing.PENDING_ACK
 
     def claimed(self, consumer: int, upto: Position) -> list[HeldMessage]:
         """
-        Return what a consumer was given up to here, and is not known to have acknowledged itself with effect, in order.
+        Return the messages up to here that a consumer received and is not known to have finished itself, in order.
 
-        With what others finished of it, which ``claims`` has, that is what its cumulative acknowledgment stands for.
+        Together with the messages in ``claims``, a cumulative acknowledgment of the consumer covers these.
         """
         given = (one for one in self._held.values() if one.given_to == consumer and one.position <= upto)
         return sorted((one for one in given if not self._is_own(one)), key=lambda one: one.position)
 
     def left_behind(self, consumer: int) -> dict[Position, Branch | None]:
         """
-        Return what a consumer was given and has not finished, as others get it now: they may finish it.
+        Return the messages that a consumer received and did not finish, which others may finish after a lost lease.
 
-        Each with the branch under which it was acknowledged, None if it was not.
+        Each has the branch in which the consumer acknowledged it, or None.
         """
         found = self.claims.left_by(consumer)
         for one in self._held.values():
@@ -209,22 +210,22 @@ class Deliveries:
         return found
 
     def undecided(self, consumer: int, upto: Position) -> set[Branch]:
-        """Return the branches under which a consumer acknowledged some of it, and of which nothing is known."""
+        """Return the branches with an unknown outcome in which a consumer acknowledged messages up to here."""
         found = {one.holder for one in self.claimed(consumer, upto) if one.own and one.holder is not None}
         return {one for one in found if self._counts(one) is None} | self.claims.undecided(consumer, upto)
 
     def pending(self, positions: Iterable[Position]) -> list[HeldMessage]:
-        """Return those of some messages that a transaction held when the stores were looked at last, or since."""
+        """Return those of the messages that a transaction held at the last refresh or later."""
         return [self._held[position] for position in positions if self.is_pending(position)]
 
     # -- events ---------------------------------------------------------------------------------------
 
     def remember(self, earlier: Mapping[Position, int]) -> None:
-        """Messages that were delivered so often before are still to be read."""
+        """Set the earlier delivery counts of messages that are still to be read."""
         self._earlier.update(earlier)
 
     def read(self, held: HeldMessage, cursor: Cursor, pending: OpenAcks) -> None:
-        """Take in a message that was read; it is dropped at once if it is done."""
+        """Add a message that was read, unless it is finished."""
         held.redeliveries = self._earlier.pop(held.position, 0)
         if held.position in self._held or state_of(cursor, held.position) is AckState.DELETED:
             return
@@ -236,7 +237,7 @@ class Deliveries:
             self._set(held, Standing.PENDING_ACK, holder.branch)
 
     def deliver(self, position: Position, consumer: int) -> HeldMessage | None:
-        """Give a waiting message to a consumer; None if it does not wait any more."""
+        """Give a waiting message to a consumer; return None if the message is not waiting."""
         held = self._held.get(position)
         if held is None or held.standing is not Standing.WAITING:
             return None
@@ -247,21 +248,23 @@ class Deliveries:
 
     def hand_out(self, consumer: int, position: Position, delivery: int) -> bool:
         """
-        The consumer's user is about to see a delivery; return whether it still holds, as ``has`` does.
+        Note that a consumer's user receives a delivery; return False if the delivery is void, as in ``has``.
 
-        From now on the user may process the message, and it may not be finished by somebody else unnoticed.
+        From now on the user may process the message, so others finishing it must be noticed.
         """
         if not self.has(consumer, position, delivery):
             return False
         held = self._held[position]
         if held.given_to is not None and held.given_to not in (NOBODY, consumer):
-            # Whoever had it before may believe that it is still to finish it, and somebody else does now.
+            # The previous consumer's user may still process the message, and another consumer will finish it now.
             self.claims.finished(held.given_to, position, None)
         held.given_to = consumer
         return True
 
     def give_back(self, positions: Iterable[Position], consumer: int, unseen: frozenset[Position]) -> list[Position]:
-        """Let delivered messages wait again; those in ``unseen`` never came before the user's eyes. Return which."""
+        """
+        Let delivered messages wait again, and return them; a message in ``unseen`` was never returned by receive().
+        """
         returned = []
         for position in positions:
             held = self._held.get(position)
@@ -273,9 +276,9 @@ class Deliveries:
 
     def orphan(self, consumer: int, unseen: frozenset[Position] = frozenset()) -> None:
         """
-        A consumer is gone: what it has goes to others, also what it acknowledges, should that come to nothing.
+        Detach a consumer: its messages go to others, also those whose acknowledgment in progress fails.
 
-        What is in ``unseen`` never came before the user's eyes.
+        Messages in ``unseen`` were never returned by receive().
         """
         for held in self._held.values():
             if held.consumer == consumer:
@@ -289,7 +292,7 @@ class Deliveries:
         self.claims.forget(consumer)
 
     def renounce(self, consumer: int) -> None:
-        """A consumer wants everything again that it did not acknowledge: it has no part in what does not come again."""
+        """Forget that a consumer received waiting messages, after its request for redelivery."""
         self.claims.forget(consumer)
         for held in self._held.values():
             if held.given_to == consumer and held.standing is Standing.WAITING:
@@ -299,9 +302,9 @@ class Deliveries:
         self, positions: Iterable[Position], holder: Branch | None, cumulative: bool, consumer: int | None = None
     ) -> list[HeldMessage]:
         """
-        Mark messages whose acknowledgment is being recorded; those that another one has stay as they are.
+        Mark messages as being acknowledged, and return them; those with another acknowledgment are not changed.
 
-        ``consumer`` acknowledges them; None: whichever each of them was given to.
+        ``consumer`` acknowledges them; None means the one that each message was given to.
         """
         begun = []
         for position in positions:
@@ -315,10 +318,10 @@ class Deliveries:
 
     def undo_ack(self, begun: Iterable[HeldMessage]) -> bool:
         """
-        An acknowledgment was refused: the messages stand as before; return whether a look has to tell that of some.
+        Restore messages after a refused acknowledgment; return whether some of them need a refresh.
 
-        Those that a look passed over may be done, or held by somebody else, who relies on it that this was noticed:
-        they are not handed out before another look.
+        Messages that a refresh skipped may be finished, or held by another transaction that relies on this being
+        noticed. They stay pending until the next refresh.
         """
         unsure = False
         for held in begun:
@@ -332,7 +335,7 @@ class Deliveries:
         return unsure
 
     def pend(self, begun: Iterable[HeldMessage]) -> None:
-        """A transactional acknowledgment was recorded, or may have been."""
+        """Mark messages as pending after an acknowledgment that was, or may have been, recorded."""
         for held in begun:
             if self._held.get(held.position) is held and held.standing is Standing.ACKING:
                 self._pend(held)
@@ -341,29 +344,30 @@ class Deliveries:
         self, held: Iterable[HeldMessage], holder: Branch, *, cumulative: bool, consumer: int | None = None
     ) -> None:
         """
-        A transactional acknowledgment was recorded of what another transaction held: that one had been aborted.
+        Mark messages as held by ``holder``, after their previous transaction was aborted.
 
-        A look that has found that, but began before this was recorded, may have freed them, or be about to.
+        A refresh that saw the abort, but began before the new acknowledgment was recorded, may have freed the messages
+        or be about to.
         """
         for one in held:
             if self._is_own(one):
-                continue  # passed over: the transaction before counts, and the next look finds it done
+                continue  # skipped: the previous transaction counts, and the next refresh finds it finished
             if self._held.get(one.position) is one and one.standing is not Standing.ACKING:
                 one.since, one.cumulative = self._looks, cumulative
                 one.own = consumer is None or one.given_to == consumer
                 self._set(one, Standing.PENDING_ACK, holder)
 
     def finished_outside(self, done: Iterable[HeldMessage]) -> None:
-        """These were acknowledged outside of transactions: note it for those that were given to another consumer."""
+        """Note, for messages that were given to another consumer, that they were acknowledged outside transactions."""
         for held in done:
             if not (held.own and held.standing is Standing.ACKING):
                 self._claim(held)
 
     def forget(self, done: Iterable[HeldMessage]) -> frozenset[Position]:
         """
-        These are done; return the positions of those that were held.
+        Remove finished messages, and return the positions of those that were held.
 
-        Another message at the same position is not meant: it was read again, after someone sought.
+        Another message at the same position stays: it was read again after a seek.
         """
         gone = set()
         for held in done:
@@ -374,7 +378,7 @@ class Deliveries:
         return frozenset(gone)
 
     def clear(self) -> frozenset[Position]:
-        """Forget everything, whatever its standing; return what it was."""
+        """Remove all messages, and return their positions."""
         gone = frozenset(self._held)
         self._held.clear()
         self._waiting.clear()
@@ -388,16 +392,16 @@ class Deliveries:
         return gone
 
     def look(self) -> int:
-        """A look at the store begins; return its number for ``reconcile``."""
+        """Begin a refresh, and return its number for ``reconcile``."""
         self._looks += 1
         return self._looks
 
     def reconcile(self, cursor: Cursor, pending: OpenAcks, look: int) -> frozenset[Position]:
         """
-        Bring the messages in line with what a look at the store found; return those that are free again or done.
+        Update the messages from a refresh; return the positions that are free again or finished.
 
-        Messages of a transaction that aborted wait again, with their redelivery count raised. Those of an aborted
-        cumulative acknowledgment stay with their consumer, who asks for them when it wants them.
+        Messages of an aborted transaction wait again, with a higher redelivery count. Those of an aborted cumulative
+        acknowledgment stay with their consumer, which may request their redelivery.
         """
         freed: set[Position] = set()
         for position, held in list(self._held.items()):
@@ -425,13 +429,15 @@ class Deliveries:
         self._set(held, Standing.PENDING_ACK, held.holder)
 
     def _is_own(self, held: HeldMessage) -> bool:
-        """Whether its consumer has acknowledged it in a transaction that counts, or does it now outside of any."""
+        """
+        Return whether its consumer acknowledged it in a transaction that counts, or is doing so outside transactions.
+        """
         if held.holder is None:
             return held.own and held.standing is Standing.ACKING
         return held.own and self._counts(held.holder) is True
 
     def _claim(self, held: HeldMessage) -> None:
-        """A message that was given to somebody was found done: note it, unless that consumer acknowledged it."""
+        """Note that a consumer's message was found finished, unless this consumer acknowledged it."""
         if held.given_to is not None and held.given_to != NOBODY:
             self.claims.finished(held.given_to, held.position, held.holder if held.own else None)
 
@@ -459,7 +465,7 @@ class Deliveries:
                 self._delivered_bytes[held.consumer] += held.size_bytes
 
     def _leave(self, held: HeldMessage) -> None:
-        """Take a message out of what its standing counts in."""
+        """Remove a message from the counters of its state."""
         if held.standing is Standing.PENDING_ACK and held.holder is not None:
             _take(self._holding, held.holder.txn_id)
         if held.standing is Standing.WAITING:

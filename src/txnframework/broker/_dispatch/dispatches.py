@@ -1,4 +1,4 @@
-"""The dispatches of a host: one for each segment and subscription that has consumers here."""
+"""The dispatches of a host: one for each segment and subscription that has consumers in this process."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from txnframework.runtime.steps import Steps
 from txnframework.runtime.tasks import RetryingTasks
 
 IN = " in "
-"""Between the name of a consumer and its process's session, in the name of a lease's holder."""
+"""The separator between a consumer's name and its process's session in the name of a lease holder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which subscription on which segment, and how it is shared among its consumers."""
+    """A subscription on a segment, with its subscription type."""
 
     topic: str
     subscription: str
@@ -43,13 +43,13 @@ class Place:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What there is one dispatch for."""
+        """The key of its dispatch."""
         return self.segment, self.subscription
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A consumer's place at a dispatch."""
+    """A consumer that is attached to a dispatch."""
 
     place: Place
     dispatch: SegmentDispatch
@@ -57,7 +57,7 @@ class Attached:
 
 
 class Dispatches:
-    """Opens a dispatch, and takes its lease, for the first consumer; closes it after the last."""
+    """Opens a dispatch, with its lease, for the first consumer, and closes the dispatch after the last one."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Dispatches:
         self._parts = parts
         self._remembered = RememberedRedeliveries(bounds.redelivery_counts_max)
         self._open: dict[tuple[str, str], SegmentDispatch] = {}
-        # One change at a time for each of them: a consumer must not attach to what the last one is just closing.
+        # Changes of a dispatch are serialized: a consumer must not attach to a dispatch that is being closed.
         self._changing: KeyedLock[tuple[str, str]] = KeyedLock()
         self._closed = False
 
@@ -81,32 +81,32 @@ class Dispatches:
         self, place: Place, joining: Joining, listener: Listener, got: Callable[[Attached], None] = lambda _: None
     ) -> Attached:
         """
-        Attach a consumer; ``got`` is told of its place before anything is delivered there.
+        Attach a consumer; ``got`` is called with its attachment before anything is delivered.
 
         :raises SubscriptionOwnedElsewhere: another process dispatches this subscription on this segment.
-        :raises SubscriptionNotFound: there is no such subscription.
-        :raises ConsumerBusy: it takes one consumer only, and has one.
-        :raises Conflict: it is used with another subscription type here.
-        :raises UnknownPlugin: no installed plugin knows the subscription type.
+        :raises SubscriptionNotFound: the subscription does not exist.
+        :raises ConsumerBusy: the type allows one consumer only, and the subscription has one.
+        :raises Conflict: the subscription is used with another type in this process.
+        :raises UnknownPlugin: no installed plugin provides the subscription type.
         """
         return await self._steps.finish(
             lambda: self._attach(place, joining, listener, got), (place.key,), undo=self._take_back
         )
 
     async def detach(self, attached: Attached, unseen: frozenset[Position]) -> None:
-        """Take a consumer away; what it did not acknowledge goes to others, ``unseen`` as if never delivered."""
+        """Detach a consumer; its unacknowledged messages go to others, those in ``unseen`` as if never delivered."""
         await self._steps.finish(lambda: self._detach(attached, unseen), (attached.place.key,))
 
     async def close(self) -> None:
-        """Close every dispatch; consumers are told."""
+        """Close every dispatch, and notify its consumers."""
         self._closed = True
         for key, dispatch in tuple(self._open.items()):
             async with self._changing.hold(key):
                 await self._close(key, dispatch)
-        await self._giving_back.stop()  # what they did not come to ends with the session
+        await self._giving_back.stop()  # leases that were not released end with the session
 
     async def _take_back(self, attached: Attached) -> None:
-        """Detach a consumer that nobody has: it has seen nothing."""
+        """Detach a consumer of a cancelled caller, which has received nothing."""
         await self._detach(attached, attached.dispatch.delivered_to(attached.consumer_id))
 
     async def _attach(
@@ -124,7 +124,8 @@ class Dispatches:
                 dispatch = await self._begin(place, joining)
                 self._open[key] = dispatch
             else:
-                # What was acknowledged elsewhere before it joined must not come to it, and a watch may be late.
+                # Messages that were acknowledged elsewhere before now must not be delivered to it, and a watch may be
+                # late.
                 await dispatch.refresh()
             try:
                 if dispatch.subscription_type != place.subscription_type:
@@ -170,11 +171,11 @@ class Dispatches:
 
     async def _hold(self, key: tuple[str, str], joining: Joining) -> ILease:
         """
-        Take the lease; an earlier consumer of the same name is replaced, if that is asked for.
+        Take the lease; replace an earlier consumer of the same name if ``joining`` says so.
 
-        Nothing relies on the lease for safety: an earlier consumer that lives can only fail. It learns from the
-        record that it was replaced. It does not replace its successor in turn, so of two that live the later one
-        dispatches.
+        Safety does not depend on the lease: an earlier consumer that is alive can only fail. It detects from the
+        lease's record that it was replaced. It does not replace its successor in turn, so of two live consumers the
+        later one dispatches.
         """
         lease, session = dispatching_lease(*key), self._store.session
         holder = f"{joining.name}{IN}{session}" if joining.named else session
@@ -183,7 +184,7 @@ class Dispatches:
         except LeaseHeld as held:
             name, _, its_session = held.holder.rpartition(IN)
             if its_session == session:
-                # Left over: the reply to taking or releasing it was lost, and it is still to be given back.
+                # A leftover of this process: the reply to acquiring or releasing it was lost, so it is released now.
                 await self._give_up(lease, held.holder)
             elif joining.replaces and name == joining.name:
                 record = await self._store.get(held.key)
@@ -194,7 +195,7 @@ class Dispatches:
         return await self._store.acquire_lease(lease, holder)
 
     async def _give_up(self, lease: str, holder: str) -> None:
-        """Release a lease that this process may hold under this name: asking again tells whether it does."""
+        """Release a lease that this process may hold under this name; acquiring it again shows whether it does."""
         await (await self._store.acquire_lease(lease, holder)).release()
 
     async def _close(self, key: tuple[str, str], dispatch: SegmentDispatch) -> None:
@@ -207,13 +208,13 @@ class Dispatches:
         try:
             await dispatch.close()
         except (TxnFrameworkError, asyncio.CancelledError) as error:
-            # Others would wait for the lease as long as this process lives.
+            # Otherwise other processes would wait for the lease for the life of this process.
             self._giving_back.start(partial(self._give_back, key))
             if not isinstance(error, TxnFrameworkError):
                 raise
 
     async def _give_back(self, key: tuple[str, str]) -> None:
-        """Give a lease back that this process may hold, unless it dispatches with it again."""
+        """Release a lease that this process may hold, unless a new dispatch uses it."""
         async with self._changing.hold(key):
             if key in self._open or self._closed:
                 return
@@ -221,7 +222,7 @@ class Dispatches:
             try:
                 await self._give_up(lease, session)
             except LeaseHeld as held:
-                # Under the name of the consumer that it was taken for, or it is somebody else's.
+                # It is held under the name of the consumer that it was taken for, or by another process.
                 if held.holder.rpartition(IN)[2] == session:
                     with suppress(LeaseHeld):
                         await self._give_up(lease, held.holder)

@@ -1,4 +1,4 @@
-"""Handing the messages of one segment to one subscription's consumers in this process."""
+"""Delivery of one segment's messages to one subscription's consumers in this process."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from txnframework.runtime.tasks import RetryingTasks
 
 class SegmentDispatch:
     """
-    Reads a segment through its buffer, offers what may be read to the dispatcher, delivers as it assigns.
+    Reads a segment through its buffer, offers messages to the dispatcher, and delivers them as it assigns.
 
-    It waits for announcements and never polls. Everything it holds in memory can be read again from the stores: an
-    owner that was paused and comes back can only fail.
+    A dispatch waits for announcements and never polls. Everything in its memory can be read again from the stores. A
+    lease holder that was paused and resumes can only fail.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class SegmentDispatch:
         self.subscription_type = parts.subscription_type
         self.segment = parts.segment.name
         self.drained = False
-        """Everything that will ever stand in the segment was delivered."""
+        """The segment is sealed, and all its messages were delivered."""
         self.done = False
-        """And is acknowledged."""
+        """The segment is sealed, and all its messages are acknowledged."""
         self.ended: Exception | None = None
         self._takers: frozenset[int] = frozenset()
         self.incarnation = 0
@@ -50,7 +50,7 @@ class SegmentDispatch:
         self._lease = lease
         self._earlier = earlier
         self.tenure = object()
-        """Tells what was delivered under this lease from what was delivered under another one."""
+        """Identifies deliveries under this lease."""
         self._deliveries = Deliveries(parts.outcomes.counts)
         self._reading = ReadingAhead(parts.segment, self._deliveries, parts.bounds)
         self._consumers = AttachedConsumers(parts.dispatcher, self._deliveries, parts.bounds, self.tenure)
@@ -77,9 +77,9 @@ class SegmentDispatch:
 
     async def start(self) -> None:
         """
-        Read acknowledgments, then headers, then the cursor, and begin to deliver.
+        Read acknowledgments, then headers, then the cursor, and start to deliver.
 
-        :raises SubscriptionNotFound: there is no such subscription.
+        :raises SubscriptionNotFound: the subscription does not exist.
         """
         subscription = self._parts.subscription
         await self._looking.arm(self.segment, subscription.name, subscription.cursor)
@@ -90,11 +90,11 @@ class SegmentDispatch:
             self._tasks.start(self._until_replaced)
 
     def drained_by(self, consumer_id: int) -> bool:
-        """Return whether all that will ever stand in the segment was delivered, and nobody else has any of it."""
+        """Return whether the segment is sealed and delivered, and no other consumer has any of its messages."""
         return self.drained and self._deliveries.takers() <= {consumer_id}
 
     async def close(self) -> None:
-        """Stop and give the lease back; consumers are told; may be repeated."""
+        """Stop, notify the consumers, and release the lease; a second call is allowed."""
         self._tell_end(Closed(f"dispatching of {self.segment} was stopped"))
         await self._tasks.stop()
         self._reading.look_out_no_more()
@@ -104,21 +104,21 @@ class SegmentDispatch:
 
     @property
     def redeliveries(self) -> Redeliveries:
-        """How often what is not done was delivered, for the dispatch that comes after this one."""
+        """The delivery counts of unacknowledged messages, for the next dispatch."""
         return Redeliveries(self.incarnation, self._deliveries.redeliveries())
 
     # -- consumers ------------------------------------------------------------------------------------
 
     @property
     def consumers(self) -> int:
-        """How many consumers are attached."""
+        """The number of attached consumers."""
         return len(self._consumers)
 
     def attach(self, joining: Joining, listener: Listener) -> int:
         """
-        Add a consumer; return its id here.
+        Add a consumer, and return its id in this dispatch.
 
-        :raises ConsumerBusy: the subscription takes one consumer only, and has one.
+        :raises ConsumerBusy: the type allows one consumer only, and the subscription has one.
         """
         self._require_running()
         consumer_id = self._consumers.attach(joining, listener)
@@ -126,7 +126,7 @@ class SegmentDispatch:
         return consumer_id
 
     async def detach(self, consumer_id: int, unseen: frozenset[Position]) -> None:
-        """Remove a consumer; what it did not acknowledge goes to others, ``unseen`` as if never delivered."""
+        """Remove a consumer; its unacknowledged messages go to others, those in ``unseen`` as if never delivered."""
         had: frozenset[Position] | None = None
         try:
             had = self._consumers.detach(consumer_id)
@@ -134,23 +134,25 @@ class SegmentDispatch:
                 await self.return_delivered(consumer_id, None, lambda: unseen)
         finally:
             self._deliveries.orphan(consumer_id, unseen)
-            # All of it waits again, first in order, or a transaction holds it: the dispatcher may go on behind it.
+            # Each of its messages waits again, in its order, or is held by a transaction. So the dispatcher may assign
+            # later ones.
             self._parts.dispatcher.released(had or frozenset())
             self._wake.set()
 
     def permit(self, consumer_id: int, messages: int) -> None:
-        """Let a consumer take that many more; granted as far as it acknowledges."""
+        """Let a consumer take this many more messages; they are granted as it acknowledges."""
         self._consumers.permit(consumer_id, messages)
         self._wake.set()
 
     def delivered_to(self, consumer_id: int) -> frozenset[Position]:
-        """Return where the messages stand that a consumer has."""
+        """Return the positions of the messages that a consumer has."""
         return frozenset(self._deliveries.delivered_to(consumer_id))
 
     def hand_out(self, consumer_id: int, position: Position, number: int) -> bool:
         """
-        Return whether a delivery still holds, so that the user gets it: what was given back, or acknowledged, must not
-        be handed out.
+        Return whether a delivery is still valid, so that the user may receive it.
+
+        Messages that were given back or acknowledged must not be handed out.
         """
         return self.ended is None and self._deliveries.hand_out(consumer_id, position, number)
 
@@ -158,12 +160,13 @@ class SegmentDispatch:
         self, consumer_id: int, positions: Iterable[Position] | None, unseen: Callable[[], frozenset[Position]]
     ) -> None:
         """
-        Deliver again, to whoever is next: these, or (None) all that the consumer did not acknowledge.
+        Redeliver these messages to the next consumer; with None, all that the consumer did not acknowledge.
 
-        ``unseen`` is asked, when it is decided, what of it never came before the user's eyes: with None it comes
-        again, uncounted; of ``positions`` it stays where it is, because it is on its way again already.
+        ``unseen`` is called at the time of the decision, and returns the positions that the user has not received. With
+        None, these are redelivered without being counted. With ``positions``, they are left alone, because they are
+        already being redelivered.
         """
-        # What somebody else acknowledged in the meantime must not be delivered again.
+        # Messages that others acknowledged in the meantime must not be redelivered.
         await self.refresh()
         hidden = unseen()
         wanted = self._deliveries.delivered_to(consumer_id) if positions is None else set(positions) - hidden
@@ -180,7 +183,7 @@ class SegmentDispatch:
         delay_ms: int,
         unseen: Callable[[], frozenset[Position]],
     ) -> None:
-        """Deliver again in ``delay_ms``, unless they are acknowledged before."""
+        """Redeliver messages after ``delay_ms``, unless they are acknowledged before."""
         due_ms = self._parts.environment.now_ms() + delay_ms
 
         async def wait() -> None:
@@ -190,23 +193,23 @@ class SegmentDispatch:
         self._tasks.start(wait)
 
     def left_behind(self, consumer_id: int) -> dict[Position, Branch | None]:
-        """Return what a consumer was given and others may finish now that the lease is lost; see ``Deliveries``."""
+        """Return the messages that others may finish after the loss of the lease; see ``Deliveries.left_behind``."""
         return self._deliveries.left_behind(consumer_id)
 
     # -- acknowledging --------------------------------------------------------------------------------
 
     def batch_size(self, position: Position) -> int | None:
-        """Return the size of the batch that a message stands in, if it was read here and is not done."""
+        """Return the batch size of a message that was read here and is not finished; otherwise None."""
         held = self._deliveries.get(position)
         return None if held is None else held.batch_size
 
     def was_given(self, consumer_id: int, position: Position) -> bool:
-        """Return whether a consumer's user was given a message by this dispatch, and it is not done."""
+        """Return whether this dispatch gave an unfinished message to a consumer's user."""
         held = self._deliveries.get(position)
         return held is not None and held.given_to == consumer_id
 
     def was_renounced(self, consumer_id: int, position: Position) -> bool:
-        """Return whether a message is not done, and not a consumer's any more, or not yet again."""
+        """Return whether an unfinished message is not given to a consumer now: it was given back, or to another one."""
         held = self._deliveries.get(position)
         return held is not None and held.given_to != consumer_id
 
@@ -214,13 +217,13 @@ class SegmentDispatch:
         self, messages: tuple[Sized, ...], incarnation: int, holder: Branch | None, principal: str, consumer_id: int
     ) -> None:
         """
-        Acknowledge a consumer's messages, given with their batch sizes, one by one; in ``holder`` or outside
-        transactions.
+        Acknowledge a consumer's messages individually, in ``holder`` or (None) outside transactions.
 
-        What a transaction holds is not acknowledged outside of it; what was delivered under another incarnation is
-        not acknowledged at all.
+        The messages are given with their batch sizes. Outside transactions, messages that a transaction holds are
+        skipped, and so are messages delivered under another incarnation.
 
-        :raises TransactionConflict: another transaction holds one of them, or it is done; nothing is acknowledged.
+        :raises TransactionConflict: another transaction holds one of the messages, or one is finished; nothing is
+            acknowledged.
         """
         self._require_running()
         if incarnation == self.incarnation:
@@ -234,13 +237,13 @@ class SegmentDispatch:
         self, message: Sized, incarnation: int, holder: Branch | None, principal: str, consumer_id: int
     ) -> None:
         """
-        Acknowledge a message and everything before it in this segment.
+        Acknowledge a message and all messages before it in this segment.
 
-        In a transaction it stands for what the message's consumer was given, and has not acknowledged itself before;
-        ``consumer_id`` is that consumer where the message was not delivered here.
+        In a transaction this covers the messages that the message's consumer received and has not acknowledged itself.
+        If the message was not delivered here, that consumer is ``consumer_id``.
 
-        :raises TransactionConflict: another transaction holds some of it, or it is done already, or somebody else has
-            finished some of what it stands for.
+        :raises TransactionConflict: another transaction holds some of the messages, the message is finished already, or
+            others have finished some of the covered messages.
         """
         self._require_running()
         if incarnation == self.incarnation:
@@ -253,8 +256,9 @@ class SegmentDispatch:
 
     async def ack_given(self, upto: Position, holder: Branch | None, principal: str, consumer_id: int) -> None:
         """
-        Acknowledge cumulatively what a consumer was given up to here and nobody, or in a transaction not it itself,
-        has acknowledged.
+        Acknowledge cumulatively the unacknowledged messages that a consumer received up to here.
+
+        In a transaction, messages that the consumer acknowledged itself are excluded.
 
         :raises TransactionConflict: as for ``ack_cumulative``.
         """
@@ -269,7 +273,7 @@ class SegmentDispatch:
             await self.ack_cumulative((last, size), self.incarnation, None, principal, consumer_id)
 
     async def first_lost(self, upto: Position, consumer_id: int) -> Position | None:
-        """Return the first message up to here that a consumer was given, and others finished; None: there is none."""
+        """Return the first message up to here that a consumer received and others finished; None if there is none."""
         return await self._acknowledging.first_lost(upto, consumer_id)
 
     def _finished(self, done: Iterable[HeldMessage]) -> None:
@@ -279,7 +283,7 @@ class SegmentDispatch:
     # -- looking at the stores ------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Bring what is held here in line with the stores; acknowledgments, then headers, then the cursor last."""
+        """Update the messages from the stores: read acknowledgments, then headers, then the cursor."""
         async with self._one_look:
             look = self._deliveries.look()
             pending = await self._parts.subscription.pending_acks.recover()
@@ -297,12 +301,12 @@ class SegmentDispatch:
                 await self._ask_outcome(branch)
 
     async def _ask_outcome(self, branch: Branch) -> None:
-        """Ask whether a transaction was committed in which this process acknowledged."""
+        """Load the outcome of a transaction in which this process acknowledged."""
         if self._parts.coordinator is not None:
             await self._parts.outcomes.ask(self._parts.coordinator, branch)
 
     def _begin_at(self, cursor: Cursor) -> frozenset[Position]:
-        """Forget everything and read from the cursor on: it is the first look, or someone sought."""
+        """Forget all messages and read from the cursor, at the first refresh or after a seek."""
         freed = self._deliveries.clear()
         self.incarnation = cursor.incarnation
         self._deliveries.remember(self._earlier.under(cursor))
@@ -320,7 +324,7 @@ class SegmentDispatch:
             self._reading.raise_what_failed()
             if self._consumers.offer(self.incarnation) and self._deliveries.waiting:
                 self._wake.set()
-            may_read = self._may_read()  # whatever changes that from here on wakes this
+            may_read = self._may_read()  # later changes of this condition set the wake event
             if may_read and not self._reading.at_end and await self._read():
                 continue
             await self._pass_by()
@@ -335,7 +339,7 @@ class SegmentDispatch:
         return self._reading.has_room and len(self._cursor.deleted) < self._parts.bounds.deleted_ranges_max
 
     async def _read(self) -> bool:
-        """Read on; return whether that led anywhere."""
+        """Read the next page; return False if there was none."""
         page = await self._reading.read()
         if page is None or self._cursor is None:
             return False
@@ -344,11 +348,11 @@ class SegmentDispatch:
         return True
 
     async def _pass_by(self) -> None:
-        """Move the cursor over what needs no acknowledgment: aborted entries, and the ends of closed ledgers."""
+        """Move the cursor past aborted entries and the ends of closed ledgers, which need no acknowledgment."""
         held, skipped, incarnation = len(self._deliveries), self._reading.skipped, self.incarnation
         if self._cursor is None or (held and not skipped):
             return
-        # Up to the first that is held everything is done: each message leaves only when the cursor knows it.
+        # Everything before the first held message is finished: a message is removed only when the cursor includes it.
         upto = self._deliveries.done_through(self._reading.upto)
         passed = bisect.bisect_right(skipped, upto)
         behind = not held and self._cursor.mark_delete < upto and (self._cursor.deleted or self._cursor.partial)
@@ -374,7 +378,9 @@ class SegmentDispatch:
         raise LeaseLost(dispatching_lease(self.segment, self._parts.subscription.name))
 
     async def _until_replaced(self) -> None:
-        """A later consumer of the same name, in another process, breaks the lease: only its record tells."""
+        """
+        Wait until a later consumer of the same name, in another process, breaks the lease; only its record shows this.
+        """
         store, key = self._parts.store, self._lease.key
         watch = await store.watch(key)
         try:
@@ -387,7 +393,7 @@ class SegmentDispatch:
             await watch.close()
 
     def _tell_end(self, error: Exception) -> None:
-        """Anything that does not pass ends the dispatch, and its consumers are told why."""
+        """End the dispatch after a permanent error, and notify its consumers."""
         if self.ended is not None:
             return
         self.ended = error

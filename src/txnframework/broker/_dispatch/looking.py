@@ -1,4 +1,4 @@
-"""When to look at the stores again: what other processes and ended transactions did to a subscription."""
+"""Triggers for refreshing a dispatch: changes by other processes, and ended transactions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
 from txnframework.runtime.tasks import first_completed
 
 INTERVAL_MS = 100
-"""The shortest time between two looks that a change in the store caused: this process's own changes cause some."""
+"""The shortest time between two refreshes caused by store changes, of which some are this process's own."""
 
 
 class Looking:
     """
-    Calls ``look`` when a transaction that holds messages ended, at once, and when the subscription's records changed.
+    Calls ``look`` when a transaction that holds messages ended, and when the subscription's records changed.
 
-    A change may come from this process itself, so those looks are spaced out, and left out where nothing but its own
-    acknowledgments have changed the cursor; nothing depends on them for correctness, because whoever delivers something
-    again looks before.
+    Ends of transactions cause a refresh at once. Changes of the records may come from this process itself, so their
+    refreshes are spaced out. They are skipped if only this process's own acknowledgments changed the cursor.
+    Correctness does not depend on them, because every redelivery is preceded by a refresh.
     """
 
     def __init__(
@@ -46,25 +46,25 @@ class Looking:
         self._changed = asyncio.Event()
 
     async def arm(self, segment: str, subscription: str, cursor: StoredCursor) -> None:
-        """Watch the subscription's acknowledgments and its cursor; to be called before the first look."""
+        """Watch the subscription's acknowledgments and its cursor; call this before the first refresh."""
         acks = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, segment, subscription)
         self._watches.append(await self._store.watch(acks))
         self._watches.append(await self._store.watch(cursor.key))
         self._cursor = cursor
 
     def again(self) -> None:
-        """Look again soon."""
+        """Request a refresh soon."""
         self._again.set()
 
     def holders_changed(self) -> None:
-        """Other transactions than before hold messages."""
+        """Note that the set of transactions that hold messages may have changed."""
         self._changed.set()
 
     async def at_changes(self) -> None:
-        """Look after changes of the records, for ever."""
+        """Refresh after changes of the records, in an endless loop."""
         while True:
             came = await first_completed(self._again.wait(), *(watch.changed() for watch in self._watches))
-            # The cursor's watch is the last one: nothing else has told anything.
+            # The cursor's watch is the last one, so no other watch has reported a change.
             if came < len(self._watches) or not await self._is_own_work():
                 self._again.clear()
                 if self._cursor is not None:
@@ -73,19 +73,22 @@ class Looking:
             await self._environment.sleep_until(self._environment.now_ms() + INTERVAL_MS)
 
     async def _is_own_work(self) -> bool:
-        """Return whether this process alone has changed the cursor since it was looked at."""
+        """Return whether only this process has changed the cursor since the last refresh."""
         if self._cursor is None:
             return False
         watch, own = self._watches[-1], self._cursor.own_writes
         told = watch.told if ITellingWatch.providedBy(watch) else None
         if told is not None and not own.are_all(told):
             return False
-        # What was told may be one of several changes: that it is this process's own says nothing of those after it.
+        # The watch may have reported one of several changes; the later ones may be another process's.
         record = await self._store.get(self._cursor.key)
         return own.are_all(None if record is None else record.value)
 
     async def at_ends(self) -> None:
-        """Look as soon as a transaction that holds messages has ended, for ever; without a coordinator none does."""
+        """
+        Refresh as soon as a transaction that holds messages has ended, in an endless loop; return if without
+        coordinator.
+        """
         while self._coordinator is not None:
             self._changed.clear()
             holders = self._holders()
@@ -96,13 +99,13 @@ class Looking:
                 await self._look()
 
     async def _until_others_than(self, holders: frozenset[TxnID]) -> None:
-        """Wait until other transactions hold messages: to watch the same ones anew after every message costs reads."""
+        """Wait until the holders have changed; watching the same ones anew after every message would cost reads."""
         while self._holders() == holders:
             self._changed.clear()
             await self._changed.wait()
 
     async def close(self) -> None:
-        """Give the watches back."""
+        """Close the watches."""
         async with AsyncExitStack() as stack:
             for watch in self._watches:
                 stack.push_async_callback(watch.close)

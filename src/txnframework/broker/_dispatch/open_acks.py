@@ -1,4 +1,4 @@
-"""Acknowledgments as sets: those that open transactions hold, and those of messages that stand in one entry."""
+"""Sets of acknowledgments: those that open transactions hold, and those of messages in one entry."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from txnframework.model.positions import Position
 
 class OpenAcks:
     """
-    The acknowledgments that open transactions hold, as a look at the store found them.
+    The acknowledgments that open transactions hold, as of one refresh.
 
-    Only those under one ``incarnation`` of the cursor, which is read after them: if someone sought in between, what was
-    acknowledged before holds nothing any more.
+    Only acknowledgments of one ``incarnation`` of the cursor are included. The cursor is read after them, so a seek in
+    between voids earlier acknowledgments.
     """
 
     def __init__(self, pending: Mapping[TxnID, tuple[PendingAck, ...]], incarnation: int) -> None:
-        # Messages by their own positions, whole batches by those of their entries: a look-up costs the same, however
-        # many of one batch were acknowledged one by one.
+        # Keyed by message position, or by entry position for whole batches. So a look-up has constant cost, however
+        # many messages of a batch were acknowledged individually.
         self._single: dict[Position, PendingAck] = {}
         self._cumulative: list[PendingAck] = []
         for one in (ack for acks in pending.values() for ack in acks if ack.incarnation == incarnation):
@@ -29,13 +29,13 @@ class OpenAcks:
                 self._single.update((position, one) for position in _positions_of(one.ack))
 
     def holder(self, position: Position) -> PendingAck | None:
-        """Return the acknowledgment that covers a message, if there is one."""
+        """Return the acknowledgment that covers a message; None if there is none."""
         found = self._single.get(position) or self._single.get(position.entry)
         return found or next((one for one in self._cumulative if _reaches(one.ack, position)), None)
 
 
 def _positions_of(ack: Ack) -> tuple[Position, ...]:
-    """Return what an individual acknowledgment names: messages by their batch indexes, or a whole entry."""
+    """Return the positions of an individual acknowledgment: its messages, or a whole entry."""
     entry = ack.position.entry
     if ack.batch_indexes is None:
         return (ack.position,)
@@ -49,7 +49,7 @@ def _reaches(ack: Ack, position: Position) -> bool:
 
 
 def acks_of(positions: Iterable[tuple[Position, int]]) -> tuple[Ack, ...]:
-    """Return individual acknowledgments of messages given with their batch sizes: one for each entry, in order."""
+    """Return individual acknowledgments of messages with their batch sizes: one per entry, in order."""
     indexes: dict[Position, set[int]] = {}
     sizes: dict[Position, int] = {}
     for position, size in positions:
@@ -62,5 +62,5 @@ def acks_of(positions: Iterable[tuple[Position, int]]) -> tuple[Ack, ...]:
 
 
 def cumulative_ack(position: Position, batch_size: int) -> Ack:
-    """Return the acknowledgment of a message and everything before it; of the whole entry if it is the batch's last."""
+    """Return the acknowledgment of a message and all before it; of the whole entry if the message is its last."""
     return Ack(position.entry if position.batch_index >= batch_size - 1 else position, batch_size, cumulative=True)

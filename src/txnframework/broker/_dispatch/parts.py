@@ -1,4 +1,4 @@
-"""What a dispatch is made of, and what it tells its consumers."""
+"""The parts of a dispatch, and the callbacks to its consumers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from txnframework.interfaces import IDispatcher, IMetadataStore, ITransactionCoo
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """
-    A message on its way to a consumer.
+    A message that is delivered to a consumer.
 
-    ``incarnation`` is the cursor's under which it was read; ``number`` is for ``SegmentDispatch.hand_out``; ``tenure``
-    is that of the dispatch that delivers it.
+    ``incarnation`` is that of the cursor under which the message was read. ``number`` is the argument for
+    ``SegmentDispatch.hand_out``. ``tenure`` is that of the dispatch that delivers it.
     """
 
     held: HeldMessage
@@ -32,10 +32,10 @@ class Delivery:
 @dataclass(frozen=True, slots=True)
 class Joining:
     """
-    A consumer that wants to attach; ``permits``: how many messages it takes to begin with.
+    A consumer that attaches; ``permits`` is the number of messages that it accepts at first.
 
-    ``named``: the caller chose its name. ``replaces``: it takes the place of an earlier consumer of this name, whose
-    process may be dead, without waiting for the end of that one's session.
+    ``named``: the caller chose the name. ``replaces``: the consumer takes the lease from an earlier consumer of this
+    name, whose process may be dead, without waiting for the end of its session.
     """
 
     name: str
@@ -48,10 +48,12 @@ class Joining:
 @dataclass(frozen=True, slots=True)
 class Listener:
     """
-    What a consumer is told, at once and without waiting for it.
+    The callbacks of a consumer; they are called synchronously.
 
-    ``deliver``: here is a message. ``reset``: what you were given is void, someone sought. ``progressed``: look at
-    ``drained_by`` and ``done`` again. ``ended``: nothing more comes, for this reason.
+    * ``deliver``: a message was delivered.
+    * ``reset``: the subscription was moved, and all deliveries are void.
+    * ``progressed``: ``drained_by`` and ``done`` may have changed.
+    * ``ended``: no more messages will be delivered, for this reason.
     """
 
     deliver: Callable[[Delivery], None]
@@ -62,7 +64,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class DispatchParts:
-    """What a dispatch is made of; without a ``coordinator`` there are no transactions."""
+    """The parts of a dispatch; without a ``coordinator`` there are no transactions."""
 
     segment: OpenSegment
     subscription: SegmentSubscription

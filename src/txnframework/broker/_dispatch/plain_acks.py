@@ -1,4 +1,4 @@
-"""Acknowledgments outside transactions: gathered while the cursor is being written, then written together."""
+"""Acknowledgments outside transactions, gathered during a write of the cursor and written together."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from txnframework.model.acks import Ack
 
 class PlainAcks:
     """
-    Writes acknowledgments to the cursor, many at a time; ``write`` returns when they are durable.
+    Writes acknowledgments to the cursor in groups; ``write`` returns when they are durable.
 
-    Only one write is under way; what comes meanwhile shares the next one, and so does what comes within ``delay_ms``
-    of the first of them.
+    One write is in progress at a time. Acknowledgments that arrive meanwhile share the next write, as do those that
+    arrive within ``delay_ms`` of the first of them.
     """
 
     def __init__(self, cursor: ICursor, environment: Environment, delay_ms: int) -> None:
@@ -27,11 +27,11 @@ class PlainAcks:
 
     async def write(self, incarnation: int, acks: tuple[Ack, ...]) -> None:
         """
-        Make them durable; those of another incarnation than the cursor's have no effect.
+        Make acknowledgments durable; those of an incarnation other than the cursor's have no effect.
 
         After an error or a cancellation they may be durable or not; writing them again is safe.
 
-        :raises SubscriptionNotFound: the subscription was given up.
+        :raises SubscriptionNotFound: the subscription was deleted.
         """
         self._gathered.append((incarnation, acks))
         if self._written is None:
@@ -42,7 +42,7 @@ class PlainAcks:
         await asyncio.shield(written)
 
     async def finish(self) -> None:
-        """Wait for what is being written."""
+        """Wait for the writes in progress."""
         if self._task is not None:
             await asyncio.wait({self._task})
 
@@ -57,7 +57,7 @@ class PlainAcks:
                     await self._apply(gathered)
                 except Exception as error:
                     written.set_exception(error)
-                    written.exception()  # a caller that was cancelled does not come to fetch it
+                    written.exception()  # marks it as retrieved, because the callers may have been cancelled
                 else:
                     written.set_result(None)
         finally:
@@ -68,4 +68,4 @@ class PlainAcks:
         for incarnation in incarnations:
             acks = tuple(ack for its, some in gathered if its == incarnation for ack in some)
             if not await self._cursor.apply(incarnation, acks, None):
-                await self._cursor.load()  # someone sought, and they have no effect; or there is no cursor any more
+                await self._cursor.load()  # raises if the cursor was deleted; after a seek, they have no effect

@@ -1,4 +1,4 @@
-"""Reading a segment ahead of a subscription's consumers, as far as the bounds allow."""
+"""Reading of a segment ahead of a subscription's consumers, within bounds."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from txnframework.model.reading import EntryPage, ReadRequest
 
 class ReadingAhead:
     """
-    Reads what may be read, through the segment's buffer, into ``deliveries``.
+    Reads committed messages through the segment's buffer into ``deliveries``.
 
-    ``upto``: everything to here was read. ``skipped``: aborted entries that the cursor was not told of. ``sealed_end``:
-    nothing will ever stand beyond ``upto``. ``at_end``: nothing may be read beyond it until ``until_advanced`` has
-    returned, whatever else happens meanwhile. Whether an entry is aborted is decided here, when it is read: what was
-    read as committed stays so.
+    * ``upto``: everything up to here was read.
+    * ``skipped``: aborted entries that the cursor has not passed yet.
+    * ``sealed_end``: the segment has nothing after ``upto``, and never will.
+    * ``at_end``: nothing after ``upto`` can be read until ``until_advanced`` has returned.
+
+    The outcome of an entry is decided when it is read here; an entry that was read as committed stays committed.
     """
 
     def __init__(self, segment: OpenSegment, deliveries: Deliveries, bounds: SubscriptionsSection) -> None:
@@ -41,12 +43,12 @@ class ReadingAhead:
 
     @property
     def has_room(self) -> bool:
-        """Whether less waits than may be read ahead."""
+        """Whether fewer messages wait than may be read ahead."""
         waiting = self._deliveries
         return waiting.waiting < self._entries_max and waiting.waiting_bytes < self._bytes_max
 
     def begin_at(self, position: Position) -> None:
-        """Read on from here, whatever was read before."""
+        """Continue reading from this position, and drop the state of earlier reads."""
         self.look_out_no_more()
         self._begun += 1
         self.upto = position
@@ -54,13 +56,13 @@ class ReadingAhead:
         self.sealed_end = self.at_end = False
 
     async def read(self) -> EntryPage | None:
-        """Return the next page, None if nothing more may be read now, or if reading began anew meanwhile."""
+        """Return the next page; None if nothing can be read now, or if reading was restarted meanwhile."""
         after, begun = self.upto, self._begun
         try:
             room_bytes = max(1, self._bytes_max - self._deliveries.waiting_bytes)
             page = await self._buffer.read(ReadRequest(after, Limit(self._entries_max, room_bytes)))
         except EntryTrimmed:
-            # Trimmed before the subscription was made, or by an explicit rule: what is gone cannot be delivered.
+            # Trimmed before the subscription was created, or by an explicit rule: trimmed messages cannot be delivered.
             (left,) = await self._ledger.ledgers(-1, 1)
             page = EntryPage((), Position(left.ledger_id, -1))
         if begun != self._begun:
@@ -71,7 +73,7 @@ class ReadingAhead:
         return page
 
     def take(self, page: EntryPage, cursor: Cursor, open_acks: OpenAcks) -> None:
-        """Take a page in."""
+        """Add a page to the deliveries."""
         for entry in page.entries:
             view = EntryView(entry.data, entry.position, self._ledger.name)
             for index, message in enumerate(view.messages()):
@@ -82,11 +84,11 @@ class ReadingAhead:
         self.skipped.extend(page.skipped)
         last = page.entries[-1].position if page.entries else page.upto
         self.upto = max(self.upto, page.upto, last)
-        # There may be more, which is known without reading; a page that is empty because there is not costs a reading.
+        # After a full page there may be more. After a shorter one, reading again would only return an empty page.
         self.at_end = len(page.entries) + len(page.skipped) < self._entries_max
 
     async def until_advanced(self) -> None:
-        """Wait until more may be read, or until it is known that there will never be more."""
+        """Wait until more can be read, or until the segment is known to have ended."""
         after, begun = self.upto, self._begun
         found = await self._buffer.advanced(after)
         if begun == self._begun:
@@ -95,19 +97,19 @@ class ReadingAhead:
             self.sealed_end = True
 
     def look_out(self, woken: Callable[[], None]) -> None:
-        """Call ``woken`` once ``until_advanced`` has returned or failed; one that looks out already goes on."""
+        """Call ``woken`` once ``until_advanced`` has returned or failed; do nothing if this is already running."""
         if self._looking_out is None:
             self._looking_out = asyncio.ensure_future(self.until_advanced())
             self._looking_out.add_done_callback(lambda _: woken())
 
     def raise_what_failed(self) -> None:
-        """Raise what looking out failed with."""
+        """Raise the error of ``look_out``'s task, if it failed."""
         if self._looking_out is not None and self._looking_out.done():
             ended, self._looking_out = self._looking_out, None
             ended.result()
 
     def look_out_no_more(self) -> None:
-        """Stop looking out; may be repeated."""
+        """Stop the task of ``look_out``; a second call does nothing."""
         if self._looking_out is not None:
             self._looking_out.cancel()
             self._looking_out.add_done_callback(_forget_failure)

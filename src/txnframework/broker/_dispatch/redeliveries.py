@@ -1,4 +1,4 @@
-"""How often messages were delivered, from one dispatch of a subscription in this process to the next one."""
+"""Delivery counts, passed from one dispatch of a subscription in this process to the next one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Redeliveries:
-    """Counts of messages that were not done, under one incarnation of the cursor."""
+    """Delivery counts of unacknowledged messages, under one incarnation of the cursor."""
 
     incarnation: int = 0
     counts: Mapping[Position, int] = field(default_factory=dict)
 
     def under(self, cursor: Cursor) -> dict[Position, int]:
-        """Return the counts of what is still not done; none, if someone sought in the meantime."""
+        """Return the counts of messages that are still unacknowledged; none if the subscription was moved meanwhile."""
         if self.incarnation != cursor.incarnation:
             return {}
         return {at: count for at, count in self.counts.items() if state_of(cursor, at) is not AckState.DELETED}
@@ -29,9 +29,9 @@ class Redeliveries:
 
 class RememberedRedeliveries:
     """
-    The counts of dispatches that have ended here, of at most ``messages_max`` messages; the oldest are forgotten first.
+    The counts of ended dispatches, for at most ``messages_max`` messages; the oldest are forgotten first.
 
-    They are this process's memory: where another one takes over, or this one is started again, counting begins anew.
+    They are kept in memory: after a take-over or a restart, counting starts again.
     """
 
     def __init__(self, messages_max: int) -> None:
@@ -40,7 +40,7 @@ class RememberedRedeliveries:
         self._kept: OrderedDict[Key, Redeliveries] = OrderedDict()
 
     def keep(self, key: Key, ended: Redeliveries) -> None:
-        """Remember the counts of a dispatch that has ended."""
+        """Remember the counts of an ended dispatch."""
         self.take(key)
         if not ended.counts:
             return
@@ -50,7 +50,7 @@ class RememberedRedeliveries:
             self.take(next(iter(self._kept)))
 
     def take(self, key: Key) -> Redeliveries:
-        """Remove and return the counts of the last dispatch, none if there was none."""
+        """Remove and return the counts of the last dispatch, empty if there was none."""
         kept = self._kept.pop(key, None)
         if kept is None:
             return Redeliveries()

@@ -1,1 +1,1 @@
-"""Opening stores, segments and subscriptions with the plugins that serve their domain, or plainly without any."""
+"""Opening of stores, segments and subscriptions with the plugins of their domain, or without transactions."""

@@ -1,4 +1,4 @@
-"""Whether a metadata store and a ledger store belong together."""
+"""Checks that a metadata store and a ledger store belong together."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from txnframework.model.positions import Position
 
 async def check_belonging(store: IMetadataStore, ledgers: ILedgerStore, store_url: str, ledger_url: str) -> None:
     """
-    Refuse a pair of which one was restored from a backup: an id that nobody knows any more counts as committed.
+    Refuse a pair of stores of which one was restored from a backup.
 
-    The ledgers are asked first. Ids are reserved before they are used, so a healthy pair, however busy, always shows
-    a block at least as high as what the ledgers knew before. URLs come without their secrets.
+    Otherwise the id of a transaction that the metadata store does not know would count as committed. The ledgers are
+    read first. Ids are reserved before they are used. So in a healthy pair, the reserved block is always at least as
+    high as the ids read from the ledgers before. URLs are passed without their secrets.
 
-    :raises StoreMismatch: the identities differ, or the ledgers know an id that the store never reserved.
+    :raises StoreMismatch: the identities differ, or the ledgers contain an id that the metadata store never reserved.
     """
     if ledgers.identity != store.identity:
         raise StoreMismatch(
@@ -36,7 +37,7 @@ async def check_belonging(store: IMetadataStore, ledgers: ILedgerStore, store_ur
 
 @dataclass(frozen=True, slots=True)
 class BeyondReserved:
-    """A transaction number that stands in the ledgers, and that the metadata store never reserved."""
+    """A transaction number that the ledgers contain and the metadata store never reserved."""
 
     coordinator: int
     number: int
@@ -44,7 +45,7 @@ class BeyondReserved:
 
 
 async def beyond_reserved(store: IMetadataStore, ledgers: ILedgerStore) -> BeyondReserved | None:
-    """Return a number in the ledgers that the metadata store, being older, does not know of; None: there is none."""
+    """Return a transaction number in the ledgers that the metadata store never reserved; None if there is none."""
     highest = await ledgers.highest_txn_numbers()
     for coordinator, number in sorted(highest.items()):
         record = await store.get(paths.ids_key(coordinator))
@@ -56,19 +57,19 @@ async def beyond_reserved(store: IMetadataStore, ledgers: ILedgerStore) -> Beyon
 
 async def check_cursor(cursor: StoredCursor, ledger: IManagedLedger) -> None:
     """
-    Refuse a cursor that is ahead of its segment: the ledger store was restored from a backup.
+    Refuse a cursor that is ahead of its segment, which shows that the ledger store was restored from a backup.
 
-    The cursor is read first. It never passes what may be read, so in a healthy pair the segment reaches at least as
-    far when it is asked afterwards.
+    The cursor is read first. It never passes the max read position. So in a healthy pair, the segment, read afterwards,
+    reaches at least as far.
 
-    :raises StoreMismatch: the cursor points past the end.
+    :raises StoreMismatch: the cursor points past the end of the segment.
     """
     found = await cursor.read()
     if found is None:
         return
     furthest = max([found.mark_delete, *(last for _, last in found.deleted), *found.partial])
     tail = await ledger.tail()
-    end = max(tail.last_confirmed, Position(tail.open_ledger_id, -1))  # where a segment that was trimmed empty is left
+    end = max(tail.last_confirmed, Position(tail.open_ledger_id, -1))  # the end of a fully trimmed segment
     if furthest > end:
         raise StoreMismatch(
             f"subscription {cursor.subscription} has acknowledged {furthest} of {cursor.segment}, which ends at {end}; "

@@ -1,4 +1,4 @@
-"""Which plugins serve a topic domain; where none of them is installed, its topics work without transactions."""
+"""The plugins of each topic domain; if none of them is installed, its topics work without transactions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ class DomainPlugins:
 
 @dataclass(frozen=True, slots=True)
 class NoPlugins:
-    """A domain that is served without transactions; ``reason`` says which plugins it lacks, and what brings them."""
+    """A domain without transactions; ``reason`` names the missing plugins, and the distributions that provide them."""
 
     reason: str
 
 
 def plugins_of(section: DomainSection, registry: PluginRegistry) -> DomainPlugins | NoPlugins:
     """
-    Return the plugins that a domain is configured with, all three or none.
+    Return the plugins that are configured for a domain: all three, or NoPlugins if none is installed.
 
-    :raises UnknownPlugin: some are installed and this one is not; a part of a family would show what it cannot judge.
+    :raises UnknownPlugin: only some of the three are installed; an incomplete family could return messages whose
+        outcome it cannot decide.
     """
     missing: list[UnknownPlugin] = []
     for find, name in (
@@ -54,7 +55,7 @@ def plugins_of(section: DomainSection, registry: PluginRegistry) -> DomainPlugin
 
 
 def _reason(missing: list[UnknownPlugin]) -> str:
-    """Return one clause that names all that is missing, and the distributions to install where they are known."""
+    """Return a clause that names all missing plugins and, where known, the distributions to install."""
     *first, last = [f"{error.role} {error.name!r}" for error in missing]
     brought_by = sorted({error.brought_by for error in missing if error.brought_by})
     install = f"; they come with: pip install {' '.join(brought_by)}" if brought_by else ""

@@ -1,4 +1,4 @@
-"""What everything in a host stands on."""
+"""The objects that all parts of a host share."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Foundation:
     """
-    A configuration, the plugins that it may name, time and randomness, and the two open stores.
+    The configuration, the plugins, time and randomness, and the two open stores.
 
-    ``metrics``: what is measured goes there; None: nothing is.
+    ``metrics`` records metrics; with None there are none.
     """
 
     config: Config

@@ -1,4 +1,4 @@
-"""The segments and subscriptions that a host has open."""
+"""The cache of open segments and subscriptions of a host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txnframework.runtime.concurrency import SharedOpenings
 
 class KeptOpen:
     """
-    Opens segments and subscriptions on first use and keeps them, as long as the segment is there.
+    Opens segments and subscriptions on first use, and keeps them while the segment exists.
 
     ``opened`` is called whenever a segment was opened.
     """
@@ -28,11 +28,11 @@ class KeptOpen:
         """
         Return a segment by its full name.
 
-        :raises LedgerNotFound: it is not there.
+        :raises LedgerNotFound: the segment does not exist.
         """
         opened = await self._segments.get(name, lambda: self._open(name))
         if opened.name_may_return and await _is_gone(opened):
-            # Deleted, perhaps by another process, which may have made another topic of this name since.
+            # It was deleted, perhaps by another process, and a new topic may exist under the same name.
             await self._let_go(opened)
             return await self._segments.get(name, lambda: self._open(name))
         return opened
@@ -41,7 +41,7 @@ class KeptOpen:
         """
         Return a subscription on one segment.
 
-        :raises LedgerNotFound: the segment is not there.
+        :raises LedgerNotFound: the segment does not exist.
         """
 
         async def open_it() -> SegmentSubscription:
@@ -51,7 +51,7 @@ class KeptOpen:
 
     @asynccontextmanager
     async def visit(self, name: str) -> AsyncIterator[OpenSegment]:
-        """Give a segment that is open, or open it for as long as it is looked at."""
+        """Yield the open segment, or open the segment for the duration of the block only."""
         opened = self._segments.opened(name)
         if opened is not None:
             yield opened
@@ -63,16 +63,16 @@ class KeptOpen:
             await _close(visited)
 
     async def let_go_of(self, name: str) -> None:
-        """Close a segment that was deleted."""
+        """Close a deleted segment."""
         opened = self._segments.opened(name)
         if opened is None:
-            self._segments.forget(name)  # it may be being opened
+            self._segments.forget(name)  # its opening may be in progress
             await self._let_go_of_subscriptions(name)
         elif not opened.name_may_return or await _is_gone(opened):
             await self._let_go(opened)
 
     async def close(self) -> None:
-        """Close everything: what was opened upon something else before it, and whatever of it fails."""
+        """Close all subscriptions, then all segments, even if some of them fail."""
         subscriptions, segments = await self._subscriptions.drain(), await self._segments.drain()
         async with AsyncExitStack() as last_first:
             for segment in segments:
@@ -87,7 +87,9 @@ class KeptOpen:
         return opened
 
     async def _let_go(self, opened: OpenSegment) -> None:
-        """Close what is open of a segment that was deleted, unless somebody else does; whoever waits there is told."""
+        """
+        Close a deleted segment and its subscriptions, unless another task does; callers that wait on them get errors.
+        """
         if self._segments.opened(opened.name) is opened:
             self._segments.forget(opened.name)
             await self._let_go_of_subscriptions(opened.name)
@@ -108,7 +110,7 @@ async def _close(segment: OpenSegment) -> None:
 
 
 async def _is_gone(opened: OpenSegment) -> bool:
-    """Return whether a segment was deleted, also where another one has its name now."""
+    """Return whether a segment was deleted, even if another segment has its name now."""
     try:
         await opened.ledger.tail()
     except LedgerNotFound:

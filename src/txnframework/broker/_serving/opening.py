@@ -1,4 +1,4 @@
-"""Opening stores, segments and subscriptions with the plugins that the configuration names, or without any."""
+"""Opening of stores, segments and subscriptions with the configured plugins, or without transactions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from txnframework.plugin import PluginRegistry, SegmentContext, StoreContext, Su
 
 
 class Opening:
-    """Opens segments and subscriptions of one host; ``coordinator`` returns one by its name, opening it if need be."""
+    """Opens segments and subscriptions of one host; ``coordinator`` returns a coordinator by name, opened if needed."""
 
     def __init__(
         self, foundation: Foundation, coordinator: Callable[[str], Awaitable[ITransactionCoordinator]]
@@ -47,15 +47,17 @@ class Opening:
 
     def plugins_of(self, name: str) -> DomainPlugins | NoPlugins:
         """
-        Return what serves a topic or segment: by its topic's domain, and its namespace's overrides.
+        Return the plugins of a topic or segment, by its topic's domain and its namespace's overrides.
 
-        :raises UnknownPlugin: some of the domain's plugins are installed and this one is not.
+        :raises UnknownPlugin: only some of the domain's plugins are installed.
         """
         topic = topic_of(name)
         return plugins_of(self._config.domain(f"{topic.tenant}/{topic.namespace}", topic.domain), self._registry)
 
     def keeps_beside(self, name: str) -> bool:
-        """Return whether the buffer of a segment keeps messages elsewhere, of which its retention tells nothing."""
+        """
+        Return whether the segment's buffer keeps messages outside the segment, where retention does not count them.
+        """
         plugins = self.plugins_of(name)
         return isinstance(plugins, DomainPlugins) and ICommitOrderBuffer.implementedBy(plugins.buffer.implementation)
 
@@ -63,18 +65,18 @@ class Opening:
         """
         Open a segment and recover it.
 
-        :raises LedgerNotFound: it is not there.
-        :raises ConfigurationError: transactions of a family wrote to it that does not serve it now.
+        :raises LedgerNotFound: the segment does not exist.
+        :raises ConfigurationError: transactions of a family that does not serve the segment now wrote to it.
         """
-        # Looked up before anything is opened: a domain that lacks some plugins says so and leaves nothing behind.
+        # The plugins are looked up first, so that a domain with missing plugins fails before anything is opened.
         plugins = self.plugins_of(name)
         ledger = await self._ledgers.open(name)
         try:
             returns = name == str(topic_of(name))
-            # Read behind the ledger: if it is another life's than the ledger's by now, then that ledger is gone.
+            # Read after the ledger was opened: if the record belongs to another life, the opened ledger was deleted.
             topic = await self._record_of(name)
             if returns and topic is not None and topic.deleted and not topic.segments:
-                raise LedgerNotFound(name)  # what is there belongs to a topic that is only being made
+                raise LedgerNotFound(name)  # the ledger belongs to a topic whose creation is not complete
             if topic is not None and isinstance(plugins, DomainPlugins):
                 _require_family(name, topic, plugins)
             life = topic.life if returns and topic is not None else FIRST_LIFE
@@ -89,7 +91,7 @@ class Opening:
         """
         Open a subscription on one segment.
 
-        :raises StoreMismatch: its cursor is ahead of the segment.
+        :raises StoreMismatch: the cursor is ahead of the segment.
         """
         plugins = self.plugins_of(segment.name)
         cursor = StoredCursor(self._metadata, topic, segment.name, name, segment.ledger)
@@ -145,7 +147,7 @@ class Opening:
 
 
 def _require_family(name: str, topic: TopicRecord, plugins: DomainPlugins) -> None:
-    """Refuse a topic that names a family which cannot judge what is written there in its transactions."""
+    """Raise ConfigurationError if a family wrote to the topic that the configured plugins cannot decide on."""
     for family in topic.families:
         if family not in plugins.buffer.families:
             what = f"what transactions of the {family} family wrote or acknowledged"
@@ -156,7 +158,7 @@ async def open_stores(
     config: Config, registry: PluginRegistry, environment: Environment, *, as_they_are: bool = False
 ) -> tuple[IMetadataStore, ILedgerStore]:
     """
-    Open both stores; ``as_they_are``: also where the ledgers belong to another metadata store.
+    Open both stores; with ``as_they_are``, also if the ledgers belong to another metadata store.
 
     :raises UnknownPlugin: no installed plugin serves a URL.
     :raises StoreMismatch: the ledgers belong to another metadata store.
@@ -177,7 +179,7 @@ async def open_stores(
 
 
 async def _open_metadata(config: Config, registry: PluginRegistry, environment: Environment) -> IMetadataStore:
-    """Open the metadata store that the configuration names."""
+    """Open the configured metadata store."""
     provider = registry.metadata_store(store_name(config.metadata.url))
     options = registry.decode_options(provider, config.metadata.options)
     return await registry.open(provider, StoreContext(config.metadata.url, environment, options))
@@ -186,7 +188,7 @@ async def _open_metadata(config: Config, registry: PluginRegistry, environment: 
 async def _open_ledgers(
     config: Config, registry: PluginRegistry, environment: Environment, identity: str | None
 ) -> ILedgerStore:
-    """Open the ledger store that the configuration names; a new one takes on ``identity``."""
+    """Open the configured ledger store; a new one adopts ``identity``."""
     provider = registry.ledger_store(store_name(config.ledger.url))
     options = registry.decode_options(provider, config.ledger.options)
     return await registry.open(provider, StoreContext(config.ledger.url, environment, options, identity))

@@ -1,4 +1,4 @@
-"""The buffer of a segment whose domain's plugins are not installed: no transactions, and nothing shown of any."""
+"""The buffer of a segment whose domain has no plugins installed: it works without transactions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from txnframework.runtime.tasks import first_completed
 
 TRIM_PAGE = Limit(1_000)
 TRIM_PAGES_MAX = 16
-"""How many pages one call looks at before ledgers are trimmed."""
+"""The number of pages that one call checks before it trims ledgers."""
 
 
 @implementer(ITransactionBuffer)
 class PlainBuffer:
     """
-    Appends go straight to the ledger, and what may be read is what is confirmed.
+    Appends go directly to the ledger, and every confirmed entry may be read.
 
-    Another process, which has the plugins, may write here in transactions. What it wrote cannot be judged, so it is
-    never shown, passed over or trimmed: reading stops before it, with an error that says ``reason``, which plugins are
-    missing.
+    Another process that has the plugins may write to the segment in transactions. The outcomes of these entries cannot
+    be decided here, so they are never returned, skipped or trimmed. Reading stops before them, with an error whose
+    ``reason`` names the missing plugins.
     """
 
     def __init__(self, ledger: IManagedLedger, reason: str) -> None:
@@ -36,19 +36,20 @@ class PlainBuffer:
         self._ledger = ledger
         self._reason = reason
         self._plain_upto = EARLIEST
-        """Every entry up to here was found to be outside transactions, by a look before trimming."""
+        """A check before trimming found every entry up to here to be outside transactions."""
         self._closing = asyncio.Event()
 
     async def recover(self) -> Position:
-        """Return max_read_position; there is nothing to recover."""
+        """Return the max read position; there is nothing to recover."""
         return await self.max_read_position()
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
         """
-        Publish entries outside transactions.
+        Append entries outside transactions.
 
-        :raises TransactionDomainMismatch: they are of a transaction; nothing was appended.
-        :raises WithoutTransactions: an earlier copy of one is of a transaction; others of the call may stand here.
+        :raises TransactionDomainMismatch: an entry belongs to a transaction; nothing was appended.
+        :raises WithoutTransactions: an earlier copy of an entry belongs to a transaction; other entries of the call may
+            be stored.
         """
         self._require_open()
         for entry in entries:
@@ -63,9 +64,9 @@ class PlainBuffer:
 
     async def read(self, request: ReadRequest) -> EntryPage:
         """
-        Return what may be read after a position, up to the first entry of a transaction.
+        Return the readable entries after a position, up to the first entry of a transaction.
 
-        :raises WithoutTransactions: the next entry is of a transaction, whatever isolation is asked for.
+        :raises WithoutTransactions: the next entry belongs to a transaction, under any isolation.
         """
         upto = await self.max_read_position()
         after = request.after.entry
@@ -84,9 +85,9 @@ class PlainBuffer:
         return (await self._ledger.tail()).last_confirmed
 
     async def advanced(self, beyond: Position) -> Position:
-        """Wait on the ledger until something stands beyond a position, or never will."""
+        """Wait until an entry is stored after a position, or the segment is sealed."""
         self._require_open()
-        # Armed before the first look, so that no growth falls between the two.
+        # The watch begins before the first read of the tail, so that no growth is missed.
         watch = await self._ledger.watch()
         try:
             while True:
@@ -99,14 +100,14 @@ class PlainBuffer:
             await watch.close()
 
     async def finished(self, at: Position) -> bool:
-        """Return whether the segment is sealed and everything in it stands at or before ``at``."""
+        """Return whether the segment is sealed and has no entry after ``at``."""
         self._require_open()
         tail = await self._ledger.tail()
         return tail.sealed and tail.last_confirmed <= at
 
     async def resolve(self, branch: Branch) -> Visibility:
         """
-        Tell nothing of any branch, and never guess.
+        Raise, because the outcome of a branch cannot be decided here.
 
         :raises WithoutTransactions: always.
         """
@@ -114,26 +115,26 @@ class PlainBuffer:
 
     async def settle(self, ended: Transaction) -> None:
         """
-        Leave it to a process that can.
+        Raise, so that a process with the plugins settles the transaction.
 
-        :raises Unavailable: always; whoever settles keeps what it knows of the transaction.
+        :raises Unavailable: always; the caller keeps its records of the transaction.
         """
         raise Unavailable(f"transaction {ended.txn_id} cannot be settled at {self.segment} here: {self._reason}")
 
     async def trim(self, ledger_id: int) -> Swept:
         """
-        Trim whole ledgers, where all that goes is outside transactions.
+        Trim whole ledgers, after checking that all their entries are outside transactions.
 
-        The ledger must be told which branches were aborted, and nobody here can tell. So everything that goes is looked
-        at before, a bounded number of entries in each call; ``left`` is 1 while that goes on.
+        The ledger must be told which branches were aborted, and this is not known here. So all entries to be trimmed
+        are checked before, a bounded number in each call. ``left`` is 1 until the check is complete.
 
-        :raises WithoutTransactions: an entry that would go is of a transaction; nothing was trimmed.
+        :raises WithoutTransactions: an entry to be trimmed belongs to a transaction; nothing was trimmed.
         """
         self._require_open()
         tail = await self._ledger.tail()
         below = min(ledger_id, tail.open_ledger_id)
         (first,) = await self._ledger.ledgers(-1, 1)
-        self._plain_upto = max(self._plain_upto, Position(first.ledger_id, -1))  # what is gone needs no look
+        self._plain_upto = max(self._plain_upto, Position(first.ledger_id, -1))  # trimmed entries need no check
         last = Position(below, -1)
         for _ in range(TRIM_PAGES_MAX):
             if self._plain_upto >= last:
@@ -146,11 +147,11 @@ class PlainBuffer:
         return Swept(int(after > first.ledger_id), int(after < below))
 
     async def close(self) -> None:
-        """Stop; whoever waits gets Closed."""
+        """Close; waiting callers get Closed."""
         self._closing.set()
 
     def _outside_transactions(self, entries: tuple[LedgerEntry, ...]) -> tuple[LedgerEntry, ...]:
-        """Return the entries before the first one of a transaction; WithoutTransactions if there is none."""
+        """Return the entries before the first one of a transaction; raise WithoutTransactions if there are none."""
         for number, entry in enumerate(entries):
             branch = EntryView(entry.data, entry.position, self.segment).branch
             if branch is not None:

@@ -1,4 +1,4 @@
-"""The pending-ack store of a subscription whose domain's plugins are not installed: it takes none, and drops none."""
+"""The pending-ack store of a subscription whose domain has no plugins installed: it accepts no acknowledgments."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from txnframework.model.transactions import Transaction
 @implementer(IPendingAckStore)
 class PlainPendingAcks:
     """
-    Nothing is ever pending here.
+    A store in which no acknowledgment is ever pending.
 
-    Another process, which has the plugins, may acknowledge in transactions. What it recorded holds messages that must
-    not be delivered, and cannot be judged: recovery is refused then, with an error that says ``reason``, which plugins
-    are missing. A family that records where nobody else looks is named in the topic's record before it first does.
+    Another process that has the plugins may acknowledge in transactions. The messages that it holds must not be
+    delivered, and the outcomes cannot be decided here. Recovery then fails with an error whose ``reason`` names the
+    missing plugins. A family with records of its own is named in the topic's record before it writes the first one.
     """
 
     def __init__(self, segment: str, subscription: str, store: IMetadataStore, reason: str) -> None:
@@ -33,9 +33,9 @@ class PlainPendingAcks:
 
     async def recover(self) -> PendingAcks:
         """
-        Return that nothing is held.
+        Return that no acknowledgment is pending.
 
-        :raises WithoutTransactions: something is.
+        :raises WithoutTransactions: acknowledgments are, or may be, pending.
         """
         await self._require_no_family()
         held = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, self.segment, self.subscription)
@@ -46,7 +46,7 @@ class PlainPendingAcks:
 
     async def add(self, request: AckRequest) -> None:
         """
-        Refuse it.
+        Raise, because there are no transactions here.
 
         :raises TransactionDomainMismatch: always; nothing is recorded.
         """
@@ -55,9 +55,9 @@ class PlainPendingAcks:
 
     async def settle(self, ended: Transaction) -> None:
         """
-        Leave it to a process that can.
+        Raise, so that a process with the plugins settles the transaction.
 
-        :raises Unavailable: always; whoever settles keeps what it knows of the transaction.
+        :raises Unavailable: always; the caller keeps its records of the transaction.
         """
         raise Unavailable(
             f"transaction {ended.txn_id} cannot be settled at subscription {self.subscription} of {self.segment} here: "
@@ -65,7 +65,7 @@ class PlainPendingAcks:
         )
 
     async def close(self) -> None:
-        """There is nothing to let go."""
+        """Do nothing; there are no resources."""
 
     async def _require_no_family(self) -> None:
         topic = topic_of(self.segment)

@@ -1,4 +1,4 @@
-"""What a host has open of a segment and of a subscription on it."""
+"""Open segments, and open subscriptions on them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class OpenSegment:
     """
     A segment: ``ledger`` for facts about it, ``buffer`` for every append and every read.
 
-    ``name_may_return``: a topic that is made after this one was deleted may have a segment of this very name. ``life``
-    is then which of these topics it belongs to.
+    ``name_may_return``: after a deletion, a new topic may have a segment of the same name. ``life`` then says to which
+    of these topics the segment belongs.
     """
 
     name: str
@@ -25,13 +25,13 @@ class OpenSegment:
     life: int = FIRST_LIFE
 
     def is_of(self, life: int) -> bool:
-        """Return whether it belongs to the topic that is this one of its name."""
+        """Return whether the segment belongs to this life of its topic."""
         return not self.name_may_return or self.life == life
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSubscription:
-    """A subscription on one segment: where its acknowledgments wait, and where they end."""
+    """A subscription on one segment: its pending acknowledgments and its cursor."""
 
     topic: str
     name: str
@@ -41,5 +41,5 @@ class SegmentSubscription:
 
 
 def dispatching_lease(segment: str, subscription: str) -> str:
-    """Return the name of the lease whose holder hands the messages of a segment to the subscription's consumers."""
+    """Return the name of the lease whose holder dispatches a segment's messages to the subscription's consumers."""
     return f"dispatch {subscription} of {segment}"
