@@ -111,8 +111,8 @@ class Retrying:
         """
         Return the result of ``operation``, with retries; ``again`` is called with each error before a retry.
 
-        :raises OutcomeUnknown: an attempt may have been applied, and no later attempt found out. The cause is the error
-            of the last attempt.
+        :raises OutcomeUnknown: an attempt may have been applied, and no later attempt found out. A different error of
+            the last attempt is named in the message.
         :raises InvalidTransactionState: also after an unknown outcome, because the error states the transaction's
             outcome.
         :raises EndTransactionTimeout: also after an unknown outcome, because the coordinator has retried for the

@@ -154,8 +154,9 @@ class Consumer:
         :param messages: messages or their ids.
         :param txn: the transaction that the acknowledgments belong to; default: none.
         :raises SubscriptionNotFound: the subscription was deleted.
-        :raises TransactionConflict: the transaction has ended, another transaction acknowledged one of the messages, or
-            one is acknowledged already. Nothing is acknowledged on the segment of that message.
+        :raises TransactionConflict: the transaction has ended, or another transaction acknowledged one of the messages.
+            It is also raised if a message is acknowledged already, or was received before a seek. Nothing is
+            acknowledged on the segment of that message.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing is acknowledged.
         :raises OutcomeUnknown: the messages may be acknowledged, as after a cancelled call; acknowledge them again.
         """
@@ -225,8 +226,9 @@ class Consumer:
         """
         Move the subscription to another position.
 
-        Segments that descend from the segment of a message restart at their beginning; the others do not move. Earlier
-        acknowledgments lose their effect, including those of open transactions.
+        To a message, its segment is moved, and the segments that descend from it restart at their beginning; the others
+        do not move. To any other target, all segments are moved. Earlier acknowledgments on moved segments lose their
+        effect, including those of open transactions.
 
         If the caller is cancelled, the subscription is still moved, and the next call for these topics waits for it.
 

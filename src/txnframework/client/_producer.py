@@ -125,7 +125,7 @@ class Producer:
         :param sequence_id: the id of the first message, as for ``send``; the others count on from it. The next call
             must use ``sequence_id`` plus the number of messages, or more.
         :param txn: the transaction that the messages belong to; default: none.
-        :raises InvalidInput: an argument is invalid, or one of the messages is too large; none was sent.
+        :raises InvalidInput: as for ``send``; if one of the messages is too large, none is sent.
         :raises OutcomeUnknown: some or all of the messages may be stored. Send the same ones again, in the same order
             and with the same sequence id; stored ones are confirmed and not stored again.
         """

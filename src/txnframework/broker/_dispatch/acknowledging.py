@@ -123,7 +123,7 @@ class Acknowledging:
 
     async def all_given(self, upto: Position, incarnation: int, holder: Branch, principal: str, consumer: int) -> None:
         """
-        Acknowledge cumulatively what ``consumer`` received up to here; do nothing if it has acknowledged all of it.
+        Acknowledge cumulatively what ``consumer`` received up to here; do nothing if it has acknowledged all of that.
 
         :raises TransactionConflict: as for ``cumulative``.
         """
