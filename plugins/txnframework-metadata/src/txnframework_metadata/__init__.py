@@ -1,6 +1,6 @@
 """
-The metadata-driven family: a transaction is one record, and ending it is one compare-and-set.
+The ``metadata`` family of plugins: a transaction is one record in the metadata store, ended by one compare-and-set.
 
-``coordinator``, ``buffer`` and ``pending_acks`` fill in the three roles; what they know of each other is in
+``coordinator``, ``buffer`` and ``pending_acks`` implement the three roles. They share the record formats in
 ``records``.
 """

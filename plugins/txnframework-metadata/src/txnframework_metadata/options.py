@@ -1,4 +1,4 @@
-"""Options of the three plugins; times and bounds that every family shares stand under ``[transactions]``."""
+"""Options of the three plugins; the times and bounds of all families are configured under ``[transactions]``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What all three plugins can be told."""
+    """Options common to all three plugins."""
 
     page_records: Annotated[
         int, Meta(ge=1, description="How many records one request to the metadata store returns at most.")

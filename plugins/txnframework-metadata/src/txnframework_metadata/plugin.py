@@ -1,7 +1,8 @@
 """
-The hooks: coordinator, transaction buffer and pending-ack store ``metadata``.
+Plugin hooks of the coordinator, transaction buffer and pending-ack store ``metadata``.
 
-Each imports what it provides, which the command line does not need to list commands.
+Each hook imports its implementation itself, because the command line does not need the implementations to list
+commands.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _FAMILIES = frozenset({METADATA_FAMILY})
 
 @hookimpl
 def txnframework_coordinators() -> list[Provider[CoordinatorContext, ITransactionCoordinator]]:
-    """Provide ``metadata``; nothing is read before it is used."""
+    """Provide the coordinator ``metadata``; opening it reads nothing."""
     from txnframework_metadata.coordinator.coordinator import MetadataCoordinator
     from txnframework_metadata.options import CoordinatorOptions
 
@@ -27,7 +28,7 @@ def txnframework_coordinators() -> list[Provider[CoordinatorContext, ITransactio
 
 @hookimpl
 def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]:
-    """Provide ``metadata``; a buffer recovers when it is first used."""
+    """Provide the transaction buffer ``metadata``; a buffer recovers when it is first used."""
     from txnframework_metadata.buffer.buffer import MetadataBuffer
     from txnframework_metadata.options import BufferOptions
 
@@ -39,7 +40,7 @@ def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]
 
 @hookimpl
 def txnframework_pending_ack_stores() -> list[Provider[SubscriptionContext, IPendingAckStore]]:
-    """Provide ``metadata``."""
+    """Provide the pending-ack store ``metadata``."""
     from txnframework_metadata.options import PendingAckOptions
     from txnframework_metadata.pending_acks.store import MetadataPendingAcks
 

@@ -1,4 +1,4 @@
-"""Waiting for watches: for the first of several, or for one of them beside other things."""
+"""Waiting for watches: for the first of several, or for one watch among other events."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from txnframework.model.ledger import LedgerEntry
 
 async def first_of(waits: Iterable[Coroutine[Any, Any, object]]) -> None:
     """
-    Return when the first of ``waits`` is over, and stop the others; raise what a finished one raised.
+    Return when the first of ``waits`` completes, and cancel the others; raise the exception of a completed one.
 
-    A watch whose wait is stopped stays armed. If it fired at the same moment its hint is used up here, so the caller
-    reads everything again, not only what the first one hinted at.
+    A watch whose wait is cancelled stays armed. If it fired at the same moment, its hint is lost. The caller must
+    therefore read everything again, not only what the first hint names.
     """
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
@@ -29,16 +29,17 @@ async def first_of(waits: Iterable[Coroutine[Any, Any, object]]) -> None:
 
 
 async def close_all(watches: Iterable[IWatch]) -> None:
-    """Give watches back."""
+    """Close all watches."""
     for watch in watches:
         await watch.close()
 
 
 class Listening:
     """
-    An armed watch that calls ``woken`` when it tells something, so that whoever follows it can wait for more than it.
+    An armed watch that calls ``woken`` when it fires, so that its owner can wait for other events too.
 
-    Its wait goes on when something else comes first: to stop it and to begin again costs more than what it waits for.
+    The wait continues when another event arrives first, because cancelling and restarting a wait costs more than
+    keeping it.
     """
 
     def __init__(self, watch: IWatch, woken: Callable[[], None]) -> None:
@@ -47,28 +48,28 @@ class Listening:
         self._wait: asyncio.Task[None] | None = None
 
     def listen(self) -> None:
-        """Call ``woken`` at what it tells from now on, or has told since it was asked last."""
+        """Call ``woken`` when the watch fires, also for a change since it was last asked."""
         if self._wait is None:
             self._wait = asyncio.ensure_future(self._watch.changed())
             self._wait.add_done_callback(lambda _: self._woken())
 
     @property
     def tells(self) -> bool:
-        """Whether it may bring along what the watched record became."""
+        """Whether the watch may report the new value of the watched record."""
         return bool(ITellingWatch.providedBy(self._watch))
 
     @property
     def told(self) -> bytes | None:
-        """What the watched record became at one of the changes that it told of last, if it brought that along."""
+        """The value of the watched record at one of the changes last reported; None if unknown."""
         return self._watch.told if ITellingWatch.providedBy(self._watch) else None
 
     @property
     def appended(self) -> tuple[LedgerEntry, ...] | None:
-        """The entries that it told of last, if they are all that has changed of the watched tail."""
+        """The entries last reported, if they are the only change of the watched tail; otherwise None."""
         return self._watch.appended if ITellingTailWatch.providedBy(self._watch) else None
 
     def has_told(self) -> bool:
-        """Return, once, that it told something; raise what its wait ended with."""
+        """Return True once after the watch has fired; raise the exception of its wait."""
         if self._wait is None or not self._wait.done():
             return False
         ended, self._wait = self._wait, None
@@ -76,15 +77,15 @@ class Listening:
         return True
 
     async def pause(self) -> None:
-        """Wait no more until ``listen``; nothing is missed meanwhile."""
+        """Stop waiting until ``listen`` is called; no change is missed meanwhile."""
         wait, self._wait = self._wait, None
         if wait is not None:
             wait.cancel()
             await asyncio.gather(wait, return_exceptions=True)
             if not wait.cancelled():
-                self._wait = wait  # it had told something
+                self._wait = wait  # the watch had fired
 
     async def close(self) -> None:
-        """Give the watch back."""
+        """Close the watch."""
         await self.pause()
         await self._watch.close()

@@ -1,6 +1,7 @@
 """
-The coordinator ``metadata``: a transaction is one record in the metadata store, and ending it is one compare-and-set.
+The coordinator ``metadata``: a transaction is one record in the metadata store, ended by one compare-and-set.
 
-``ending`` is that one, ``applications`` what binds a transaction to a batch of an application (``application_record``
-is pure); ``sweeps`` settles, times out and collects what ``outstanding`` finds. ``coordinator`` is the role.
+``coordinator`` implements the role. ``ending`` is the compare-and-set. ``applications`` binds transactions to batches
+of applications; its pure part is ``application_record``. ``sweeps`` settles, times out and collects transactions.
+``outstanding`` finds ended transactions with unfinished operations.
 """

@@ -1,4 +1,4 @@
-"""What an application's record says, and how it changes; pure."""
+"""The content of an application's record, and its changes; pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from txnframework_metadata.records.views import StoredOperation
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much of the past a record keeps."""
+    """How many past runs and committed batches a record keeps."""
 
     past_runs: int
     committed: int
@@ -30,9 +30,10 @@ class Bounds:
 
 def batch_of(ended: Transaction, operations: Iterable[StoredOperation]) -> tuple[str, CommittedBatchDocument] | None:
     """
-    Return the application and the batch that a transaction committed; None: it carries none, or did not commit it.
+    Return the application and the batch that a transaction committed; None if it carries no batch or did not commit it.
 
-    A batch has an operation from its beginning and one with its ranges from just before its commit; the latter counts.
+    A batch has one operation from its beginning, and one with its ranges, written just before the commit. The latter
+    counts.
     """
     if not ended.counts(0):
         return None
@@ -51,10 +52,10 @@ def with_outcome(
     record: ApplicationRecord, txn_id: TxnID, batch: CommittedBatchDocument | None, bounds: Bounds
 ) -> ApplicationRecord:
     """
-    Return the record with a batch that ``txn_id`` committed; the same record if it says so already.
+    Return the record with a batch that ``txn_id`` committed; the same object if the record already contains it.
 
-    When a record has gone on to another transaction, the change that did it carried this outcome. If it is not there
-    any more it was dropped for newer ones, and must not come back as the newest.
+    A change that made the record name another transaction also stored this outcome. If the outcome is missing from such
+    a record, newer ones have replaced it, and it must not be added again as the newest.
     """
     if batch is None:
         return record
@@ -73,13 +74,17 @@ def require_current(record: ApplicationRecord, application: str, run: str) -> No
 
 
 def require_followed(record: ApplicationRecord, application: str, follows: str | None) -> None:
-    """Raise Fenced if the record's run is another one than the next one is known to follow."""
+    """
+    Raise Fenced if the record's current run is not ``follows``.
+
+    :param follows: the run that the new run is known to follow, or None.
+    """
     if follows is not None and follows != record.run:
         raise Fenced(f"application {application}", f"run {record.run}")
 
 
 def claimed(record: ApplicationRecord, run: str, bounds: Bounds) -> ApplicationRecord:
-    """Return the record as a new run leaves it: the run before it is a past one, and its transaction is over."""
+    """Return the record after a new run claims it: the previous run becomes a past run, and no transaction is named."""
     past = [*record.past_runs, record.run][-bounds.past_runs :]
     return msgspec.structs.replace(record, run=run, past_runs=past, txn=None)
 
@@ -91,10 +96,10 @@ def begun(record: ApplicationRecord, batch: BatchID, txn_id: TxnID) -> Applicati
 
 def require_not_older(record: ApplicationRecord, batch: BatchID) -> None:
     """
-    Raise Fenced for a batch that is older than the one this very run has begun since.
+    Raise Fenced for a batch that is older than the latest one that the same run began.
 
-    Within one run batches only grow; a lower one comes from a task that was given up, and must not end what its own run
-    is doing now. A run that goes back to an older checkpoint is another run.
+    Batches of one run only grow. A lower one comes from an abandoned task, which must not end the current work of its
+    own run. A restart from an older checkpoint is another run.
     """
     if record.query == batch.query and batch.version < record.version and record.txn is not None:
         raise Fenced(f"batch {batch.version} of application {batch.application}", f"batch {record.version}")

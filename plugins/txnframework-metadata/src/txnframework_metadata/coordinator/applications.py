@@ -1,4 +1,4 @@
-"""Application records: which batch of which application a transaction carries, through restarts of the application."""
+"""Application records: which batch of which application a transaction carries, across restarts of the application."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ from txnframework_metadata.records.views import StoredOperation
 
 class Applications:
     """
-    The records of all applications, each changed only by compare-and-set.
+    The records of all applications, each changed by compare-and-set only.
 
-    The order is the protocol: a header, the operation of kind app in it, the record that names it, then a look whether
-    it is still open. A crash in between leaves a transaction that no record names; it times out. The operation is what
-    carries the outcome into the record, for which the header waits: a header that is gone says nothing more.
+    The order of writes is the protocol: the header, its operation of kind app, the application's record that names the
+    transaction, then a check that the transaction is still open. A crash in between leaves a transaction that no record
+    names; it times out. The operation carries the outcome into the record. The header is kept until then, because
+    without the header the outcome is unknown.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Applications:
         self._bounds = pure.Bounds(options.past_runs_max, options.committed_batches_max)
 
     async def application(self, name: str) -> Application | None:
-        """Return what is known, with the effect of a transaction that has ended and is not settled yet."""
+        """Return the application's state, including the outcome of an ended transaction that is not settled yet."""
         for _ in range(self._options.attempts_max):
             record, version = await self._load(name)
             if record is None:
@@ -64,18 +65,19 @@ class Applications:
                 return pure.application_of(name, record)
             header = await read_header(self._store, TxnID.parse(record.txn))
             included = record if header is None else await self._with_outcome(record, header.transaction)
-            # Settled between the reads, some of its operations may be gone, and then the record has changed before.
+            # If the transaction was settled between the reads, some operations may be gone; the record then changed
+            # before that.
             _, again = await self._load(name)
             if again == version:
                 return pure.application_of(name, included)
         raise Unavailable(f"the record of application {name} changes too often to be read")
 
     async def claim(self, name: str, run: str) -> Application:
-        """Make ``run`` the one that may go on; the transaction of the run before it is over by then."""
+        """Make ``run`` the current run; the open transaction of the previous run has ended on return."""
         return await self._claim(name, run, None)
 
     async def _claim(self, name: str, run: str, follows: str | None) -> Application:
-        """Claim for a run; where it is known which one it follows, from that one only."""
+        """Claim the application for a run; if ``follows`` is given, only from that run."""
         for _ in range(self._options.attempts_max):
             record, version = await self._load(name)
             if record is None:
@@ -85,7 +87,8 @@ class Applications:
                 if record.run == run:
                     return pure.application_of(name, record)
                 pure.require_followed(record, name, follows)
-                # Ended before the record changes hands, so that a transaction named by a record is always of its run.
+                # End it before the record changes, so that a transaction named by a record always belongs to the
+                # record's run.
                 record = pure.claimed(await self._with_ended(record), run, self._bounds)
                 expected = _expected(version)
             if await self._put(name, record, expected):
@@ -94,10 +97,10 @@ class Applications:
 
     async def begin_batch(self, batch: BatchID, timeout_ms: int) -> Transaction:
         """
-        Return the one open transaction of a batch; of several callers one begins it and the others find it.
+        Return the one open transaction of a batch; one of several concurrent callers begins it, and the others find it.
 
-        Whoever comes first for a run claims for it, since no other step tells a run before its first batch. Versions do
-        not say that this run is an older one: a newer run may go back to an earlier batch as well.
+        The first caller of a run claims the application for it, since no earlier step announces a run. Versions do not
+        show that a run is older: a newer run may also go back to an earlier batch.
         """
         for _ in range(self._options.attempts_max):
             record, version = await self._load(batch.application)
@@ -115,7 +118,7 @@ class Applications:
         raise Unavailable(f"batch {batch.version} of application {batch.application} could not be begun")
 
     async def finish_batch(self, batch: BatchID, txn_id: TxnID, ranges: tuple[SourceRange, ...]) -> None:
-        """Record in the transaction what the batch consumed; repeating it with other ranges replaces them."""
+        """Record in the transaction the ranges that the batch consumed; a call with other ranges replaces them."""
         header = await require_open(self._store, txn_id)
         document = pure.operation_of_batch(batch, ranges)
         before = [
@@ -129,7 +132,7 @@ class Applications:
         await forget(self._store, before)
 
     async def settle(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
-        """Carry a transaction's outcome into the application's record first, then forget its app operations."""
+        """Store a transaction's outcome in the application's record, then remove its app operations."""
         mine = [operation for operation in operations if isinstance(operation.document, ApplicationOperation)]
         if not mine:
             return
@@ -143,7 +146,11 @@ class Applications:
     async def _begin_and_name(
         self, record: ApplicationRecord, expected: Expected, batch: BatchID, timeout_ms: int
     ) -> Transaction | None:
-        """Begin a transaction and name it in the record; None when another process was faster, then it is aborted."""
+        """
+        Begin a transaction and name it in the record.
+
+        If another process changed the record first, the transaction is aborted, and None is returned.
+        """
         began = await self._begin(Begin(timeout_ms))
         header = await require_open(self._store, began.txn_id)
         operation = pure.operation_of_batch(batch, None)
@@ -152,14 +159,14 @@ class Applications:
         if not await self._put(batch.application, named, expected):
             await self._abort_unnamed(began, stored)
             return None
-        # A newer run may have aborted it the moment the record named it: then its claim is found in the next round.
+        # A newer run may have aborted it as soon as the record named it. The next round then finds that run's claim.
         again = await read_header(self._store, began.txn_id)
         if again is None or again.transaction.state is not State.OPEN:
             return None
         return again.transaction
 
     async def _abort_unnamed(self, began: Transaction, operations: Sequence[StoredOperation]) -> None:
-        """Abort a transaction that lost the race for the record; what of it fails is left to the sweeps."""
+        """Abort a transaction that lost the race for the record; the sweeps repeat what fails here."""
         try:
             await abort_open(self._store, self._environment, began, self._options.attempts_max)
             await withdraw(self._store, operations)
@@ -167,7 +174,7 @@ class Applications:
             return
 
     async def _open_transaction(self, record: ApplicationRecord) -> Transaction | None:
-        """Return the transaction that the record names if it is open."""
+        """Return the transaction that the record names, if it is open."""
         if record.txn is None:
             return None
         header = await read_header(self._store, TxnID.parse(record.txn))
@@ -183,7 +190,8 @@ class Applications:
         ended = None if header is None else header.transaction
         if ended is not None and ended.state is State.OPEN:
             ended = await abort_open(self._store, self._environment, ended, self._options.attempts_max)
-        # Gone: it was aborted, or the record that the compare-and-set will find has its outcome and another version.
+        # No header: it was aborted, or the stored record has the outcome and another version, so the compare-and-set
+        # fails.
         return record if ended is None else await self._with_outcome(record, ended)
 
     async def _with_outcome(self, record: ApplicationRecord, ended: Transaction) -> ApplicationRecord:
@@ -195,7 +203,7 @@ class Applications:
         return pure.with_outcome(record, ended.txn_id, None if found is None else found[1], self._bounds)
 
     async def _record_outcome(self, name: str, txn_id: TxnID, batch: CommittedBatchDocument) -> None:
-        """Write a committed batch into the record, durably before this returns."""
+        """Write a committed batch into the record; it is durable on return."""
         for _ in range(self._options.attempts_max):
             record, version = await self._load(name)
             if record is None:
@@ -206,16 +214,16 @@ class Applications:
         raise Unavailable(f"the outcome of transaction {txn_id} could not be written to application {name}")
 
     async def _load(self, name: str) -> tuple[ApplicationRecord | None, int | None]:
-        """Return an application's record and its version, or nothing."""
+        """Return an application's record and its version, or ``(None, None)``."""
         found = await self._store.get(application_key(name))
         return (None, None) if found is None else (decode(ApplicationRecord, found), found.version)
 
     async def _put(self, name: str, record: ApplicationRecord, expected: Expected) -> bool:
         """
-        Write the record by compare-and-set; False when it had changed.
+        Write the record by compare-and-set; return False if it had changed.
 
-        When the reply is lost the record is read: every writer's record is its own (a run is claimed once, a
-        transaction is named once), so finding it equal means that it was written.
+        If the reply is lost, the record is read. A record is unique to its writer, since a run is claimed once and a
+        transaction is named once. A stored record that is equal was therefore written by this call.
         """
         try:
             await self._store.put(Put(application_key(name), encode(record), expected))
@@ -225,7 +233,7 @@ class Applications:
             try:
                 found, _ = await self._load(name)
             except (Unavailable, Closed) as error:
-                # Passed on as it is, it would say that nothing was changed.
+                # This error alone would claim that nothing was changed.
                 raise OutcomeUnknown(f"the record of application {name} may have changed: {unknown}") from error
             return found == record
         return True

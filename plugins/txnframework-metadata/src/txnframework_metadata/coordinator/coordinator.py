@@ -65,9 +65,9 @@ _FIRST_COORDINATOR = 0
 @implementer(IApplicationCoordinator, IBeginnings)
 class MetadataCoordinator:
     """
-    Begins a transaction with one put, ends it with one compare-and-set.
+    Begins a transaction with one put and ends it with one compare-and-set.
 
-    What is kept in memory, blocks of reserved ids and the headers put here, only saves requests, so any number of
+    Its memory holds blocks of reserved ids and the headers written here. Both only save requests, so any number of
     processes may serve the same transactions.
     """
 
@@ -120,7 +120,7 @@ class MetadataCoordinator:
         try:
             version = await self._store.put(put)
         except OutcomeUnknown:
-            # Nobody else knows the id: whatever stands under it now or after a second try is this header.
+            # No other process knows the id: a header stored under it, now or after a retry, is this one.
             try:
                 await self._store.put(put)
             except VersionMismatch as error:
@@ -134,10 +134,10 @@ class MetadataCoordinator:
         return begun
 
     async def enlist(self, txn_id: TxnID, participants: frozenset[Participant]) -> None:
-        """Do nothing: the operations are the record of who takes part."""
+        """Do nothing: the operation records already name the participants."""
 
     async def end(self, request: End) -> Transaction:
-        """Decide by one compare-and-set; the same End again succeeds."""
+        """Decide by one compare-and-set; repeating the same End succeeds."""
         self._require_open()
         begun = self.begun.take(request.txn_id)
         ended = await end_transaction(self._store, self._environment, request, self._options.attempts_max, begun)
@@ -145,12 +145,12 @@ class MetadataCoordinator:
         return ended
 
     async def settle(self, txn_id: TxnID) -> Swept:
-        """Make an ended transaction's outcome take effect everywhere, now."""
+        """Make an ended transaction's outcome take effect at every participant now."""
         self._require_open()
         return await self._sweeps.settle(txn_id, self._ended.take(txn_id))
 
     async def describe(self, txn_id: TxnID) -> Transaction:
-        """Return it with the participants that its operations name."""
+        """Return the transaction with the participants that its operations name."""
         self._require_open()
         header = await read_header(self._store, txn_id)
         if header is None:
@@ -172,7 +172,8 @@ class MetadataCoordinator:
                 try:
                     transaction = header_of(record).transaction
                 except Corrupt as error:
-                    # It must not hide those behind it, from whoever looks for what has to be aborted either.
+                    # A damaged header must not hide later transactions, in particular from a caller that aborts overdue
+                    # ones.
                     _LOG.error("an open transaction cannot be listed: %s", error)
                     continue
                 if transaction.state is State.OPEN and transaction.created_ms <= latest_ms:
@@ -183,12 +184,12 @@ class MetadataCoordinator:
         return tuple(found)
 
     async def outstanding(self, after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
-        """Return those that have operations left although they have ended, or are not known, by id."""
+        """Return ended or unknown transactions that still have operations, ordered by id."""
         self._require_open()
         return await find_outstanding(self._store, after, limit, self._options.page_records)
 
     async def watch_ended(self, txn_ids: frozenset[TxnID]) -> dict[TxnID, State]:
-        """Wait until one of them has ended, reading nothing while none of their records changes."""
+        """Wait until one of the transactions has ended; nothing is read while no header changes."""
         watches: list[IWatch] = []
         try:
             for txn_id in sorted(txn_ids):
@@ -209,44 +210,44 @@ class MetadataCoordinator:
             await close_all(watches)
 
     async def expire(self, now_ms: int) -> Swept:
-        """Abort what is past its deadline."""
+        """Abort transactions that are past their deadline."""
         self._require_open()
         return await self._sweeps.expire(now_ms)
 
     async def collect(self, now_ms: int) -> Swept:
-        """Forget what is done and finish what is not."""
+        """Delete transactions that are finished, and finish those that are not."""
         self._require_open()
         return await self._sweeps.collect(now_ms)
 
     # -- applications ---------------------------------------------------------------------------------
 
     async def forget_segment(self, segment: str, upto_ledger_id: int | None) -> None:
-        """Forget the abort records of a segment that was deleted, up to one ledger."""
+        """Delete the abort records of a deleted segment, up to one ledger."""
         self._require_open()
         await self._sweeps.forget_segment(segment, upto_ledger_id)
 
     async def application(self, name: str) -> Application | None:
-        """Return what is known of an application."""
+        """Return the application's state, or None if it is unknown."""
         self._require_open()
         return await self._applications.application(name)
 
     async def claim(self, name: str, run: str) -> Application:
-        """Make ``run`` the one that may go on."""
+        """Make ``run`` the current run, and fence the run before it."""
         self._require_open()
         return await self._applications.claim(name, run)
 
     async def begin_batch(self, batch: BatchID, timeout_ms: int) -> Transaction:
-        """Return the open transaction of this batch, beginning it if there is none."""
+        """Return the open transaction of this batch; begin it if none is open."""
         self._require_open()
         return await self._applications.begin_batch(batch, timeout_ms)
 
     async def finish_batch(self, batch: BatchID, txn_id: TxnID, ranges: tuple[SourceRange, ...]) -> None:
-        """Record in the transaction what the batch consumed."""
+        """Record in the transaction the ranges that the batch consumed."""
         self._require_open()
         await self._applications.finish_batch(batch, txn_id, ranges)
 
     async def close(self) -> None:
-        """Stop; whoever waits in ``watch_ended`` gets Closed."""
+        """Close the coordinator; callers that wait in ``watch_ended`` get Closed."""
         self._closed.set()
 
     def _require_open(self) -> None:
@@ -254,7 +255,7 @@ class MetadataCoordinator:
             raise Closed("the coordinator was closed")
 
     async def _open_after(self, after: TxnID | None) -> IndexRange:
-        """Return the range of open transactions after one of them, which may have ended since."""
+        """Return the index range of open transactions after the given one, which may have ended since."""
         whole = index_keys.prefix_range(TXN_BY_DEADLINE)
         if after is None:
             return whole

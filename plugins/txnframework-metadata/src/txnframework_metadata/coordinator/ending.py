@@ -1,4 +1,4 @@
-"""Ending a transaction: one compare-and-set of its header, read back when its outcome is unknown."""
+"""Ending a transaction: one compare-and-set of its header, read back if its outcome is unknown."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ async def end_transaction(
     store: IMetadataStore, environment: Environment, request: End, attempts_max: int, begun: Header | None = None
 ) -> Transaction:
     """
-    End a transaction as asked, or find that it ended so already.
+    End a transaction as requested, or return it if it has already ended that way.
 
-    ``begun``: its header as this process put it, if that is remembered; it saves the first reading.
+    :param begun: the header as this process wrote it, if it is remembered; it saves the first read.
 
-    The compare-and-set names the version that is known, so trying again after an unknown outcome is safe: if the first
-    one was or is still applied, the second one is refused, and reading tells what happened.
+    The compare-and-set names the known version, so retrying after an unknown outcome is safe. If the first attempt was
+    or is still applied, the second one is refused, and reading shows the outcome.
 
-    :raises InvalidTransactionState: it ended otherwise.
-    :raises TransactionNotFound: it is not known.
-    :raises NotTransactionOwner: it belongs to another principal, and no operator asks.
-    :raises OutcomeUnknown: not even reading could tell.
+    :raises InvalidTransactionState: the transaction ended the other way.
+    :raises TransactionNotFound: the transaction is unknown.
+    :raises NotTransactionOwner: the transaction belongs to another principal, and the caller is not an operator.
+    :raises OutcomeUnknown: the transaction may have ended, and reading could not determine it.
     """
     txn_id = request.txn_id
     unknown: OutcomeUnknown | None = None
@@ -81,7 +81,7 @@ async def end_transaction(
         except (Unavailable, Closed) as error:
             if unknown is None:
                 raise
-            # This attempt changed nothing; the one before it may still come to be applied.
+            # This attempt changed nothing, but the previous one may still be applied.
             raise OutcomeUnknown(f"transaction {txn_id} may have ended; trying again failed") from error
         return transaction_of(txn_id, document)
     raise OutcomeUnknown(f"transaction {txn_id} may have ended") from unknown
@@ -90,7 +90,7 @@ async def end_transaction(
 async def abort_open(
     store: IMetadataStore, environment: Environment, transaction: Transaction, attempts_max: int
 ) -> Transaction | None:
-    """Abort a transaction that was open, whoever owns it; return how it ended, None if it is not known any more."""
+    """Abort an open transaction of any owner; return how it ended, or None if it is no longer known."""
     request = End(transaction.txn_id, Action.ABORT, operator=True)
     try:
         return await end_transaction(store, environment, request, attempts_max)

@@ -1,4 +1,4 @@
-"""Finding what ended transactions have left undone."""
+"""Finding ended transactions that still have operations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from txnframework_metadata.records.views import StoredOperation, operation_of, p
 async def find_outstanding(
     store: IMetadataStore, after: TxnID | None, limit: Limit, page_records: int
 ) -> tuple[Outstanding, ...]:
-    """Return the first transactions after ``after`` that are not open and have operations, by id."""
+    """Return the first transactions after ``after``, by id, that are not open and have operations."""
     whole = all_operations_range()
     left: KeyRange | None = whole if after is None else _behind(after, whole)
     found: list[Outstanding] = []
@@ -33,17 +33,17 @@ async def find_outstanding(
                 found.append(outstanding)
             if len(found) >= limit.items:
                 return tuple(found)
-        # The last one was looked at as a whole, however many pages its operations take.
+        # The last transaction was examined completely, however many pages its operations take.
         left = None if page.resume is None else _rest(page.resume, seen, whole)
     return tuple(found)
 
 
 async def _look_at(store: IMetadataStore, txn_id: TxnID, page_records: int) -> Outstanding | None:
-    """Return what a transaction has left, unless it is open or has nothing."""
+    """Return the unfinished operations of a transaction as Outstanding; None if it is open or has none."""
     header = await read_header(store, txn_id)
     if header is not None and header.transaction.state is State.OPEN:
         return None
-    # After the header, so that what was there belongs to one that had ended.
+    # Read after the header, so that the operations belong to a transaction that had ended.
     records = await scan_all(store, operations_range(txn_id), page_records)
     if not records:
         return None
@@ -54,7 +54,7 @@ async def _look_at(store: IMetadataStore, txn_id: TxnID, page_records: int) -> O
 
 
 def _readable(records: Sequence[Record]) -> list[StoredOperation]:
-    """Return the operations that are not damaged: a damaged one is left for ever, and counts as left."""
+    """Return the operations that can be decoded; damaged ones are never removed, and are counted by the caller."""
     operations = []
     for record in records:
         with contextlib.suppress(Corrupt):
@@ -63,7 +63,7 @@ def _readable(records: Sequence[Record]) -> list[StoredOperation]:
 
 
 def _behind(txn_id: TxnID, whole: KeyRange) -> KeyRange:
-    """Return the operations of every transaction with a higher id."""
+    """Return the range of operations of all transactions with a higher id."""
     return KeyRange(operations_range(txn_id).stop, whole.stop)
 
 

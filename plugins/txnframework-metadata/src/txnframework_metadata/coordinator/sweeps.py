@@ -1,4 +1,4 @@
-"""Settling, timing out and collecting: any number of processes may do it, at any time, as often as they like."""
+"""Settling, expiring and collecting transactions: any number of processes may do so at any time, repeatedly."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ _FINAL = (State.COMMITTED, State.ABORTED)
 
 @dataclass
 class _Tally:
-    """What one sweep has come to so far."""
+    """The result of one sweep so far."""
 
     done: int = 0
     left: int = 0
     next_ms: int | None = None
 
     def due(self, at_ms: int) -> None:
-        """There is work at ``at_ms``."""
+        """Note that work is due at ``at_ms``."""
         self.next_ms = at_ms if self.next_ms is None else min(self.next_ms, at_ms)
 
     def swept(self) -> Swept:
-        """Return it as a value."""
+        """Return the result as a value."""
         return Swept(self.done, self.left, self.next_ms)
 
 
 class Sweeps:
-    """Finishes what transactions left behind: nothing here decides anything but an abort at the deadline."""
+    """Finishes ended transactions; the only decision made here is an abort at the deadline."""
 
     def __init__(
         self,
@@ -72,35 +72,40 @@ class Sweeps:
         self._environment = environment
         self._transactions = transactions
         self._options = options
-        # What a pass that takes several sweeps has not come to yet; nothing: the next sweep begins another.
+        # What is left of a pass that takes several sweeps; if nothing is left, the next sweep begins a new pass.
         self._overdue_left: IndexRange | None = None
         self._finals_left: dict[State, IndexRange] = {}
         self._operations_left: KeyRange | None = None
-        # Sweeps of one process may meet, a host's own and one that somebody asked for: they share a pass, by turns.
+        # Sweeps of one process may run at the same time: the host's own, and one that was requested. They share one
+        # pass.
         self._collecting = asyncio.Lock()
 
     # -- settling -------------------------------------------------------------------------------------
 
     async def settle(self, txn_id: TxnID, ended: Transaction | None = None) -> Swept:
-        """Make one ended transaction's outcome take effect wherever it has operations left; ``ended``: how it did."""
+        """
+        Make an ended transaction's outcome take effect where it has operations left.
+
+        :param ended: the ended transaction, if it is known; it saves reading its header.
+        """
         if ended is None:
             header = await read_header(self._store, txn_id)
             ended = None if header is None else header.transaction
         operations = await scan_operations(self._store, txn_id, self._options.page_records)
         if ended is None:
-            await forget(self._store, operations)  # never admitted: no effect to wait for
+            await forget(self._store, operations)  # never admitted, so without effect
             return Swept(len(operations), 0)
         if ended.state is State.OPEN:
             raise InvalidTransactionState(txn_id, State.OPEN, "only an ended transaction can be settled")
         if not operations:
             return Swept(0, 0)
         if await self._take_effect(ended, operations) and IAtomicBatchStore.providedBy(self._store):
-            # None came after the end, and none of these was changed by anybody who admitted it: nothing can be left.
+            # No operation was added after the end, and none was changed by an admission, so nothing can be left.
             return Swept(len(operations), 0)
         return await self._counted(ended, operations)
 
     async def _settle_ended(self, ended: Transaction, operations: Sequence[StoredOperation]) -> Swept:
-        """Let every participant do its part, and count what is left."""
+        """Settle the transaction at every participant, and count the operations that are left."""
         if not operations:
             return Swept(0, 0)
         await self._take_effect(ended, operations)
@@ -112,10 +117,10 @@ class Sweeps:
 
     async def _take_effect(self, ended: Transaction, operations: Sequence[StoredOperation]) -> bool:
         """
-        Let every participant do its part; return whether all of them could.
+        Settle the transaction at every participant and at its application; return whether all of them succeeded.
 
-        What one of them cannot do stays and is found again. They do not wait for each other: a transaction over many
-        segments is settled in about the time that one takes.
+        The operations of a participant that failed stay stored, and a later sweep finds them. Participants are settled
+        concurrently: many segments take about as long as one.
         """
         room = asyncio.Semaphore(self._options.participants_together_max)
 
@@ -134,11 +139,11 @@ class Sweeps:
     async def _settle_at(
         self, participant: Participant, ended: Transaction, operations: Sequence[StoredOperation]
     ) -> bool:
-        """Let one participant do its part; return whether it could."""
+        """Settle the transaction at one participant; return whether it succeeded."""
         try:
             await self._participants.settle(participant, ended)
         except LedgerNotFound:
-            # Deleted, with all that the outcome could take effect on.
+            # The participant was deleted, so the outcome has nothing left to take effect on.
             await forget(self._store, [one for one in operations if participants_of([one]) == {participant}])
         except TxnFrameworkError as error:
             _LOG.warning("transaction %s could not be settled at %s: %s", ended.txn_id, participant, error)
@@ -147,9 +152,10 @@ class Sweeps:
 
     async def forget_segment(self, segment: str, upto_ledger_id: int | None) -> None:
         """
-        Delete the abort records of a segment that was deleted, up to one ledger, and since when they wait.
+        Delete the abort records of a deleted segment up to one ledger, and the record of when they may be collected.
 
-        Where the name has returned, those of the new segment begin to wait anew: they stay longer, never shorter.
+        If the segment's name was reused, the abort records of the new segment start waiting again: they stay longer,
+        never shorter.
         """
         below = None if upto_ledger_id is None else upto_ledger_id + 1
         left: KeyRange | IndexRange | None = abort_records_range(segment, 0, below)
@@ -163,11 +169,12 @@ class Sweeps:
     # -- timing out -----------------------------------------------------------------------------------
 
     async def expire(self, now_ms: int) -> Swept:
-        """Abort what is past its deadline on whichever host's clock, a bounded number."""
+        """Abort a bounded number of transactions whose deadline has passed on every host's clock."""
         tally = _Tally()
         skew_ms = self._transactions.max_clock_skew_ms
         overdue = index_keys.range_below(TXN_BY_DEADLINE, now_ms - skew_ms)
-        # On from where the last sweep stopped, or a page of what cannot be aborted would hide the others for ever.
+        # Continue where the last sweep stopped: a page of headers that cannot be aborted must not hide the others for
+        # ever.
         page = await self._store.scan_index(self._overdue_left or overdue, self._transactions.sweep_transactions_max)
         self._overdue_left = page.resume if isinstance(page.resume, IndexRange) else None
         for record in page.records:
@@ -206,9 +213,10 @@ class Sweeps:
 
     async def collect(self, now_ms: int) -> Swept:
         """
-        Forget transactions that ended long ago and left nothing undone; finish what others left undone.
+        Delete transactions that ended long ago and have no operations left; settle operations that other processes
+        left.
 
-        A header goes only when no operation of it is left: it is what an operation's effect is decided by.
+        A header is deleted only when none of its operations is left, because it decides their effect.
         """
         async with self._collecting:
             return await self._collect(now_ms)
@@ -217,12 +225,14 @@ class Sweeps:
         tally = _Tally()
         kept_ms = self._transactions.retention_ms + self._transactions.max_clock_skew_ms
         if not self._finals_left and self._operations_left is None:
-            # A pass ends before the next one begins, or passes over different things would keep each other going.
+            # Finish a pass before the next one begins: otherwise passes over different data would keep each other
+            # going.
             self._finals_left = {state: _expired(state, now_ms - kept_ms) for state in _FINAL}
             self._operations_left = all_operations_range()
         room = self._transactions.sweep_transactions_max
         for state in tuple(self._finals_left):
-            # At least one of each: what cannot be collected of one state must not starve the other.
+            # Collect at least one of each state: headers of one state that cannot be collected must not starve the
+            # other.
             share = room // 2 if state is not tuple(self._finals_left)[-1] else room
             room -= await self._collect_state(state, max(1, share), tally)
         for state in _FINAL:
@@ -236,7 +246,7 @@ class Sweeps:
         return tally.swept()
 
     async def _collect_state(self, state: State, room: int, tally: _Tally) -> int:
-        """Collect a page of headers of one final state, oldest first; return how many were looked at."""
+        """Collect a page of headers of one final state, oldest first; return how many were examined."""
         page = await self._store.scan_index(self._finals_left[state], room)
         if isinstance(page.resume, IndexRange):
             self._finals_left[state] = page.resume
@@ -255,14 +265,14 @@ class Sweeps:
         return len(page.records)
 
     async def _note_next(self, state: State, now_ms: int, kept_ms: int, tally: _Tally) -> None:
-        """Note when the first header of a state can be collected that cannot be yet."""
+        """Note when the oldest header of a state that is still retained can be collected."""
         whole = index_keys.prefix_range(TXN_BY_FINAL_STATE, state.value)
         oldest = await self._first_readable(_rest(_expired(state, now_ms - kept_ms), whole))
         if oldest is not None:
             tally.due((oldest.transaction.finalized_ms or 0) + kept_ms)
 
     async def _collect_one(self, header: Header) -> bool:
-        """Settle what is left of a transaction, then delete its header; False if something is still left."""
+        """Settle what is left of a transaction, then delete its header; return False if operations are left."""
         txn_id = header.transaction.txn_id
         operations = await scan_operations(self._store, txn_id, self._options.page_records)
         if (await self._settle_ended(header.transaction, operations)).left:
@@ -278,10 +288,10 @@ class Sweeps:
 
     async def _finish_operations(self, left: KeyRange, now_ms: int, tally: _Tally) -> None:
         """
-        Look at a page of operations of all transactions: finish those of transactions whose process did not.
+        Examine a page of operations of all transactions, and finish those that the ending process did not.
 
-        An operation whose header is gone was put on a store without atomic batches by a process that died before it
-        could look again; it was never admitted and is deleted without effect.
+        On a store without atomic batches, a process may die between writing an operation and checking the header again.
+        If the header is gone, such an operation was never admitted, and is deleted without effect.
         """
         page = await self._store.scan(left, self._options.page_records)
         self._operations_left = page.resume if isinstance(page.resume, KeyRange) else None
@@ -304,7 +314,7 @@ class Sweeps:
     async def _finish_transaction(
         self, txn_id: TxnID, operations: Sequence[StoredOperation], now_ms: int, tally: _Tally
     ) -> None:
-        """Finish a transaction of which these operations were found, if its process had the time to."""
+        """Finish the transaction of these operations, unless the process that ended it still has time to do so."""
         header = await read_header(self._store, txn_id)
         if header is None:
             await forget(self._store, operations)
@@ -314,7 +324,7 @@ class Sweeps:
             if due_ms > now_ms:
                 tally.due(due_ms)
                 return
-            # All of them, not only this page: that a batch began and what it consumed stand in different ones.
+            # Read all of them, not only this page: a batch's beginning and its ranges are in different operations.
             whole = await scan_operations(self._store, txn_id, self._options.page_records)
             swept = await self._settle_ended(header.transaction, whole)
             tally.done += swept.done
@@ -322,10 +332,10 @@ class Sweeps:
 
 
 def _expired(state: State, finalized_ms_max: int) -> IndexRange:
-    """Return the headers of a final state that ended no later than this."""
+    """Return the index range of headers of a final state that ended no later than ``finalized_ms_max``."""
     return index_keys.range_below(TXN_BY_FINAL_STATE, state.value, finalized_ms_max)
 
 
 def _rest(first: IndexRange, whole: IndexRange) -> IndexRange:
-    """Return what of a range comes after its first part."""
+    """Return the part of a range that follows its first part."""
     return IndexRange(whole.index, first.stop, whole.stop)

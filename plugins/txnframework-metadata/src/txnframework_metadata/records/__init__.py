@@ -1,1 +1,3 @@
-"""The family's records in the metadata store: ``views`` says what they mean (pure), ``operations`` puts and finds."""
+"""
+The family's records in the metadata store: ``views`` interprets them (pure), ``operations`` writes and reads them.
+"""

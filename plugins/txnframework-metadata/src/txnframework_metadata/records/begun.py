@@ -1,4 +1,4 @@
-"""What a process remembers of transactions that it began or ended, to save the reading of their headers."""
+"""Headers of transactions that this process began or ended, remembered to save reading them."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ T = TypeVar("T")
 
 
 class Remembered(Generic[T]):
-    """A bounded memory by transaction; what is forgotten costs a read."""
+    """A bounded map by transaction; a forgotten item costs one read."""
 
     def __init__(self, transactions_max: int) -> None:
         self._transactions_max = transactions_max
         self._known: OrderedDict[TxnID, T] = OrderedDict()
 
     def note(self, txn_id: TxnID, known: T) -> None:
-        """Remember it, and forget the oldest one beyond the bound."""
+        """Remember ``known``, and forget the oldest item if the bound is exceeded."""
         self._known[txn_id] = known
         if len(self._known) > self._transactions_max:
             self._known.popitem(last=False)
 
     def take(self, txn_id: TxnID) -> T | None:
-        """Return what is known and forget it."""
+        """Return the remembered item and forget it."""
         return self._known.pop(txn_id, None)
 
 
 class BegunHeaders(Remembered[Header]):
     """
-    The headers of transactions that began here, as they were put, until their end is tried.
+    Headers of transactions that began in this process, as they were written, until the process tries to end them.
 
-    So whoever began a transaction adds to it and ends it without reading it first. Its header never changes while it is
-    open, but another process may have ended it. What is put names the version that is kept, so it is refused then, and
-    the header is read.
+    The process can therefore add to its transaction and end it without reading the header first. A header never changes
+    while its transaction is open, but another process may have ended it. Every write is conditional on the remembered
+    version: it is refused if the transaction has ended, and the header is read.
     """
 
     async def header(self, store: IMetadataStore, txn_id: TxnID, principal: str) -> Header:
         """
-        Return the header of a transaction that ``principal`` may add to, to put operations by.
+        Return the header of a transaction that ``principal`` may add operations to.
 
-        It may have ended since; ``put_operations`` finds out.
+        The transaction may have ended since; ``put_operations`` detects that.
 
-        :raises TransactionNotFound: it is not known.
-        :raises NotTransactionOwner: it belongs to somebody else.
-        :raises TransactionConflict: it has ended.
+        :raises TransactionNotFound: the transaction is unknown.
+        :raises NotTransactionOwner: the transaction belongs to another principal.
+        :raises TransactionConflict: the transaction has ended.
         """
         begun = self._known.get(txn_id)
         if begun is None:
@@ -60,12 +60,12 @@ class BegunHeaders(Remembered[Header]):
 
 
 class IBeginnings(Interface):
-    """What a coordinator of this family shares with buffers and pending-ack stores of the same process."""
+    """State that a coordinator of this family shares with buffers and pending-ack stores of the same process."""
 
     begun: BegunHeaders = Attribute("The headers of the transactions that it began.")
 
 
 def headers_begun_by(coordinator: ITransactionCoordinator) -> BegunHeaders:
-    """Return the headers that a coordinator remembers; none of them where it is of another family."""
+    """Return the headers that a coordinator remembers; an empty map if the coordinator belongs to another family."""
     known = IBeginnings(coordinator, None)
     return BegunHeaders(0) if known is None else known.begun

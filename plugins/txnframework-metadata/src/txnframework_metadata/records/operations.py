@@ -1,4 +1,6 @@
-"""Headers and operation records in the metadata store: put on condition that the header is OPEN, scan, forget."""
+"""
+Headers and operation records in the metadata store: writing them while the header is OPEN, scanning and deleting them.
+"""
 
 from __future__ import annotations
 
@@ -41,20 +43,20 @@ from txnframework_metadata.records.views import (
 )
 
 STEPS_TOGETHER_MAX = 100
-"""Steps of one atomic batch; stores bound the size of a request."""
+"""The most steps in one atomic batch; stores bound the size of a request."""
 
 
 # -- reading ------------------------------------------------------------------------------------------
 
 
 async def read_header(store: IMetadataStore, txn_id: TxnID) -> Header | None:
-    """Return a transaction's header as it is now, or None."""
+    """Return a transaction's current header, or None."""
     record = await store.get(header_key(txn_id))
     return None if record is None else header_of(record)
 
 
 def require_owner(header: Header, principal: str) -> None:
-    """Raise NotTransactionOwner if the transaction belongs to somebody else."""
+    """Raise NotTransactionOwner if the transaction belongs to another principal."""
     owner = header.transaction.principal
     if owner and owner != principal:
         raise NotTransactionOwner(header.transaction.txn_id, principal)
@@ -62,11 +64,11 @@ def require_owner(header: Header, principal: str) -> None:
 
 async def require_open(store: IMetadataStore, txn_id: TxnID, principal: str | None = None) -> Header:
     """
-    Return the header of an open transaction that ``principal`` may add to (None: that was looked at before).
+    Return the header of an open transaction that ``principal`` may add to (None: ownership was already checked).
 
-    :raises TransactionNotFound: it is not known.
-    :raises NotTransactionOwner: it belongs to somebody else, who alone is told how it stands.
-    :raises TransactionConflict: it has ended.
+    :raises TransactionNotFound: the transaction is unknown.
+    :raises NotTransactionOwner: the transaction belongs to another principal; its state is reported to its owner only.
+    :raises TransactionConflict: the transaction has ended.
     """
     header = await read_header(store, txn_id)
     if header is None:
@@ -79,13 +81,17 @@ async def require_open(store: IMetadataStore, txn_id: TxnID, principal: str | No
 
 
 def require_family(txn_id: TxnID, topic: str) -> None:
-    """Raise TransactionDomainMismatch unless the transaction is of this family."""
+    """Raise TransactionDomainMismatch unless the transaction belongs to this family."""
     if txn_id.family != FAMILY:
         raise TransactionDomainMismatch(txn_id, txn_id.family, topic, f"it takes those of the {FAMILY} family")
 
 
 async def scan_all(store: IMetadataStore, keys: KeyRange, page_records: int) -> list[Record]:
-    """Return every record of a range, page by page; for ranges whose size is bounded by what is open."""
+    """
+    Return every record of a range, page by page.
+
+    Use it only for ranges bounded by the number of open transactions.
+    """
     found: list[Record] = []
     left: KeyRange | IndexRange | None = keys
     while isinstance(left, KeyRange):
@@ -96,7 +102,7 @@ async def scan_all(store: IMetadataStore, keys: KeyRange, page_records: int) -> 
 
 
 async def scan_index_all(store: IMetadataStore, entries: IndexRange, page_records: int) -> list[Record]:
-    """Return every record with an entry in a range, page by page."""
+    """Return every record that has an index entry in a range, page by page."""
     found: list[Record] = []
     left: KeyRange | IndexRange | None = entries
     while isinstance(left, IndexRange):
@@ -107,7 +113,7 @@ async def scan_index_all(store: IMetadataStore, entries: IndexRange, page_record
 
 
 async def scan_operations(store: IMetadataStore, txn_id: TxnID, page_records: int) -> list[StoredOperation]:
-    """Return a transaction's operation records as they are now."""
+    """Return a transaction's current operation records."""
     return [operation_of(record) for record in await scan_all(store, operations_range(txn_id), page_records)]
 
 
@@ -118,22 +124,23 @@ async def put_operations(
     store: IMetadataStore, header: Header, operations: Sequence[AnyOperation], page_records: int
 ) -> list[StoredOperation]:
     """
-    Put operations of an open transaction; when this returns they stand and the transaction was OPEN after that.
+    Write operations of an open transaction. On return they are stored, and the transaction was OPEN after they were.
 
-    On a store without atomic batches they are put first and the header is read again (the *recheck*): between the two,
-    others see records of a transaction that may have ended, which count for nothing. Operations are harmless in
-    duplicate, so an unknown outcome is resolved by looking and putting what is missing once more.
+    On a store without atomic batches the operations are written first, and then the header is read again (the
+    *recheck*). Between these steps other processes see records of a transaction that may have ended; such records have
+    no effect. Duplicate operations are harmless. An unknown outcome is therefore resolved by reading, and by writing
+    what is missing once more.
 
-    :raises TransactionConflict: the transaction has ended; nothing stands that has an effect.
-    :raises TransactionNotFound: it is gone; as for the conflict.
-    :raises OutcomeUnknown: some may stand.
+    :raises TransactionConflict: the transaction has ended; no stored operation has an effect.
+    :raises TransactionNotFound: the transaction is gone; no stored operation has an effect.
+    :raises OutcomeUnknown: some operations may be stored.
     """
     try:
         return await _put_checked(store, header, operations)
     except OutcomeUnknown as error:
         unknown = error
-    # What stands is left standing whatever happens now. It may be an earlier record that reads the same: an intent that
-    # entries rely on, an acknowledgment that was confirmed. Settling removes it, in the order that loses nothing.
+    # Stored operations are kept, whatever happens now. One may be an earlier record with the same content: an intent
+    # that entries rely on, or a confirmed acknowledgment. Settling removes it, in the order that loses nothing.
     try:
         found = await scan_operations(store, header.transaction.txn_id, page_records)
         standing, missing = _matched(found, operations)
@@ -150,7 +157,7 @@ async def put_operations(
 async def _put_checked(
     store: IMetadataStore, header: Header, operations: Sequence[AnyOperation]
 ) -> list[StoredOperation]:
-    """Put operations on the condition that the header is OPEN, by the means that the store has."""
+    """Write operations on condition that the header is OPEN, with an atomic batch or with the recheck."""
     txn_id = header.transaction.txn_id
     prefix = operations_prefix(txn_id)
     puts = [PutSequential(prefix, encode(document), operation_indexes(txn_id, document)) for document in operations]
@@ -172,7 +179,8 @@ async def _put_checked(
         await withdraw(store, stored)
         raise
     except (Unavailable, Closed) as error:
-        # Some stand and are in the way of others, and the caller is going to be told that nothing was changed.
+        # Some operations are stored and conflict with others, but the caller's error would say that nothing was
+        # changed.
         try:
             await withdraw(store, stored)
         except TxnFrameworkError as undone:
@@ -185,10 +193,10 @@ def _matched(
     found: Iterable[StoredOperation], operations: Sequence[AnyOperation]
 ) -> tuple[list[StoredOperation], list[AnyOperation]]:
     """
-    Return which of ``operations`` stand among ``found``, and which do not.
+    Return those of ``operations`` that are stored, as found, and those that are missing.
 
-    An acknowledgment that counts at once is never taken for one that was just put: it may be an earlier one, and what
-    was just put is withdrawn on a conflict.
+    An acknowledgment that is already admitted never matches one that was just written. It may be an earlier one, and a
+    conflict withdraws what was just written.
     """
     left = [stored for stored in found if not (isinstance(stored.document, AckOperation) and stored.document.admitted)]
     standing: list[StoredOperation] = []
@@ -207,17 +215,17 @@ def _matched(
 
 
 async def withdraw(store: IMetadataStore, operations: Iterable[StoredOperation]) -> None:
-    """Remove operations that this process put and that never took effect."""
+    """Remove operations that this process wrote and that never took effect."""
     for operation in operations:
         await store.delete(operation.record.key, Expect.ANY)
 
 
 async def forget(store: IMetadataStore, operations: Sequence[StoredOperation]) -> None:
     """
-    Remove operations of one transaction whose effect is durable, as they were read; what is gone already is fine.
+    Remove operations of one transaction whose effect is durable, if unchanged since they were read.
 
-    An operation that changed since it was read stays: another process may have admitted it in the meantime, and its
-    caller was told that it counts.
+    Operations that are already removed are skipped. An operation that changed since it was read is kept: another
+    process may have admitted it meanwhile, and its caller was told that it counts.
     """
     for at in range(0, len(operations), STEPS_TOGETHER_MAX):
         some = operations[at : at + STEPS_TOGETHER_MAX]
@@ -226,7 +234,7 @@ async def forget(store: IMetadataStore, operations: Sequence[StoredOperation]) -
             try:
                 await store.apply(Batch(deletes=deletes))
             except VersionMismatch:
-                pass  # somebody else settles the same transaction: one by one
+                pass  # another process settles the same transaction: delete one by one
             else:
                 continue
         for operation in some:

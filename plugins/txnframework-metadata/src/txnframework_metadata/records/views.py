@@ -1,4 +1,4 @@
-"""Typed views of the records of this family, and the index entries that belong to them; pure."""
+"""Typed views of the records of this family, and their index entries; pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FAMILY = "metadata"
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A transaction's header as read, with the version that a check of it names."""
+    """A transaction's header as read, with the version that conditional writes check."""
 
     transaction: Transaction
     version: int
@@ -54,24 +54,24 @@ class StoredOperation:
 
     @classmethod
     def made(cls, record: Record, document: AckOperation, acks: tuple[Ack, ...]) -> StoredOperation:
-        """Return the operation that was just written, of which everything is known, without parsing it again."""
+        """Return an operation that was just written, with its acknowledgments, which need no parsing."""
         operation = cls(record, txn_id_of(record.key.path), document)
-        operation.__dict__["acks"] = acks  # where cached_property keeps it
+        operation.__dict__["acks"] = acks  # where cached_property stores it
         return operation
 
     @cached_property
     def acks(self) -> tuple[Ack, ...]:
-        """The acknowledgments in it, parsed once."""
+        """The acknowledgments in the operation, parsed once."""
         return acks_of(self.document) if isinstance(self.document, AckOperation) else ()
 
     @cached_property
     def acks_by_entry(self) -> AckIndex:
-        """The same, to be looked up."""
+        """The acknowledgments, indexed by entry."""
         return AckIndex(self.acks)
 
     @property
     def branch(self) -> Branch:
-        """The branch that did it."""
+        """The branch that made the operation."""
         return Branch(self.txn_id, self.document.branch)
 
 
@@ -83,13 +83,17 @@ def header_of(record: Record) -> Header:
 
 
 def ended_as_told(txn_id: TxnID, told: bytes | None) -> Transaction | None:
-    """Return a transaction that has ended, by its header's value as a watch told it; None: it does not tell that."""
+    """
+    Return an ended transaction from the header value that a watch reported.
+
+    None means that the value does not show an end.
+    """
     if told is None:
         return None
     try:
         transaction = transaction_of(txn_id, decode(TransactionHeader, Record(header_key(txn_id), told, 0)))
     except Corrupt:
-        return None  # whoever reads it says what is wrong
+        return None  # a caller that reads the header reports the damage
     return None if transaction.state is State.OPEN else transaction
 
 
@@ -131,12 +135,12 @@ def operation_indexes(txn_id: TxnID, document: AnyOperation) -> tuple[IndexEntry
 
 
 def participants_of(operations: Iterable[StoredOperation]) -> frozenset[Participant]:
-    """Return who takes part, by the operations."""
+    """Return the participants that the operations name."""
     return frozenset(part.participant for part in parts_of(operations))
 
 
 def parts_of(operations: Iterable[StoredOperation]) -> frozenset[Part]:
-    """Return which branch did something where, by the operations."""
+    """Return which branch took part at which participant, by the operations."""
     found = set()
     for operation in operations:
         document = operation.document
@@ -170,7 +174,7 @@ def acks_of(document: AckOperation) -> tuple[Ack, ...]:
 
 
 def processed_document(processed: ProcessedRange | None) -> ProcessedRangeDocument | None:
-    """Return the stored form of what a batch consumed of one segment."""
+    """Return the stored form of the range that a batch consumed of one segment."""
     if processed is None:
         return None
     return ProcessedRangeDocument(
@@ -183,7 +187,7 @@ def processed_document(processed: ProcessedRange | None) -> ProcessedRangeDocume
 
 
 def processed_of(document: ProcessedRangeDocument | None) -> ProcessedRange | None:
-    """Return what a batch consumed of one segment."""
+    """Return the range that a batch consumed of one segment."""
     if document is None:
         return None
     start, end = Position.parse(document.start), Position.parse(document.end)
