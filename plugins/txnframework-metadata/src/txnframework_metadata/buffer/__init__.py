@@ -1,9 +1,11 @@
 """
-The transaction buffer ``metadata``: who may append to one segment, and what may be read of it.
+The transaction buffer ``metadata``: all writes to and all reads of one segment.
 
-Writing: ``intents`` is the record that comes before a branch's first entry. Reading: ``segment_view`` is what this
-process knows, brought up to date from ``outcomes``; ``visibility`` decides from it (pure), ``aborted`` remembers which
-decided entries do not count, ``fetching`` brings the entries, ``ahead`` those that may soon be read,
-``announcements`` waits for more of them. Ending: ``materializing`` makes outcomes durable in the segment, ``trimming``
-removes what nobody can need. ``buffer`` is the role.
+``buffer`` implements the role. Writing: ``intents`` writes the record that precedes a branch's first entry.
+
+Reading: ``segment_view`` holds what this process knows of the segment, read with ``outcomes``. ``visibility`` decides
+from it what may be read (pure). ``aborted`` remembers which branches with decided entries count. ``fetching`` reads
+entries, ``ahead`` reads entries that may soon become readable, and ``announcements`` waits for more of them.
+
+Ending: ``materializing`` makes outcomes durable in the segment, and ``trimming`` removes data that is no longer needed.
 """

@@ -1,4 +1,4 @@
-"""What this process knows of how branches with decided entries ended; pure."""
+"""Known outcomes of branches with decided entries; pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from txnframework.model.ids import Branch
 
 class KnownOutcomes:
     """
-    Which branches are known to be aborted, or known to count.
+    Which branches are known to be aborted, and which to count.
 
-    How a branch ended never changes, so what was found once holds for ever; a bounded number is kept, and what is
-    forgotten is looked up again. What the last whole reading of the segment found aborted, and the others since, is
-    kept whole: those operations may have no abort record yet, so looking would tell nothing.
+    The outcome of a branch never changes. A bounded number is remembered; a forgotten one is looked up again. The
+    aborted branches of the last whole reading, and of the readings since, are all kept: their operations may have no
+    abort record yet, so a lookup would find nothing.
     """
 
     def __init__(self, branches_max: int) -> None:
@@ -24,16 +24,16 @@ class KnownOutcomes:
 
     @property
     def unsettled(self) -> int:
-        """Of how many operations it is kept that they ended without counting and may have no abort record yet."""
+        """The number of kept operations whose branch does not count and may have no abort record yet."""
         return sum(map(len, self._unsettled.values()))
 
     def observe(
         self, aborted: Mapping[int, frozenset[Branch]], counted: Iterable[Branch], *, is_whole: bool = True
     ) -> None:
         """
-        Take in one reading: by ledger, the operations of branches that ended without counting; those that count.
+        Store the result of one reading: the branches that do not count, by ledger, and the branches that count.
 
-        ``is_whole``: it looked at everything that is not settled, not only at what came since the last one.
+        :param is_whole: the reading covered everything that is not settled, not only what came after the last reading.
         """
         self._unsettled = aborted if is_whole else _united(self._unsettled, aborted)
         for branches in aborted.values():
@@ -41,14 +41,18 @@ class KnownOutcomes:
         self.note(counted, aborted=False)
 
     def note(self, branches: Iterable[Branch], *, aborted: bool) -> None:
-        """Remember how branches ended, and forget the least recently used ones beyond the bound."""
+        """Remember the outcome of branches, and forget the least recently used ones beyond the bound."""
         for branch in branches:
             self._ended[branch] = aborted
         while len(self._ended) > self._branches_max:
             self._ended.popitem(last=False)
 
     def is_aborted(self, branch: Branch, ledger_id: int) -> bool | None:
-        """Return whether a branch with decided entries in a ledger is aborted, or None: its abort record tells."""
+        """
+        Return whether a branch with decided entries in a ledger is aborted.
+
+        None means that only its abort record can show it.
+        """
         if branch in self._unsettled.get(ledger_id, ()):
             return True
         known = self._ended.get(branch)
@@ -57,7 +61,7 @@ class KnownOutcomes:
         return known
 
     def unsettled_between(self, first: int, last: int) -> frozenset[Branch]:
-        """Return the aborted branches of the last reading in the ledgers from ``first`` to ``last``."""
+        """Return the aborted branches of the last readings in the ledgers from ``first`` to ``last``."""
         ledgers = [branches for ledger_id, branches in self._unsettled.items() if first <= ledger_id <= last]
         return frozenset().union(*ledgers)
 

@@ -1,4 +1,4 @@
-"""Entries of one segment that are read while it is being found out whether they may be."""
+"""Entries of one segment that are read while it is determined whether they may be read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _END_OF_EVERYTHING = Position((1 << 63) - 1, (1 << 63) - 1)
 
 def branched(entries: Iterable[LedgerEntry], segment: str) -> tuple[BranchedEntry, ...]:
     """
-    Return entries with who wrote them.
+    Return entries with the branches that wrote them.
 
-    :raises ConfigurationError: one is of another family's transaction: here it would pass for one that was committed.
+    :raises ConfigurationError: an entry belongs to a transaction of another family; here it would count as committed.
     """
     found = tuple((entry, EntryView(entry.data, entry.position, segment).branch) for entry in entries)
     for entry, branch in found:
@@ -35,19 +35,28 @@ def branched(entries: Iterable[LedgerEntry], segment: str) -> tuple[BranchedEntr
 
 @dataclass(frozen=True, slots=True)
 class HeldEntries:
-    """All entries after ``after`` up to the last one held; ``begun_ms``: since when abort records tell of them."""
+    """
+    All entries after ``after`` up to the last one held.
+
+    ``begun_ms``: the time at which reading them began. Abort records that were needed at that time are kept for
+    ``abort_retention_ms`` after it.
+    """
 
     after: Position
     entries: tuple[BranchedEntry, ...]
     begun_ms: int
 
     def behind(self, after: Position) -> HeldEntries | None:
-        """Return what of it stands behind a place; None if nothing does, or if there may be more before it."""
+        """
+        Return the held entries after a position.
+
+        None means that there are none, or that entries before them may be missing.
+        """
         left = tuple(held for held in self.entries if held[0].position > after)
         return HeldEntries(after, left, self.begun_ms) if left and self.after <= after else None
 
     def page(self, entries: EntryRange, limit: Limit) -> HeldEntries | None:
-        """Return the first entries of a range; None if this does not begin with them."""
+        """Return the first entries of a range; None if the held entries do not include its beginning."""
         if entries.after < self.after:
             return None
         page: list[BranchedEntry] = []
@@ -63,10 +72,10 @@ class HeldEntries:
 
 class Ahead:
     """
-    Holds a bounded number of entries behind what is announced, for those who wait for them.
+    Holds a bounded number of entries after the announced position, for callers that wait for them.
 
-    Nothing is decided about them here: they are judged when they are fetched, as if they were read then. A fetch that
-    is as old as they are may find their abort records gone, so they know when they were read.
+    Nothing is decided about these entries here. They are judged when they are fetched, as if they were read then. The
+    abort records of old entries may be gone by that time, so the time of reading is kept with them.
     """
 
     def __init__(self, segment: str, ledger: IManagedLedger, retention: AbortRetention, limit: Limit) -> None:
@@ -77,7 +86,11 @@ class Ahead:
         self._held: HeldEntries | None = None
 
     async def read_on(self, after: Position) -> None:
-        """Hold what stands after a place, as far as the bounds allow; what cannot be read is left to the fetch."""
+        """
+        Hold the entries after a position, as far as the bounds allow.
+
+        An entry that cannot be read is left to the fetch.
+        """
         held = None if self._held is None else self._held.behind(after)
         if held is None:
             held = HeldEntries(after, (), self._retention.now_ms())
@@ -96,7 +109,11 @@ class Ahead:
             self._held = HeldEntries(held.after, held.entries + more, held.begun_ms)
 
     def take(self, after: Position, last: Position, came: Iterable[LedgerEntry]) -> None:
-        """Hold also what came directly behind ``last``, if all is held from ``after`` to there and the bounds allow."""
+        """
+        Also hold entries directly after ``last``, as far as the bounds allow.
+
+        Nothing changes unless all entries from ``after`` to ``last`` are held.
+        """
         held = None if self._held is None else self._held.behind(after)
         if held is None and last <= after:
             held = HeldEntries(after, (), self._retention.now_ms())
@@ -107,18 +124,19 @@ class Ahead:
             self._held = HeldEntries(held.after, entries, held.begun_ms)
 
     def page(self, entries: EntryRange, limit: Limit) -> HeldEntries | None:
-        """Return the first entries of a range, if they are held."""
+        """Return the first entries of a range, or None if they are not held."""
         return None if self._held is None else self._held.page(entries, limit)
 
     def branches(self) -> list[Branch]:
-        """Return who wrote what is held, each once, in the order of the entries."""
+        """Return the branches that wrote the held entries, each once, in the order of the entries."""
         held = () if self._held is None else self._held.entries
         return list(dict.fromkeys(branch for _, branch in held if branch is not None))
 
     def written(self, after: Position, upto: Position) -> list[Intent] | None:
         """
-        Return who wrote what stands behind ``after`` up to ``upto``, as an intent that stands just before the first
-        entry of each; None if not all of those entries are held.
+        Return an intent for each branch that wrote entries after ``after`` up to ``upto``, just before its first entry.
+
+        None is returned if not all of those entries are held.
         """
         if after >= upto:
             return []
@@ -135,5 +153,5 @@ class Ahead:
         return list(found.values())
 
     def drop(self) -> None:
-        """Hold nothing: what is asked for next is read anew."""
+        """Drop all held entries; the next request reads again."""
         self._held = None

@@ -1,4 +1,4 @@
-"""Waiting for announcements: nothing is read while nothing changes."""
+"""Waiting for announcements; nothing is read while nothing changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Waiter:
 
 @dataclass(frozen=True, slots=True)
 class _Pin:
-    """The open transaction that is in the way, as far as is known, and its header's watch."""
+    """The open transaction known to hold back the max read position, and the watch on its header."""
 
     txn_id: TxnID
     header: Listening
@@ -34,13 +34,15 @@ class _Pin:
 
 class Announcements:
     """
-    Wakes those who wait for a position of one segment; one task follows the segment for all of them.
+    Wakes callers that wait for a position of one segment; one task follows the segment for all of them.
 
-    How far may be read moves only in two ways: while an open transaction is in the way, by its end, so its header is
-    watched and nothing else, and looked at again when the watch tells; otherwise by the growth of the ledger. New
-    intents only ever hold it back, and every reading finds those that matter. What the ledger's watch told meanwhile it
-    tells once nothing is in the way. A reading that somebody else took since the watches told something is as good as
-    one of its own: what came after it they tell.
+    The max read position moves in two ways. While an open transaction holds it back, it moves when that transaction
+    ends. Only that header is watched, and headers are read again when the watch fires. Otherwise, it moves when the
+    ledger grows. New intents only hold it back, and every reading finds those that matter. A change of the ledger that
+    its watch reported meanwhile is handled once no transaction holds the position back.
+
+    A reading that another caller started after the watches fired serves as well as one of the task's own: the watches
+    report every later change.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Announcements:
         self._kicked = False
         self._moved = asyncio.Event()
         self._pin: _Pin | None = None
-        # Whether headers' watches tell what they became: known from the first one on.
+        # Whether watches on headers report the new value: known once the first one is armed.
         self._tells = False
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -68,12 +70,15 @@ class Announcements:
         view.listen(self._answer)
 
     def kick(self) -> None:
-        """A transaction ended here, of which a watch would tell later: whoever waits looks now."""
+        """Wake the task: a transaction ended in this process, which a watch would report later."""
         self._kicked = True
         self._moved.set()
 
     def grown(self) -> None:
-        """The ledger grew here: whoever waits looks now, unless an open transaction is in the way anyway."""
+        """
+        Wake the task: the ledger grew in this process. An open transaction that holds the position back is waited for
+        first.
+        """
         latest = self._view.latest
         if latest is None or latest.seen.pin is None:
             self.kick()
@@ -97,7 +102,7 @@ class Announcements:
                 self._waiters.remove(waiter)
 
     async def close(self) -> None:
-        """Stop following; whoever waits gets Closed."""
+        """Stop following; waiting callers get Closed."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -106,9 +111,9 @@ class Announcements:
         self._fail(Closed(f"the buffer of {self._view.segment} was closed"))
 
     async def _follow(self) -> None:
-        """Read the segment whenever it may have moved and somebody waits; an error goes to those who wait."""
+        """Read the segment after each possible change while callers wait; raise an error at those callers."""
         try:
-            # Armed before the first reading, so that no change falls between the two.
+            # Armed before the first reading, so that no change is missed between the two.
             grown = Listening(await self._ledger.watch(), self._moved.set)
             try:
                 await self._follow_with(grown)
@@ -116,12 +121,12 @@ class Announcements:
                 await grown.close()
                 await self._unwatch()
         except Exception as error:
-            # Last, with nothing awaited after it: who comes while the watches are closed still finds this task running,
-            # relies on it, and would otherwise never be told.
+            # Last, with no await after it: a caller that arrives while the watches are closed sees this task as running
+            # and relies on it. It would otherwise never be woken.
             self._fail(error)
 
     async def _follow_with(self, grown: Listening) -> None:
-        """Follow until something fails."""
+        """Follow the segment until an error is raised."""
         told = self._view.begun
         appended: tuple[LedgerEntry, ...] | None = None
         while True:
@@ -148,13 +153,13 @@ class Announcements:
             else:
                 await self._watch(pinned_by)
                 if pinned_by not in (reading.followed, None if pin is None else pin.txn_id):
-                    continue  # it may have ended before its watch was armed
+                    continue  # the transaction may have ended before its watch was armed
             is_told = await self._until_told(grown if self._pin is None else self._pin.header, reading.is_presumed)
             appended = grown.appended if is_told and self._pin is None else None
             told = self._view.begun
 
     async def _watch(self, txn_id: TxnID) -> Transaction:
-        """Watch the header of a transaction, and no other; return what was told of it, see ``Following``."""
+        """Watch the header of this transaction only; return what the watch reported, see ``Following``."""
         pin = self._pin
         if pin is None or pin.txn_id != txn_id:
             await self._unwatch()
@@ -164,21 +169,21 @@ class Announcements:
         return ended_as_told(txn_id, pin.header.told) or Transaction(txn_id, State.OPEN, deadline_ms=0, created_ms=0)
 
     async def _unwatch(self) -> None:
-        """Watch no header."""
+        """Close the watch on the header, if any."""
         if self._pin is not None:
             pin, self._pin = self._pin, None
             await pin.header.close()
 
     async def _until_told(self, listening: Listening, is_presumed: bool) -> bool:
         """
-        Return when a watch has told something, or a look was asked for here; whether it was the watch alone.
+        Wait until a watch fires or a call in this process asks for a reading; return whether it was the watch alone.
 
-        What was only presumed is looked at after a while in any case.
+        A presumed state is read after a delay in any case.
         """
         late = asyncio.ensure_future(self._presumed_for_long()) if is_presumed else None
         try:
             listening.listen()
-            # Both are asked: what comes at the same moment is found by the same look.
+            # Check both: events that arrive at the same moment are handled by the same reading.
             while not ((has_told := listening.has_told()) or self._kicked or (late is not None and late.done())):
                 self._moved.clear()
                 await self._moved.wait()
@@ -192,7 +197,11 @@ class Announcements:
         self._moved.set()
 
     def _answer(self) -> None:
-        """Answer those whose position has come, and all when the segment is sealed and decided to its end."""
+        """
+        Answer callers whose position is announced.
+
+        All callers are answered when the segment is sealed and decided to its end.
+        """
         announced, reading = self._view.announced, self._view.latest
         if announced is None or reading is None:
             return
@@ -204,7 +213,7 @@ class Announcements:
                     waiter.answer.set_result(announced)
 
     def _fail(self, error: Exception) -> None:
-        """Tell everybody who waits."""
+        """Raise ``error`` at all waiting callers."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.answer.done():

@@ -1,4 +1,4 @@
-"""The transaction buffer ``metadata``: who may append to one segment, and what may be read of it."""
+"""The transaction buffer ``metadata``: all writes to and all reads of one segment."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from txnframework_metadata.watching import first_of
 @implementer(IPlannableBuffer)
 class MetadataBuffer:
     """
-    One segment as one process sees it.
+    One process's view of one segment.
 
-    Whatever it knows it can read again: the ledger, the intents, their headers and the abort records are the state, so
-    a buffer may be dropped at any point, and any number of them may serve one segment.
+    The state is the ledger, the intents, their headers and the abort records. The buffer can read all of it again. It
+    may therefore be dropped at any point, and any number of buffers may serve one segment.
     """
 
     def __init__(self, context: SegmentContext) -> None:
@@ -91,23 +91,23 @@ class MetadataBuffer:
         self._closed = asyncio.Event()
 
     async def recover(self) -> Position:
-        """Check that ledger and metadata store belong together, read what is open; later calls find it done."""
+        """Check that ledger and metadata store belong together, and read what is open; later calls return at once."""
         self._require_open()
         async with self._recovering:
             if self._view.announced is None:
                 await first_of([self._read_what_is_open(), self._closed.wait()])
-        self._require_open()  # closed meanwhile: whoever waited here must not go on to append
+        self._require_open()  # closed meanwhile: callers that waited here must not continue to append
         return self._announced()
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
-        """Publish entries of one branch, or of none."""
+        """Append entries of one branch, or of no transaction."""
         await self._ready()
         appended = await self._appending.append(entries)
         self._announcements.grown()
         return appended
 
     async def read(self, request: ReadRequest) -> EntryPage:
-        """Return what may be read after a position."""
+        """Return the entries after a position that may be read."""
         await self._ready()
         after = request.after.entry
         if request.isolation is Isolation.READ_UNCOMMITTED:
@@ -128,24 +128,24 @@ class MetadataBuffer:
         return EntryPage(tuple(kept), fetched.upto, tuple(skipped))
 
     async def max_read_position(self) -> Position:
-        """Return the announced position after reading again what is open now."""
+        """Read the segment again, and return the announced max read position."""
         await self._ready()
         await self._view.refresh()
         return self._announced()
 
     async def advanced(self, beyond: Position) -> Position:
-        """Wait until what may be read goes beyond a position, or can never go there."""
+        """Wait until the max read position is beyond ``beyond``, or can never be."""
         await self._ready()
         return await self._announcements.beyond(beyond)
 
     async def finished(self, at: Position) -> bool:
-        """Return whether the segment is sealed and everything in it stands at or before ``at``."""
+        """Return whether the segment is sealed and has no entry after ``at``."""
         await self._ready()
         tail = await self._ledger.tail()
         return tail.sealed and tail.last_confirmed <= at
 
     async def plan(self, after: Position, upto: Position) -> ReadPlan:
-        """Return a plan for a range whose end was announced once, by whichever process."""
+        """Return a plan for a range whose end any process has announced."""
         await self._ready()
         if self._announced() < upto:
             reading = await self._view.refresh()
@@ -161,27 +161,27 @@ class MetadataBuffer:
         return ReadPlan(EntryRange(after, upto), aborted)
 
     async def resolve(self, branch: Branch) -> Visibility:
-        """Return what is known of a branch that wrote to this segment."""
+        """Return the outcome of a branch that wrote to this segment."""
         await self._ready()
         return await branch_outcome(self._store, self.segment, branch, None)
 
     async def settle(self, ended: Transaction) -> None:
-        """Make an outcome take effect here; whoever waits sees it at once."""
+        """Make an outcome take effect in this segment; callers that wait for entries see it at once."""
         await self._ready()
         self._intents.forget(ended.txn_id)
         self._announcements.kick()
         await settle_writes(self._store, self._ledger, self.segment, ended, self._options.page_records)
 
     async def trim(self, ledger_id: int) -> Swept:
-        """Trim whole ledgers, then the abort records that no entry can need any more."""
+        """Trim whole ledgers, then the abort records that are no longer needed."""
         await self._ready()
         reading = await self._view.refresh()
-        # What is open now counts, not what was announced: a transaction must never lose entries it may still commit.
-        # Where everything is decided to the end, closed ledgers hold nothing else.
+        # Use what is open now, not what was announced: a transaction must never lose entries that it may still commit.
+        # If everything is decided up to the end, closed ledgers hold decided entries only.
         tail, decided = reading.tail, reading.seen.max_read
         below = min(ledger_id, tail.open_ledger_id if decided >= tail.last_confirmed else decided.ledger_id)
-        # The ledger remembers sequences for longer than abort records are kept, so it is told now what was aborted.
-        # Everything in these ledgers was decided in that reading, and nobody can append to them any more.
+        # The ledger remembers sequences for longer than abort records are kept, so pass it the aborted branches now.
+        # That reading decided everything in these ledgers, and no process can append to them any more.
         oldest = await self._ledger.ledgers(-1, 1)
         first_left = oldest[0].ledger_id if oldest else below
         aborted = await self._fetching.aborted_between(first_left, below - 1) if first_left < below else frozenset()
@@ -189,14 +189,14 @@ class MetadataBuffer:
         return await self._trimming.trim(below, aborted)
 
     async def close(self) -> None:
-        """Stop; whoever waits gets Closed, also for a recovery that the stores do not answer."""
+        """Close the buffer; waiting callers get Closed, also during a recovery that the stores do not answer."""
         self._closed.set()
         await self._announcements.close()
 
     # -- steps ----------------------------------------------------------------------------------------
 
     async def _ready(self) -> None:
-        """Raise Closed, or see to it that this is recovered; those who wait here go on in the order of their calls."""
+        """Recover if necessary, or raise Closed; callers that wait here continue in the order of their calls."""
         if self._view.announced is None or self._closed.is_set():
             await self.recover()
 
@@ -209,7 +209,7 @@ class MetadataBuffer:
             raise Closed(f"the buffer of {self.segment} was closed")
 
     def _announced(self) -> Position:
-        """Return the announced position; only after recovery."""
+        """Return the announced position; call it after recovery only."""
         announced = self._view.announced
         if announced is None:
             raise Unavailable(f"the buffer of {self.segment} is not recovered")
@@ -219,15 +219,15 @@ class MetadataBuffer:
         return await self._resolve_at(branch, position.ledger_id)
 
     async def _resolve_at(self, branch: Branch, ledger_id: int) -> Visibility:
-        """Return what is known of a branch with an entry in one ledger."""
+        """Return the outcome of a branch with an entry in one ledger."""
         return await branch_outcome(self._store, self.segment, branch, ledger_id)
 
     async def _wait_for(self, upto: Position) -> None:
         """
-        Wait until this process may read up to a place that another one announced.
+        Wait until this process may read up to a position that another process announced.
 
-        It computes less when a late intent names an earlier place: the range was decided without it, but which of its
-        entries are aborted is only told by a reading that gets as far.
+        A late intent may name an earlier position, and this process then computes a lower one. The range was decided
+        without that intent. But only a reading that reaches the position shows which entries are aborted.
         """
         deadline_ms = self._environment.now_ms() + self._options.plan_wait_ms_max
         just_before = Position(upto.ledger_id, upto.entry_id - 1)
@@ -239,7 +239,7 @@ class MetadataBuffer:
             )
 
     async def _read_uncommitted(self, after: Position, limit: Limit) -> EntryPage:
-        """Return every entry with what is known of it."""
+        """Return every entry with the outcome of its branch."""
         upto = (await self._view.refresh()).tail.last_confirmed
         if after >= upto:
             return EntryPage((), after)

@@ -1,4 +1,4 @@
-"""Fetching entries of one segment, and finding out which of them are aborted."""
+"""Fetching entries of one segment, and determining which of them are aborted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Fetched:
     """
     A page of entries with their branches.
 
-    ``aborted``: the branches that do not count, of those with announced entries among them. ``upto``: where it ends.
+    ``aborted``: the branches of announced entries that do not count. ``upto``: the end of the page.
     """
 
     entries: tuple[BranchedEntry, ...]
@@ -30,11 +30,13 @@ class Fetched:
 
 class Fetching:
     """
-    Decides at the fetch: every announced entry's branch has ended, so it is aborted if the last reading of the segment
-    found it so, or if its abort record stands, and counts otherwise.
+    Determines at the fetch which announced entries are aborted.
 
-    Abort records are looked up for the branches of what was fetched only, so that all those of old cost nothing. They
-    outlive their ledgers by ``abort_retention_ms``: what took longer to judge is fetched in vain if its ledger went.
+    The branch of every announced entry has ended. It is aborted if the last reading of the segment found it aborted, or
+    if its abort record is stored; otherwise it counts.
+
+    Abort records are looked up only for the branches of fetched entries, so old ones cost nothing. They outlive their
+    ledgers by ``abort_retention_ms``. A fetch that takes longer to judge raises EntryTrimmed if its ledger is gone.
     """
 
     def __init__(
@@ -57,9 +59,9 @@ class Fetching:
 
     async def fetch(self, entries: EntryRange, announced: Position, limit: Limit) -> Fetched:
         """
-        Return the first entries of a range, those up to ``announced`` judged.
+        Return the first entries of a range; those up to ``announced`` are judged.
 
-        :raises EntryTrimmed: entries of the range were there and are gone.
+        :raises EntryTrimmed: entries of the range were trimmed.
         """
         held = self._ahead.page(entries, limit) or await self._read(entries, limit)
         written: dict[int, set[Branch]] = {}
@@ -76,30 +78,38 @@ class Fetching:
         return HeldEntries(entries.after, branched(found, self._segment), begun_ms)
 
     async def aborted_between(self, first: int, last: int) -> frozenset[Branch]:
-        """Return the branches that are aborted in the ledgers from ``first`` to ``last``, read whole."""
-        # In this order, as below.
+        """Return all branches that are aborted in the ledgers from ``first`` to ``last``."""
+        # In this order, for the reason given in ``_judge``.
         unsettled = self._outcomes.unsettled_between(first, last)
         found = await all_aborted_branches(self._store, self._segment, first, last, self._page_records)
         return unsettled | found
 
     async def require_there(self, entries: EntryRange) -> None:
-        """Raise EntryTrimmed if entries of a range are gone."""
+        """Raise EntryTrimmed if entries of a range were trimmed."""
         if entries.after < entries.upto:
             await self._ledger.read(entries, Limit(1, 1))
 
     async def require_there_since(self, entries: EntryRange, begun_ms: int) -> None:
-        """Raise EntryTrimmed if the ledger went so long ago that its abort records may be gone as well."""
+        """
+        Raise EntryTrimmed if the range was trimmed and its abort records may be gone too.
+
+        :param begun_ms: the time at which reading or planning the range began.
+        """
         if self._retention.is_over(begun_ms):
             await self.require_there(entries)
 
     async def _judge(
         self, written: Mapping[int, AbstractSet[Branch]], entries: EntryRange, begun_ms: int
     ) -> frozenset[Branch]:
-        """Return which branches are aborted; by ledger, those with announced entries in a range just fetched."""
+        """
+        Return the aborted branches among ``written``.
+
+        :param written: by ledger, the branches with announced entries in a range just fetched.
+        """
         aborted: set[Branch] = set()
         unknown: dict[int, list[Branch]] = {}
-        # What the last reading told comes first: an operation that is settled while abort records are looked up is not
-        # in the next reading, and that its record stands by then may have been missed.
+        # Check the last reading first. An operation that is settled during the lookup is missing from the next reading,
+        # and the lookup may have missed its abort record.
         for ledger_id, branches in written.items():
             for branch in branches:
                 known = self._outcomes.is_aborted(branch, ledger_id)

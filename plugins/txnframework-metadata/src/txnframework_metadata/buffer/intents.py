@@ -1,4 +1,4 @@
-"""Intents: which branches this process has announced as writers, and the record that comes before their first entry."""
+"""Intents: the branches that this process announced as writers, and the record that precedes their first entry."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from txnframework_metadata.records.operations import put_operations, require_fam
 
 class Intents:
     """
-    One write operation for each (branch, open ledger), put before the first append to it.
+    One write operation for each (branch, open ledger), written before the branch's first append to it.
 
-    A branch is noted here only once its record stands, and nothing that may be read is decided by what is noted here: a
-    record that could not be written holds nobody back. Forgetting costs one more record.
+    A branch is noted here only once its record is stored. Nothing noted here affects what may be read, so a record that
+    could not be written holds nothing back. A forgotten branch costs one more record.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class Intents:
 
     async def admit(self, branch: Branch, principal: str) -> int:
         """
-        Return the ledger that ``branch`` may append to, its intent durable.
+        Return the ledger that ``branch`` may append to; its intent is durable.
 
         :raises TransactionConflict: the transaction has ended.
-        :raises TransactionNotFound: it is not known.
-        :raises NotTransactionOwner: it belongs to another principal.
-        :raises LedgerSealed: the segment takes no more entries.
-        :raises OutcomeUnknown: the intent may stand; there is no entry for it.
+        :raises TransactionNotFound: the transaction is unknown.
+        :raises NotTransactionOwner: the transaction belongs to another principal.
+        :raises LedgerSealed: the segment accepts no more entries.
+        :raises OutcomeUnknown: the intent may be stored; it has no entry.
         """
         require_family(branch.txn_id, self._segment)
         known = self._noted.get(branch)
@@ -67,16 +67,16 @@ class Intents:
         return tail.open_ledger_id
 
     def closed(self, branch: Branch) -> None:
-        """The ledger that ``branch`` was admitted to takes no more entries."""
+        """Forget the ledger that ``branch`` was admitted to, because it accepts no more entries."""
         self._noted.forget(branch)
 
     def forget(self, txn_id: TxnID) -> None:
-        """The transaction has ended: a further send looks at its header again."""
+        """Forget an ended transaction; a further send reads its header again."""
         self._noted.forget_all(txn_id)
 
 
 class _Noted:
-    """A bounded memory of which ledger each branch was admitted to, by transaction: forgetting one asks no other."""
+    """A bounded map from branch to the ledger it was admitted to, grouped by transaction."""
 
     def __init__(self, branches_max: int) -> None:
         self._branches_max = branches_max

@@ -18,18 +18,19 @@ async def settle_writes(
     store: IMetadataStore, ledger: IManagedLedger, segment: str, ended: Transaction, page_records: int
 ) -> None:
     """
-    Forget a transaction's write operations on ``segment``; before that, record the branches that do not count.
+    Remove a transaction's write operations on ``segment``, after writing abort records for the branches that do not
+    count.
 
-    The order closes a crash window: an operation that is deleted before its abort record stands leaves entries of which
-    nothing is known, and those count as committed once the header is collected.
+    The order closes a crash window. If an operation were deleted before its abort record is stored, its entries would
+    count as committed once the header is collected.
 
-    :raises LedgerNotFound: the segment was deleted, and nobody would ever remove the records.
+    :raises LedgerNotFound: the segment was deleted, so abort records would never be removed.
     """
     if ended.state not in (State.COMMITTED, State.ABORTED):
         raise ValueError(f"transaction {ended.txn_id} is {ended.state.value}, only an ended one can be settled")
     mine = []
     bounds: dict[tuple[int, int], Position] = {}
-    # Those on this segment only: a transaction may have as many others as it has participants.
+    # Read the operations on this segment only: a transaction may have as many others as it has participants.
     entries = index_keys.prefix_range(WRITES_BY_SEGMENT, segment, str(ended.txn_id))
     for stored in await scan_index_all(store, entries, page_records):
         operation = operation_of(stored)

@@ -1,4 +1,4 @@
-"""Outcomes and abort records of one segment, read from the metadata store."""
+"""Outcomes of branches and abort records of one segment, read from the metadata store."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from txnframework_metadata.buffer.visibility import outcome_of
 from txnframework_metadata.records.operations import read_header, require_family, scan_all, scan_index_all
 
 _GETS_TOGETHER_MAX = 4
-"""So many abort records are looked for one by one; more of them by scanning what lies between."""
+"""Up to this number, abort records are read one by one; above it, by scanning the range that contains them."""
 
 
 async def branch_outcome(store: IMetadataStore, segment: str, branch: Branch, ledger_id: int | None) -> Visibility:
     """
-    Return what is known of a branch that wrote to ``segment`` (in ``ledger_id``, if that is known).
+    Return the outcome of a branch that wrote to ``segment`` (in ``ledger_id``, if that is known).
 
-    The header is read first: when it is gone, every abort record that was needed stood before that, so a branch without
-    one was committed.
+    The header is read first. Every abort record that is needed is stored before the header is deleted. A branch without
+    header and abort record was therefore committed.
     """
     require_family(branch.txn_id, segment)
     header = await read_header(store, branch.txn_id)
@@ -40,7 +40,11 @@ async def branch_outcome(store: IMetadataStore, segment: str, branch: Branch, le
 
 
 async def _aborted_somewhere(store: IMetadataStore, segment: str, branch: Branch) -> bool:
-    """Return whether a branch has an abort record in any ledger, with at most two requests for each that has some."""
+    """
+    Return whether a branch has an abort record in any ledger.
+
+    It takes at most two requests for each ledger that has abort records.
+    """
     whole = abort_records_range(segment)
     wanted = _key(segment, 0, branch)
     while True:
@@ -50,7 +54,7 @@ async def _aborted_somewhere(store: IMetadataStore, segment: str, branch: Branch
         (found,) = page.records
         if found.key == wanted:
             return True
-        # The record of another branch: either this ledger has none of ours, or the next one with any was found.
+        # A record of another branch: either this ledger has none of ours, or this is the next ledger that has any.
         _, ledger_id, _, _ = abort_record_of(found.key.path)
         beyond = found.key.path > _key(segment, ledger_id, branch).path
         wanted = _key(segment, ledger_id + 1 if beyond else ledger_id, branch)
@@ -60,16 +64,16 @@ async def aborted_branches(
     store: IMetadataStore, segment: str, ledger_id: int, branches: Iterable[Branch], page_records: int
 ) -> set[Branch]:
     """
-    Return those of some branches that have an abort record in one ledger.
+    Return those of ``branches`` that have an abort record in one ledger.
 
-    What is read follows the number of branches asked for, not how many were aborted: a scan that came upon many others
-    goes on at the next branch that is asked for.
+    The cost depends on the number of branches asked for, not on how many were aborted. A scan that meets many other
+    records continues at the next branch that is asked for.
     """
     asked = left = sorted(branches, key=_order)
     found: set[Branch] = set()
     while len(left) > _GETS_TOGETHER_MAX:
         first, last = (_key(segment, ledger_id, branch).path for branch in (left[0], left[-1]))
-        # The slash comes after everything that the last path may end with, and nothing else lies between.
+        # The slash sorts after every end that the last path may have, and no other key lies between.
         page = await store.scan(KeyRange(first, f"{last}/", segment), min(page_records, len(left)))
         standing = [_branch_of(record) for record in page.records]
         found.update(standing)
@@ -90,7 +94,7 @@ async def all_aborted_branches(
 async def highest_abort_bound(
     store: IMetadataStore, segment: str, beyond: Position, page_records: int
 ) -> Position | None:
-    """Return the furthest place beyond ``beyond`` that an abort record speaks of; None without any."""
+    """Return the furthest position beyond ``beyond`` that an abort record names, or None."""
     bounds = [
         abort_bound(abort_record_of(record.key.path)[1], decode(AbortRecord, record))
         for record in await scan_index_all(store, aborts_beyond(segment, beyond), page_records)
@@ -99,16 +103,16 @@ async def highest_abort_bound(
 
 
 def _key(segment: str, ledger_id: int, branch: Branch) -> Key:
-    """Return the key of the abort record that a branch has in a ledger if it is aborted there."""
+    """Return the key of the abort record of a branch in a ledger."""
     return abort_record_key(segment, ledger_id, branch.txn_id, branch.number)
 
 
 def _branch_of(record: Record) -> Branch:
-    """Return the branch that an abort record is about."""
+    """Return the branch of an abort record."""
     _, _, txn_id, number = abort_record_of(record.key.path)
     return Branch(txn_id, number)
 
 
 def _order(branch: Branch) -> tuple[int, int, int]:
-    """Return what abort records of one ledger are ordered by."""
+    """Return the sort key of abort records within one ledger."""
     return branch.txn_id.coordinator, branch.txn_id.number, branch.number

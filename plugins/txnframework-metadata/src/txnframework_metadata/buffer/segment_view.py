@@ -1,4 +1,4 @@
-"""What this process knows of what may be read of one segment."""
+"""One process's knowledge of what may be read of one segment."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from txnframework_metadata.records.views import operation_of
 @dataclass(frozen=True, slots=True)
 class Following:
     """
-    Somebody waits for entries.
+    A caller waits for entries.
 
-    ``watch``: watches the header of a transaction from when it returns on; returns how it has ended if that was told
-    already, otherwise that it is open. ``tells``: whether it would be told. ``appended``: all that has changed of the
-    tail since the last reading began, or more; None: that is not known.
+    ``watch`` arms a watch on the header of a transaction. It returns the ended transaction if the watch already
+    reported its end, otherwise the transaction as open. ``tells``: whether the watch would report the end.
+    ``appended``: every change of the tail since the last reading began, or more; None if that is not known.
     """
 
     watch: Callable[[TxnID], Awaitable[Transaction]]
@@ -42,12 +42,12 @@ class Following:
 @dataclass(frozen=True, slots=True)
 class Reading:
     """
-    One reading of the segment: its end, the intents that stood then, their headers as far as they mattered, and how
-    far may be read by what was open.
+    One reading of the segment: its tail, its intents, their headers as far as needed, and the resulting max read
+    position.
 
-    ``followed``: whose header was watched before it was read. ``is_whole``: the intents are all of those that stood,
-    and not only the writers of what came since the announced position. ``is_presumed``: a header was not read, because
-    its transaction cannot have ended for longer than it takes to be told of that.
+    ``followed``: the transaction whose header was watched before it was read. ``is_whole``: the intents are all that
+    were stored, and not only the writers of entries after the announced position. ``is_presumed``: a header was not
+    read, because its transaction can have ended no longer ago than the watch takes to report it.
     """
 
     tail: Tail
@@ -61,20 +61,21 @@ class Reading:
 
 class SegmentView:
     """
-    Reads the ledger's end, the intents, their headers, and announces how far may be read; abort records are looked up
-    after that, when entries are fetched.
+    Reads the ledger's tail, the intents and their headers, and announces the max read position.
 
-    That order is the rule: an intent is put before its entry, so whoever takes the end first finds the intent of every
-    entry up to it; and it goes only after its abort record stands, so whoever reads those last finds one or the other.
-    So a reading costs what is open now, however much was aborted before.
+    Abort records are looked up later, when entries are fetched. This order is the rule. An intent is written before its
+    entry, so a process that reads the tail first finds the intent of every entry up to it. An intent is removed only
+    after its abort record is stored, so a process that reads abort records last finds one or the other. The cost of a
+    reading depends on what is open now, however much was aborted before.
 
-    Two things shorten the way of an entry to those who wait for it. Entries are read beside the end; if those are all
-    that came since the announced position, they tell themselves who wrote them, and nobody else's intent matters: the
-    headers of those writers are read, and no intents. (What one that was not read says holds back nothing here, because
-    an entry of it comes behind this end.) And looking at headers again, of the same end and the same writers, is a
-    reading that took its time before its third step, so a transaction that was in the way costs one look at its end.
+    Two shortcuts reduce the delay before an entry reaches a waiting caller. First, entries are read together with the
+    tail. If they are all entries since the announced position, they name their writers themselves, and no other intent
+    matters. The headers of those writers are read, and no intents. (An intent that was not read holds nothing back
+    here, because its entries come after this tail.) Second, reading headers again for the same tail and writers equals
+    a reading that was slow before its third step. A transaction that blocked reading therefore costs one read of its
+    header when it ends.
 
-    ``announced`` never moves back: a late intent may name a place before it, but has no entries there.
+    ``announced`` never moves back: a late intent may name an earlier position, but has no entries before ``announced``.
     """
 
     def __init__(
@@ -103,11 +104,11 @@ class SegmentView:
 
     @property
     def begun(self) -> int:
-        """How many readings have begun."""
+        """The number of readings that have begun."""
         return self._begun
 
     def begun_after(self, count: int) -> Reading | None:
-        """Return the last reading if it began after so many others had begun; None: there is no such one yet."""
+        """Return the last reading if it began after ``count`` others had begun, otherwise None."""
         return self.latest if self._finished > count else None
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -116,13 +117,13 @@ class SegmentView:
 
     async def check_belonging(self) -> None:
         """
-        Refuse a ledger that ends before something that the metadata store says of it.
+        Raise StoreMismatch if the ledger ends before a position that the metadata store names.
 
-        What the metadata store says is read before the ledger's end, which only grows: so a healthy, busy pair never
-        looks like one of which half was restored.
+        The metadata store is read before the ledger's end, which only grows. A healthy, busy pair therefore never looks
+        like one of which half was restored.
         """
-        # Only abort records beyond where the ledger ended before they were read can be beyond where it ends after that:
-        # hardly any, unless something is wrong.
+        # Only abort records beyond the ledger's end as read before them can be beyond its end after them. There are
+        # hardly any, unless the stores do not match.
         before = _end(await self._ledger.tail())
         bounds = [max(intent.after, Position(intent.ledger_id, -1)) for intent in await self._intents()]
         recorded = await highest_abort_bound(self._store, self.segment, before, self._options.page_records)
@@ -136,10 +137,10 @@ class SegmentView:
 
     async def refresh(self, following: Following | None = None) -> Reading:
         """
-        Return a reading that began after this was called; callers that wait at the same time share one.
+        Return a reading that began after this call; callers that wait at the same time share one.
 
-        ``following``: somebody waits for the entries, so they are read ahead unless they were told; it is asked to
-        watch the header of whoever wrote the first of them, who is in the way if anybody is.
+        :param following: a caller waits for the entries, so they are read ahead unless a watch reported them. The
+            header of the first entry's writer is watched, because that transaction blocks reading if any does.
         """
         ticket = self._begun
         async with self._lock:
@@ -149,7 +150,7 @@ class SegmentView:
                 told = None if following is None else self._told_tail(following.appended)
                 self.latest = await self._read(following, told)
                 self._finished = number
-                # What was told is as old as the telling: it does not serve somebody who asks how it stands by now.
+                # A reported tail is as old as the report: it does not serve a caller that asks for the current state.
                 if told is None:
                     self._finished_reading = number
             reading = self.latest
@@ -158,9 +159,9 @@ class SegmentView:
 
     async def look_again(self, told: Transaction | None = None) -> Reading:
         """
-        Return the last reading with the headers as they are now, of those that were open in it.
+        Return the last reading with the current headers of the transactions that were open in it.
 
-        ``told``: a transaction that is known to have ended, whose header need not be read to know it.
+        :param told: a transaction that is known to have ended, so that its header need not be read.
         """
         async with self._lock:
             latest = self.latest
@@ -178,7 +179,7 @@ class SegmentView:
             listener()
 
     async def _read(self, following: Following | None, told: Tail | None) -> Reading:
-        """Read in the order that is the rule, take in what was found, and announce; ``told``: the end is known."""
+        """Read in the order of the rule, store the results, and announce; ``told``: the tail, if it is known."""
         announced = self.announced
         if following is None or announced is None:
             return await self._decided(await self._ledger.tail(), await self._intents(), {})
@@ -196,7 +197,7 @@ class SegmentView:
         return replace(reading, followed=followed, is_presumed=presumed is not None and reading.seen.pin is not None)
 
     def _told_tail(self, appended: tuple[LedgerEntry, ...] | None) -> Tail | None:
-        """Return the tail with what was appended since the last reading, and hold that; None: it has to be read."""
+        """Return the last tail with the appended entries, and hold those entries; None if the tail has to be read."""
         if self.latest is None or self.announced is None or not appended:
             return None
         before = self.latest.tail
@@ -208,17 +209,21 @@ class SegmentView:
     async def _decided(
         self, tail: Tail, intents: list[Intent], headers: dict[TxnID, Transaction | None], *, is_whole: bool = True
     ) -> Reading:
-        """Read the headers of intents that are not in ``headers``, as far as they matter, and announce."""
+        """Read the headers missing from ``headers``, as far as they matter, and announce."""
         while wanted := undecided(intents, headers, self.announced, self._options.headers_together_max):
             headers.update(await self._headers(wanted))
         result = seen(tail.last_confirmed, intents, headers)
-        # Together with the announcement: whoever sees the one sees the other.
+        # No await between this and the announcement, so that a caller sees both or neither.
         self.outcomes.observe(result.aborted, result.counted, is_whole=is_whole)
         self.announced = result.max_read if self.announced is None else max(self.announced, result.max_read)
         return Reading(tail, intents, headers, result, is_whole=is_whole)
 
     async def _presumed(self, following: Following) -> tuple[dict[TxnID, Transaction | None], TxnID] | None:
-        """Return how the one transaction stands whose entries were told, as far as is told; None: it has to be read."""
+        """
+        Return the state of the one transaction that wrote the reported entries, as its watch reports it.
+
+        None means that headers have to be read.
+        """
         wanted = {branch.txn_id for branch in self._ahead.branches()}
         if len(wanted) != 1 or not following.tells or not self._options.open_presumed_ms:
             return None
@@ -226,17 +231,17 @@ class SegmentView:
         return {txn_id: await following.watch(txn_id)}, txn_id
 
     async def _headers_ahead(self, following: Following) -> tuple[dict[TxnID, Transaction | None], TxnID | None]:
-        """Return the headers of those who wrote what was read ahead, as far as they are there, and who is followed."""
+        """Return the stored headers of the writers of the entries read ahead, and the transaction that is watched."""
         branches = self._ahead.branches()
         wanted = list(dict.fromkeys(branch.txn_id for branch in branches))[: self._options.headers_together_max]
         if not wanted:
             return {}, None
         watching = asyncio.ensure_future(following.watch(wanted[0]))
         await asyncio.sleep(0)
-        # Where a watch needs a request of its own, the headers do not wait for it.
+        # If arming the watch needs a request, the headers are read concurrently.
         followed = wanted[0] if watching.done() else None
         _, found = await asyncio.gather(watching, self._headers(wanted))
-        # One that is not there tells nothing yet: its intent may have gone before it, or may come with it.
+        # A missing header decides nothing yet: its intent may have been removed before it, or together with it.
         headers = {txn_id: header for txn_id, header in found.items() if header is not None}
         for branch in branches:
             header = headers.get(branch.txn_id)
@@ -245,14 +250,14 @@ class SegmentView:
         return {**headers}, followed
 
     async def _headers(self, wanted: list[TxnID]) -> dict[TxnID, Transaction | None]:
-        """Return the headers of some transactions as they are now."""
+        """Return the current headers of some transactions."""
         found = await asyncio.gather(*(read_header(self._store, txn_id) for txn_id in wanted))
         return {
             txn_id: None if header is None else header.transaction for txn_id, header in zip(wanted, found, strict=True)
         }
 
     async def _intents(self) -> list[Intent]:
-        """Return the write operations on this segment, by what they stand after."""
+        """Return the write operations on this segment, ordered by the position that their entries follow."""
         entries = index_keys.prefix_range(WRITES_BY_SEGMENT, self.segment)
         found = []
         for record in await scan_index_all(self._store, entries, self._options.page_records):
@@ -264,7 +269,7 @@ class SegmentView:
 
 
 def grown_by(tail: Tail, appended: Sequence[LedgerEntry]) -> tuple[Tail | None, list[LedgerEntry]]:
-    """Return a tail with entries that were appended behind it, and those; None: there is something between them."""
+    """Return a tail with the entries appended after it, and those entries; None if others lie between them."""
     last, came = tail.last_confirmed, []
     for entry in appended:
         if entry.position > last:
@@ -277,10 +282,10 @@ def grown_by(tail: Tail, appended: Sequence[LedgerEntry]) -> tuple[Tail | None, 
 
 
 def _is_open(header: Transaction | None) -> bool:
-    """Return whether a transaction may still end one way or the other."""
+    """Return whether a transaction is open."""
     return header is not None and header.state is State.OPEN
 
 
 def _end(tail: Tail) -> Position:
-    """Return the furthest place that anything may speak of."""
+    """Return the furthest position that a record of the metadata store may name."""
     return max(tail.last_confirmed, Position(tail.open_ledger_id, -1))

@@ -1,4 +1,4 @@
-"""Trimming one segment's ledgers, and the abort records that nobody can need any more."""
+"""Trimming the ledgers of one segment, and the abort records that are no longer needed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from txnframework_metadata.options import BufferOptions
 
 class Trimming:
     """
-    Trims ledgers, and the abort records of ledgers that were gone ``abort_retention_ms`` ago: who fetched an entry
-    before its ledger went still finds out that it is aborted.
+    Trims ledgers, and the abort records of ledgers that were removed at least ``abort_retention_ms`` ago.
 
-    One record tells since when which ledgers are gone, so that any process can go on, however short each one lives.
-    It is written when abort records begin to wait, and again when they are collected: a ledger that goes while others
-    wait begins to count once those are done, and its records stay for up to twice the time. It stays, and says up to
-    where they were collected.
+    A process that fetched an entry before its ledger was removed can therefore still find out that the entry is
+    aborted.
+
+    One record stores which ledgers are removed, and since when, so that any process can continue, however short it
+    lives. The record is written when abort records start to wait, and again when they are collected. A ledger removed
+    while others wait starts its own wait when those are done, so its abort records stay for up to twice the time. The
+    record is kept afterwards, and stores up to which ledger abort records were collected.
     """
 
     def __init__(
@@ -40,15 +42,15 @@ class Trimming:
         self._ledger = ledger
         self._store = store
         self._environment = environment
-        # Whoever wrote the record may have had another clock.
+        # Add the clock skew: the process that wrote the record may use another clock.
         self._kept_ms = transactions.abort_retention_ms + transactions.max_clock_skew_ms
         self._options = options
         self._key = trimmed_key(segment)
 
     async def trim(self, below_ledger_id: int, aborted: frozenset[Branch]) -> Swept:
-        """Trim below a ledger, where everything is decided and ``aborted`` are the branches that do not count."""
+        """Trim below a ledger; everything there is decided, and ``aborted`` are the branches that do not count."""
         first = await self._ledger.trim(below_ledger_id, aborted)
-        # The time is taken after the ledgers went, never before.
+        # Read the time after the ledgers are removed, never before.
         now_ms = self._environment.now_ms()
         try:
             return await self._collect(first, now_ms)
@@ -56,7 +58,7 @@ class Trimming:
             return Swept(0, 1, now_ms)  # another process is collecting them
 
     async def _collect(self, first: int, now_ms: int) -> Swept:
-        """Delete a page of abort records whose time has come; note since when others wait."""
+        """Delete a page of abort records whose wait is over; note since when others wait."""
         found = await self._store.get(self._key)
         noted = TrimmedRecord(ledger=0, at_ms=0) if found is None else decode(TrimmedRecord, found)
         version: Expected = Expect.ABSENT if found is None else found.version
@@ -67,7 +69,7 @@ class Trimming:
                 return Swept(0, 0, due_ms)
             below = min(first, noted.ledger)
             if below > noted.collected:
-                # Before they go, or nobody would know that they went.
+                # Note this before they are deleted; otherwise no record would show that they were.
                 noted = replace(noted, collected=below)
                 version = await self._store.put(Put(self._key, encode(noted), version))
             done, more = await self._delete_below(below)

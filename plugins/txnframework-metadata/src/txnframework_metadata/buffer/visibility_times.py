@@ -1,4 +1,4 @@
-"""How long after its commit a transaction's messages may be read in this process."""
+"""The time from the commit of a transaction until this process may read its messages."""
 
 from __future__ import annotations
 
