@@ -70,15 +70,12 @@ class Announcements:
         view.listen(self._answer)
 
     def kick(self) -> None:
-        """Wake the task: a transaction ended in this process, which a watch would report later."""
+        """Wake the task because a transaction ended in this process; a watch would report that later."""
         self._kicked = True
         self._moved.set()
 
     def grown(self) -> None:
-        """
-        Wake the task: the ledger grew in this process. An open transaction that holds the position back is waited for
-        first.
-        """
+        """Wake the task because the ledger grew in this process, unless an open transaction holds the position back."""
         latest = self._view.latest
         if latest is None or latest.seen.pin is None:
             self.kick()

@@ -1,4 +1,4 @@
-"""What may be read of a segment, decided from what was read of it; pure."""
+"""Decisions about what may be read of a segment, made from what was read of it; pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Intent:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """
-    What one reading comes to.
+    The result of one reading.
 
-    ``max_read``: everything up to it is decided. ``pin``: the open transaction that keeps it from moving, if one does.
+    ``max_read``: everything up to it is decided. ``pin``: the open transaction that holds it back, or None.
     ``aborted``: by ledger, the branches that ended without counting and may have no abort record yet. ``counted``: the
     branches that count.
     """
@@ -43,10 +43,10 @@ def undecided(
     items_max: int,
 ) -> list[TxnID]:
     """
-    Return transactions whose headers are to be read next; none when enough is known. ``intents`` by their ``after``.
+    Return the transactions whose headers are read next; none if enough is known. ``intents`` are ordered by ``after``.
 
-    The lowest open intent decides how far may be read, so those beyond it need no look. What was announced before stays
-    announced, though, even when a late intent is lower: everything up to there needs its outcome.
+    The lowest open intent limits what may be read, so headers of later intents are not needed. An announced position
+    stays announced, even if a late intent is lower: every intent up to it needs its outcome.
     """
     wanted: dict[TxnID, None] = {}
     pinned = False
@@ -66,9 +66,9 @@ def undecided(
 
 def seen(last_confirmed: Position, intents: Sequence[Intent], headers: Mapping[TxnID, Transaction | None]) -> Seen:
     """
-    Return what may be read; ``last_confirmed`` was taken before the intents were read, and those before the headers.
+    Return what may be read; ``last_confirmed`` was read before the intents, and the intents before the headers.
 
-    An intent whose header is gone counts for nothing: either it was settled since, or it was never admitted.
+    An intent without header has no effect: its transaction was settled since, or the intent was never admitted.
     """
     pin: Intent | None = None
     aborted: dict[int, set[Branch]] = {}
@@ -93,7 +93,7 @@ def seen(last_confirmed: Position, intents: Sequence[Intent], headers: Mapping[T
 
 
 def outcome_of(header: Transaction, branch: Branch) -> Visibility:
-    """Return what a header says of one of its branches."""
+    """Return the outcome of a branch according to its transaction's header."""
     if header.state is State.OPEN:
         return Visibility.OPEN
     return Visibility.COMMITTED if header.counts(branch.number) else Visibility.ABORTED

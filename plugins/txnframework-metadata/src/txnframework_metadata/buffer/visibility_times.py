@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 class VisibilityTimes:
     """
-    Looks at each reading of a segment; what it finds committed for the first time was waited for. Of the last
-    ``transactions_max`` it knows that.
+    Measures the delay of each transaction that a reading of the segment finds committed for the first time.
 
-    What stood before the first reading is left out: nobody waited for it here. The commit's time is that of the clock
-    of whichever host committed.
+    The last ``transactions_max`` such transactions are remembered. Transactions found by the first reading are not
+    measured, because no caller waited for them here. The commit time is taken from the clock of the host that
+    committed.
     """
 
     def __init__(self, view: SegmentView, metrics: Metrics, environment: Environment, transactions_max: int) -> None:
@@ -30,7 +30,7 @@ class VisibilityTimes:
             "txnframework_commit_to_visible_seconds",
             "Time from the commit of a transaction until this process may read its messages in a segment.",
         )
-        # In the order in which they were found.
+        # In the order of discovery.
         self._known: dict[TxnID, None] | None = None
         view.listen(self._look)
 

@@ -1,6 +1,7 @@
 """
-The pending-ack store ``metadata``: the acknowledgments of one subscription that wait for their transactions.
+The pending-ack store ``metadata``: acknowledgments of one subscription whose transactions have not ended.
 
-``groups`` gathers what waits for its turn, ``writing`` puts it, ``look`` finds afterwards whether it conflicts with
-others' ``records``, ``confirmed`` is what this process has told its callers. ``store`` is the role.
+``store`` implements the role. ``groups`` gathers requests that wait for their turn, ``writing`` writes their records,
+and ``look`` checks them afterwards for conflicts with other ``records``. ``confirmed`` holds what this process has
+confirmed to its callers.
 """

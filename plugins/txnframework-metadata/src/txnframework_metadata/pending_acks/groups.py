@@ -1,4 +1,4 @@
-"""Acknowledgments that wait for their turn, gathered into groups of one branch."""
+"""Acknowledgment requests that wait for their turn, gathered into groups of one branch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from txnframework.errors import Closed, OutcomeUnknown
 from txnframework.model.acks import AckRequest
 
 Answers = Sequence[Exception | None]
-"""One for each request, in order; None: it is recorded."""
+"""One item for each request, in order: its error, or None if it is recorded."""
 
 
 @dataclass(eq=False)
@@ -21,10 +21,11 @@ class _Waiting:
 
 class AckGroups:
     """
-    Records one group after the other; what comes while one is under way waits, and goes with the next of its branch.
+    Records one group after the other; requests that arrive meanwhile wait, and join the next group of their branch.
 
-    A group takes what comes first and whatever else waits of the same branch, up to ``acks_max`` acknowledgments; 0:
-    one request. Whoever waits is held by its own caller, so what waits has the bound that callers have.
+    A group is the first waiting request and the other waiting ones of the same branch, up to ``acks_max``
+    acknowledgments; with 0, one request. Each waiting request is held by its caller, so their number is bounded by the
+    number of callers.
     """
 
     def __init__(self, record: Callable[[list[AckRequest]], Awaitable[Answers]], acks_max: int) -> None:
@@ -36,10 +37,10 @@ class AckGroups:
 
     async def add(self, request: AckRequest) -> None:
         """
-        Return when it is recorded, or raise why it is not.
+        Return when the request is recorded, or raise its error.
 
-        Cancelled before its turn, it is not recorded; after that it may be. A group whose callers were all cancelled is
-        stopped: nothing goes on in the name of nobody.
+        A request that is cancelled before its turn is not recorded; after that it may be. A group is cancelled when all
+        its callers were cancelled.
         """
         one = _Waiting(request, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
@@ -55,7 +56,7 @@ class AckGroups:
                 await asyncio.wait({task})
 
     async def close(self) -> None:
-        """Stop; what is under way ends as OutcomeUnknown, what waits as Closed."""
+        """Close the groups; a running request ends as OutcomeUnknown, a waiting one as Closed."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             _answer(one, Closed("the pending acknowledgments were closed before the turn of this one came"))
@@ -69,7 +70,7 @@ class AckGroups:
             self._task.add_done_callback(self._ended)
 
     async def _run(self) -> Answers:
-        # Not before its first step: whoever came in the same turn of the loop goes with it.
+        # Take the group at the task's first step, so that requests made in the same turn of the loop join it.
         self._group = self._take()
         return await self._record([one.request for one in self._group])
 
@@ -100,7 +101,7 @@ class AckGroups:
 
 
 def _may_join(request: AckRequest, first: AckRequest) -> bool:
-    """Whether two requests may stand in one record; what a batch processed has a record of its own."""
+    """Return whether two requests may share a record; a request with a processed range has a record of its own."""
     if request.processed is not None or first.processed is not None:
         return False
     mine, theirs = ((one.branch, one.incarnation, one.principal) for one in (request, first))

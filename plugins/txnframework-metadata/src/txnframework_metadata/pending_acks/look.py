@@ -1,4 +1,4 @@
-"""The look that follows the put of acknowledgments: at the others' records, their headers, and the cursor last."""
+"""The check after acknowledgments were written: other records first, then their headers, the cursor last."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from txnframework_metadata.records.views import StoredOperation
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where to look: the headers, the records of the subscription, what was confirmed of them here, and the cursor."""
+    """
+    The places that the check reads.
+
+    They are the headers, the subscription's records, those confirmed in this process, and the cursor.
+    """
 
     headers: IMetadataStore
     standing: AckRecords
@@ -31,10 +35,10 @@ async def look(
     places: Places, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]
 ) -> tuple[list[Verdict], list[StoredOperation]]:
     """
-    Judge requests of one branch whose records stand: the others' operations, their headers, the cursor last.
+    Judge requests of one branch whose records are stored: read other operations, their headers, and the cursor last.
 
-    An operation whose header is gone by then was settled, and the cursor that is read after that shows it. Returned
-    besides: earlier records of the branch of which nothing is known to be confirmed, see ``replaced``.
+    An operation whose header is gone was settled, and the cursor, which is read later, shows its effect. The second
+    result is the branch's earlier records of which no part is known to be confirmed; see ``replaced``.
     """
     branch, incarnation = requests[0].branch, requests[0].incarnation
     places.standing.remember(stored)
@@ -75,11 +79,11 @@ async def look(
 
 def replaced(earlier: Sequence[StoredOperation], standing: Sequence[StoredOperation]) -> list[StoredOperation]:
     """
-    Return the earlier records that are not needed, because one that is confirmed says the same under a higher key.
+    Return the earlier records that are not needed, because a confirmed one with a higher key has the same content.
 
-    ``standing`` are records as they stand once what was in conflict was taken back: an earlier one may hold that too,
-    and may have been confirmed. By key, so that of two processes that see each other's records only one removes the
-    other's.
+    ``standing`` are the records after conflicting parts were withdrawn. An earlier record may hold such a part too, and
+    may have been confirmed. The order by key ensures that of two processes that see each other's records only one
+    removes the other's.
     """
     return [
         operation

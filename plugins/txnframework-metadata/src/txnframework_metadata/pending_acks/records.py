@@ -1,4 +1,4 @@
-"""The acknowledgment records of one subscription on one segment, as they stand."""
+"""The stored acknowledgment records of one subscription on one segment."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from txnframework_metadata.records.views import StoredOperation, operation_of
 
 class AckRecords:
     """
-    Reads all of them each time, because every acknowledgment is judged by all that stand, and decodes each once.
+    Reads all records each time, because every acknowledgment is judged against all of them, and decodes each once.
 
-    What the last reading found is kept decoded: as many records as open transactions hold, and no more.
+    The decoded records of the last reading are kept: as many as open transactions hold.
     """
 
     def __init__(self, store: IMetadataStore, segment: str, subscription: str, page_records: int) -> None:
@@ -41,7 +41,7 @@ class AckRecords:
         return found
 
     def remember(self, operations: Iterable[StoredOperation]) -> None:
-        """These were just written: they need not be decoded when they are read."""
+        """Remember records that were just written, so that they need not be decoded when they are read."""
         self._decoded.update((operation.record.key.path, operation) for operation in operations)
 
     def has(self, operation: StoredOperation) -> bool:

@@ -1,4 +1,4 @@
-"""The pending-ack store ``metadata``: acknowledgments of one subscription that wait for their transactions."""
+"""The pending-ack store ``metadata``: acknowledgments of one subscription whose transactions have not ended."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from txnframework_metadata.records.views import Header, StoredOperation, process
 @implementer(IPendingAckStore)
 class MetadataPendingAcks:
     """
-    Acknowledgments are operation records; conflicts are found by *put, then look*.
+    Stores acknowledgments as operation records, and finds conflicts by *put, then look*.
 
-    Of two processes that acknowledge one message at the same time each sees the other's record, because both put before
-    they look. Within one process one group of requests of one branch goes after the other, so that exactly one of two
-    transactions wins. What a branch acknowledges later goes into the record that it has (see ``writing``).
+    If two processes acknowledge one message at the same time, each sees the other's record, because both write before
+    they look. Within one process, groups of requests of one branch run one after the other, so that exactly one of two
+    transactions wins. Later acknowledgments of a branch go into its existing record (see ``writing``).
     """
 
     def __init__(self, context: SubscriptionContext) -> None:
@@ -58,14 +58,18 @@ class MetadataPendingAcks:
         self._atomic = IAtomicBatchStore.providedBy(context.store)
         self._confirmed = ConfirmedAcks(self._options.confirmed_records_max, admitted_is_confirmed=not self._atomic)
         self._standing = AckRecords(context.store, self.segment, self.subscription, self._options.page_records)
-        # Without atomic batches a record is admitted or not as a whole: one request in each.
+        # Without atomic batches a record is admitted as a whole, so each record holds one request.
         self._groups = AckGroups(self._record, self._options.acks_per_record_max if self._atomic else 0)
         self._begun = headers_begun_by(context.coordinator)
         self._header: Header | None = None
         self._closed = False
 
     async def recover(self) -> PendingAcks:
-        """Return what open transactions hold, and settle what has ended; the caller reads the cursor after this."""
+        """
+        Return the acknowledgments of open transactions, and settle ended ones.
+
+        The caller reads the cursor after this.
+        """
         self._require_open()
         ended: dict[TxnID, State] = {}
         for _ in range(self._options.attempts_max):
@@ -74,28 +78,30 @@ class MetadataPendingAcks:
             for txn_id, operations in (await self._standing.by_txn()).items():
                 header = await read_header(self._store, txn_id)
                 if header is None:
-                    await forget(self._store, operations)  # never admitted, or settled since: no effect either way
+                    await forget(self._store, operations)  # never admitted, or settled since: no effect in either case
                 elif header.transaction.state is State.OPEN:
                     opened[txn_id] = _pending(operations)
                 else:
                     ended[txn_id] = header.transaction.state
                     unfinished = True
-                    # Read anew: what was read before the header may have been withdrawn while it was open.
+                    # Read the operations again: those read before the header may have been withdrawn while the
+                    # transaction was open.
                     await self.settle(header.transaction)
             if not unfinished:
                 return PendingAcks(opened, ended)
-            # Looked at again: on a store without atomic batches a record may have been admitted while it was settled.
+            # Each round repeats the reading: on a store without atomic batches a record may be admitted during
+            # settling.
         raise Unavailable(f"transactions keep ending on subscription {self.subscription} of {self.segment}")
 
     async def add(self, request: AckRequest) -> None:
-        """Record that the acks take effect if the branch's commit counts."""
+        """Record acknowledgments that take effect if the branch's commit counts."""
         self._require_open()
         require_family(request.branch.txn_id, self.segment)
         if request.acks:
             await self._groups.add(request)
 
     async def settle(self, ended: Transaction) -> None:
-        """Make an outcome take effect here: the cursor first, then the operations are forgotten."""
+        """Make an outcome take effect here: move the cursor, then remove the operations."""
         self._require_open()
         if ended.state not in (State.COMMITTED, State.ABORTED):
             raise ValueError(f"transaction {ended.txn_id} is {ended.state.value}, only an ended one can be settled")
@@ -111,14 +117,14 @@ class MetadataPendingAcks:
         raise Unavailable(f"acknowledgments of {ended.txn_id} keep changing on {self.subscription} of {self.segment}")
 
     async def close(self) -> None:
-        """Stop; what is under way ends as OutcomeUnknown; may be repeated."""
+        """Close the store; requests that are running end as OutcomeUnknown. May be repeated."""
         self._closed = True
         await self._groups.close()
 
     # -- adding ---------------------------------------------------------------------------------------
 
     async def _record(self, requests: list[AckRequest]) -> Answers:
-        """Record a group of one branch; each request is told what became of it."""
+        """Record a group of one branch; return the result of each request."""
         first = requests[0]
         header = await self._open_header(first)
         changes: list[Change] = []
@@ -130,20 +136,25 @@ class MetadataPendingAcks:
                 await self._admit([change.now for change in changes])
         except (Conflict, NotFound, Unavailable, Closed) as error:
             self._header = None
-            # It stands and nobody is going to be told that it does: an unknown outcome unless it can be undone.
+            # The record is stored, but its caller gets an error: an unknown outcome, unless the record can be
+            # withdrawn.
             for operation in await self._take_back(header, changes, ()):
                 self._note(operation)
             if any(verdict.unsure for verdict in verdicts):
-                # An earlier record of it stands, and it may be one that was confirmed: it is not to be touched.
+                # An earlier record holds a part of it and may have been confirmed, so it must not be changed.
                 raise OutcomeUnknown(_failed(first, str(error))) from error
             raise
         return await self._answer(requests, header, changes, verdicts, earlier)
 
     async def _open_header(self, request: AckRequest) -> Header:
-        """Return the header of a request's transaction, not read again while one branch after the other uses it."""
+        """
+        Return the header of a request's transaction.
+
+        Consecutive requests of one transaction share one read.
+        """
         known = self._header
         if known is not None and known.transaction.txn_id == request.branch.txn_id:
-            # It may have ended since: then its version has changed, and whatever is put is refused.
+            # The transaction may have ended since; its version has then changed, and every write is refused.
             require_owner(known, request.principal)
             return known
         header = await self._begun.header(self._store, request.branch.txn_id, request.principal)
@@ -158,7 +169,7 @@ class MetadataPendingAcks:
         verdicts: Sequence[Verdict],
         earlier: Sequence[StoredOperation],
     ) -> Answers:
-        """Withdraw what is in conflict, or stands in another record; nothing else of the group is touched by that."""
+        """Withdraw the parts that conflict or are stored in another record, and return the result of each request."""
         kept = {number for number, verdict in enumerate(verdicts) if not verdict.conflict and not verdict.repeated}
         unknown: OutcomeUnknown | None = None
         standing: list[StoredOperation] = []
@@ -184,12 +195,12 @@ class MetadataPendingAcks:
         return answers
 
     def _note(self, operation: StoredOperation) -> None:
-        """A record is confirmed as it stands."""
+        """Remember a record of which everything is confirmed."""
         document = operation.document
         self._confirmed.note(operation, may_grow=isinstance(document, AckOperation) and document.processed is None)
 
     def _drafts(self, requests: Sequence[AckRequest]) -> list[Draft]:
-        """Return the records of a group: cumulative and individual acks apart, a bounded number in each."""
+        """Return the records of a group: cumulative and individual acks apart, a bounded number in each record."""
         first = requests[0]
         found = []
         for cumulative in (False, True):
@@ -208,7 +219,7 @@ class MetadataPendingAcks:
                 incarnation=first.incarnation,
                 acks=[],
                 cumulative=cumulative,
-                # Without atomic batches it is visible before the header was read again; until then it must not count.
+                # Without atomic batches it is visible before the header is read again, and must not count until then.
                 admitted=self._atomic,
                 processed=processed_document(first.processed),
             )
@@ -223,26 +234,27 @@ class MetadataPendingAcks:
     async def _look(
         self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]
     ) -> tuple[list[Verdict], list[StoredOperation]]:
-        """Judge requests of one branch whose records stand; see ``look``."""
+        """Judge requests of one branch whose records are stored; see ``look``."""
         return await look(Places(self._store, self._standing, self._confirmed, self._cursor), requests, stored)
 
     async def _take_back(
         self, header: Header, changes: Sequence[Change], kept: Collection[int]
     ) -> list[StoredOperation]:
-        """Withdraw what a group put, but for the requests in ``kept``."""
+        """Withdraw what a group wrote, except for the requests in ``kept``."""
         return await take_back(self._store, header, changes, kept)
 
     async def _admit(self, stored: Sequence[StoredOperation]) -> None:
-        """Let records count that were put before the header was looked at again."""
+        """Let records count that were written before the header was checked again."""
         await admit(self._store, stored, self._options.attempts_max)
 
     # -- settling -------------------------------------------------------------------------------------
 
     async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
         """
-        Apply what counts to the cursor, then forget the records as they were read.
+        Apply the acknowledgments that count to the cursor, then remove the records if unchanged since they were read.
 
-        The order closes a crash window: an operation that is deleted before the cursor moved is an acknowledgment lost.
+        The order closes a crash window: if an operation were deleted before the cursor moved, its acknowledgment would
+        be lost.
         """
         plain: dict[int, list[Ack]] = {}
         for operation in operations:
@@ -269,7 +281,11 @@ def _failed(request: AckRequest, why: str) -> str:
 
 
 def _pending(operations: Sequence[StoredOperation]) -> tuple[PendingAck, ...]:
-    """Return what an open transaction holds, admitted or not: what is about to be admitted is held as well."""
+    """
+    Return the acknowledgments of an open transaction, admitted or not.
+
+    One that is about to be admitted is held as well.
+    """
     return tuple(
         PendingAck(Branch(operation.txn_id, document.branch), ack, State.OPEN, document.incarnation)
         for operation in operations

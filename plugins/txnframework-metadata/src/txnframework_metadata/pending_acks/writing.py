@@ -1,22 +1,23 @@
 """
-Writing acknowledgment records: new ones, and more into those that a branch has.
+Writing acknowledgment records: new ones, and extensions of a branch's existing record.
 
-Why *put, then look* holds for a record that grows. Growing is a compare-and-set of the record in one atomic batch with
-the check that the header is OPEN, and the look begins after it. So of two transactions that acknowledge one message the
-one whose put came last sees the other's, whether that stands in a new record or in one that grew: the record keeps its
-key and its index entry, and no scan can miss it. Three rules besides:
+*Put, then look* also holds for a record that grows. A record grows by a compare-and-set in one atomic batch with the
+check that the header is OPEN, and the look begins after it. So of two transactions that acknowledge one message, the
+one that wrote last sees the other's acknowledgment, in a new record or in a grown one. The record keeps its key and its
+index entry, so no scan can miss it. Three more rules apply:
 
-* Only the process that put a record lets it grow, and only from a version of which it confirmed everything. So what
-  stood before is known, and taking a part back is writing the rest.
-* A part is taken back on the condition that the header is still OPEN. A record whose transaction has ended therefore
-  never changes, and whoever is told that nothing was recorded is told the truth.
-* Settling reads the records *after* it saw that the transaction has ended, and deletes them as they were read.
-  Something read before that may be a part that was taken back since, or lack one that came.
+* Only the process that wrote a record lets it grow, and only from a version of which it confirmed everything. The
+  previous content is therefore known, and withdrawing a part means writing the rest.
+* A part is withdrawn on condition that the header is still OPEN. A record whose transaction has ended therefore never
+  changes, and a caller's error that says that nothing was recorded is true.
+* Settling reads the records *after* it saw that the transaction has ended, and deletes them if unchanged since. A
+  record read before the end may hold a part that was withdrawn since, or lack one that was added.
 
-The crash windows: a reply that is lost is resolved by reading the record, whose version and value tell; a transaction
-that ends between put and look is met by the check when a part is to be taken back, and by the cursor in the look; a
-process that dies after its put leaves a part that nobody confirmed, which counts if the branch is listed and goes with
-the transaction. Without atomic batches no record grows: it would count before its header was read again.
+Crash windows: a lost reply is resolved by reading the record; its version and value show the outcome. A transaction
+that ends between put and look is detected by the header check of a withdrawal, and by the cursor in the look. A process
+that dies after its put leaves a part that was never confirmed. The part counts if the commit lists the branch, and is
+removed with the transaction. Without atomic batches no record grows, because the new part would count before the header
+is read again.
 """
 
 from __future__ import annotations
@@ -53,19 +54,23 @@ from txnframework_metadata.records.operations import (
 from txnframework_metadata.records.views import Header, StoredOperation, ack_document, operation_indexes, operation_of
 
 Part = tuple[int, Ack]
-"""An acknowledgment, and the number of the request in its group that it belongs to."""
+"""An acknowledgment, with the number of its request in the group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What is to stand in one record: that of ``before``, which grows, or a new one; ``blank`` is one without acks."""
+    """
+    The planned content of one record: of ``before``, which grows, or of a new one.
+
+    ``blank`` is the record without acks.
+    """
 
     blank: AckOperation
     parts: tuple[Part, ...]
     before: StoredOperation | None = None
 
     def holding(self, requests: Collection[int]) -> AckOperation | None:
-        """Return the record with the parts of these requests only; None: nothing is left of it."""
+        """Return the record with the parts of these requests only; None if nothing is left of it."""
         some = [ack for number, ack in self.parts if number in requests]
         if not some:
             before = None if self.before is None else self.before.document
@@ -74,7 +79,7 @@ class Draft:
 
     @property
     def whole(self) -> tuple[AckOperation, tuple[Ack, ...]]:
-        """The record with all parts, and the acknowledgments in it."""
+        """The record with all parts, and its acknowledgments."""
         acks = self._joined([ack for _, ack in self.parts])
         return self._document(acks), tuple(acks)
 
@@ -82,7 +87,11 @@ class Draft:
         return joined(some if self.before is None else [*self.before.acks, *some])
 
     def _document(self, acks: list[Ack]) -> AckOperation:
-        """Return the record with these; what stood before is not written out again, or n calls would cost n squared."""
+        """
+        Return the record with these acks.
+
+        The previous acks are not encoded again: otherwise n calls would cost n squared.
+        """
         documents: list[AckDocument] = []
         if self.before is not None and isinstance(self.before.document, AckOperation):
             standing = zip(acks, self.before.acks, self.before.document.acks, strict=False)
@@ -93,19 +102,19 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A draft that was put: ``now`` is the record since then."""
+    """A draft that was written; ``now`` is the record as written."""
 
     draft: Draft
     now: StoredOperation
 
     def confirmed(self, requests: Collection[int]) -> StoredOperation | None:
-        """Return what of the record is confirmed when nobody knows whether the rest was withdrawn; None: nothing."""
+        """Return the part of the record that is confirmed even if the withdrawal of the rest is unknown, or None."""
         document = self.draft.holding(requests)
         return None if document is None else replace(self.now, document=document)
 
 
 def drafts(blank: AckOperation, parts: Iterable[Part], growing: StoredOperation | None, acks_max: int) -> list[Draft]:
-    """Divide parts of one kind: into the record that grows as far as it has room, the rest into new ones."""
+    """Divide the parts of one kind: fill the record that grows up to its limit, and put the rest into new records."""
     found: list[Draft] = []
     before, some = growing, list[Part]()
     entries = {ack.position.entry for ack in growing.acks} if growing is not None else set()
@@ -126,10 +135,10 @@ async def put_drafts(
     store: IMetadataStore, header: Header, planned: Sequence[Draft], page_records: int, changes: list[Change]
 ) -> None:
     """
-    Let every draft stand, on the condition that the header is OPEN; what stands is in ``changes``, also after an error.
+    Write every draft on condition that the header is OPEN; ``changes`` receives what was written, also after an error.
 
     :raises TransactionConflict: the transaction has ended.
-    :raises OutcomeUnknown: some that are not in ``changes`` may stand.
+    :raises OutcomeUnknown: some drafts that are not in ``changes`` may be stored.
     """
     new: list[Draft] = []
     for draft in planned:
@@ -146,7 +155,7 @@ async def put_drafts(
 async def _grow(
     store: IMetadataStore, header: Header, before: StoredOperation, document: AckOperation, acks: tuple[Ack, ...]
 ) -> StoredOperation | None:
-    """Write more into a record; None if it is not there any more as it was, and nothing was written."""
+    """Extend a record; return None if it was removed or changed, so that nothing was written."""
     txn_id, key = before.txn_id, before.record.key
     put = Put(key, encode(document), before.record.version, operation_indexes(txn_id, document))
     batch = Batch((Check(header_key(txn_id), header.version),), (put,))
@@ -159,12 +168,14 @@ async def _grow(
             unknown = error
         except VersionMismatch:
             if unknown is None:
-                # It has ended; or another process of the branch repeated all that stood here, and removed this one.
+                # The transaction has ended; or another process of the branch repeated everything in this record, and
+                # removed it.
                 await require_open(store, txn_id)
                 return None
         else:
             return StoredOperation.made(written, document, acks)
-        # Nobody else writes into it, so it tells by itself; gone, it was settled, with this or without.
+        # Only this process writes to the record, so reading it shows the outcome. If it is gone, it was settled, with
+        # or without this part.
         try:
             found = await store.get(key)
         except (Unavailable, Closed) as error:
@@ -180,14 +191,14 @@ async def take_back(
     store: IMetadataStore, header: Header, changes: Sequence[Change], kept: Collection[int]
 ) -> list[StoredOperation]:
     """
-    Withdraw the parts of all requests but those in ``kept``; return the records that stand then.
+    Withdraw the parts of all requests except those in ``kept``; return the records that are stored afterwards.
 
-    :raises OutcomeUnknown: they may stand, or have taken effect.
+    :raises OutcomeUnknown: the parts may be stored, or have taken effect.
     """
     if not IAtomicBatchStore.providedBy(store):
         if kept:
             return [change.now for change in changes]
-        # Not admitted, so without effect whatever becomes of the transaction.
+        # Records that are not admitted have no effect, however the transaction ends.
         try:
             await withdraw(store, [change.now for change in changes])
         except TxnFrameworkError as error:
@@ -223,9 +234,10 @@ async def _require_without_effect(
     store: IMetadataStore, header: Header, changes: Sequence[Change], error: VersionMismatch
 ) -> None:
     """
-    Raise OutcomeUnknown unless the transaction ended without this branch, and what stands has no effect.
+    Raise OutcomeUnknown unless the transaction ended without this branch, so that the stored parts have no effect.
 
-    Committed with it, what was put took effect, or will: it cannot be withdrawn, and was not looked at to the end.
+    If the branch was committed, the stored parts took effect or will. They cannot be withdrawn, and their check did not
+    complete.
     """
     txn_id = header.transaction.txn_id
     try:
@@ -242,10 +254,10 @@ async def _require_without_effect(
 
 async def admit(store: IMetadataStore, stored: Sequence[StoredOperation], attempts_max: int) -> None:
     """
-    Let records count that were put before the header was looked at again.
+    Let records count that were written before the header was checked again.
 
-    :raises TransactionConflict: the transaction has ended, and none of them counts.
-    :raises OutcomeUnknown: some may count.
+    :raises TransactionConflict: the transaction has ended, and none of the records counts.
+    :raises OutcomeUnknown: some of the records may count.
     """
     admitted = False
     for operation in stored:
