@@ -1,4 +1,4 @@
-"""Dispatchers: how the consumers of one subscription share its messages."""
+"""Dispatchers: how the consumers of one subscription share its messages, one for each subscription type."""
 
 from __future__ import annotations
 

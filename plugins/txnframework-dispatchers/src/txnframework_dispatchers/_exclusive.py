@@ -1,4 +1,4 @@
-"""One consumer gets everything, in order."""
+"""The ``exclusive`` dispatcher: a single consumer receives all messages, in order."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from txnframework_dispatchers._permits import Consumers
 @implementer(IDispatcher)
 class ExclusiveDispatcher:
     """
-    Gives every message to the one consumer that may attach.
+    Assigns every message to the only consumer that may attach.
 
-    A message that is given back is assigned before any that comes after it, so the consumer that asks for
-    redelivery sees the segment's order again.
+    A message that is redelivered is assigned before all later ones, so its consumer receives the segment's order again.
     """
 
     subscription_type: str = "exclusive"
@@ -30,22 +29,22 @@ class ExclusiveDispatcher:
         self._consumers = Consumers()
 
     def attach(self, consumer: ConsumerInfo) -> None:
-        """Add the consumer, or raise ConsumerBusy if there is another one."""
+        """Add the consumer, or raise ConsumerBusy if another one is attached."""
         for there in self._consumers.by_id.values():
             if there.info.consumer_id != consumer.consumer_id:
                 raise ConsumerBusy(self._subscription, there.info.name)
         self._consumers.add(consumer)
 
     def detach(self, consumer_id: int) -> frozenset[Position]:
-        """Remove it; return what it held, which holds up everything until it is released."""
+        """Remove a consumer; return its outstanding messages. No message is assigned until they are released."""
         return self._consumers.remove(consumer_id)
 
     def permit(self, consumer_id: int, messages: int) -> None:
-        """Let it take that many more."""
+        """Let the consumer take ``messages`` more."""
         self._consumers.permit(consumer_id, messages)
 
     def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
-        """Assign the first of them, as many as the consumer takes."""
+        """Assign the first waiting messages, as many as the consumer can take."""
         if self._consumers.left_behind:
             return ()
         for attached in self._consumers.by_id.values():
@@ -53,10 +52,10 @@ class ExclusiveDispatcher:
         return ()
 
     def released(self, positions: frozenset[Position]) -> None:
-        """Forget who had these."""
+        """Forget which consumer had these messages."""
         self._consumers.release(positions)
 
 
 async def open_exclusive(context: DispatcherContext) -> IDispatcher:
-    """Make the dispatcher of one subscription on one segment."""
+    """Create the dispatcher of one subscription on one segment."""
     return ExclusiveDispatcher(context.subscription)

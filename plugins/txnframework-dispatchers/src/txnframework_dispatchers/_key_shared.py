@@ -1,4 +1,4 @@
-"""Consumers share the keys."""
+"""The ``key_shared`` dispatcher: consumers share the keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txnframework_dispatchers._turns import Turns
 
 @dataclass(slots=True)
 class _Held:
-    """A key with outstanding messages: which they are, and whose."""
+    """A key with outstanding messages: their positions, and the consumer that has them."""
 
     consumer_id: int
     positions: set[Position] = field(default_factory=set)
@@ -26,13 +26,14 @@ class _Held:
 @implementer(IDispatcher)
 class KeySharedDispatcher:
     """
-    Gives the messages of one key to one consumer, as long as something of that key is outstanding.
+    Assigns all messages of a key to one consumer while any message of that key is outstanding.
 
-    A key that is free goes, among the consumers with permits, to the one whose name together with the key has the
-    highest hash: the same one as before, unless it left or can take no more; when one attaches or leaves, the others
-    keep their keys. Messages without a key go round in turn. Only keys with outstanding messages are remembered.
+    A free key is assigned to one of the consumers with permits: the one whose name together with the key has the
+    highest hash. That is the same consumer as before, unless it left or has no permits. When a consumer attaches or
+    leaves, the keys of the others do not move. Messages without a key are assigned in turn. Only keys with outstanding
+    messages are remembered.
 
-    A key that has to wait holds up nothing but itself, as far as the broker reads ahead.
+    A waiting key holds back only its own messages, as far as the broker reads ahead.
     """
 
     subscription_type: str = "key_shared"
@@ -46,19 +47,19 @@ class KeySharedDispatcher:
         self._turns = Turns()
 
     def attach(self, consumer: ConsumerInfo) -> None:
-        """Add a consumer; any number may be there."""
+        """Add a consumer; any number may be attached."""
         self._consumers.add(consumer)
 
     def detach(self, consumer_id: int) -> frozenset[Position]:
-        """Remove it; return what it held; its keys wait until that is released."""
+        """Remove a consumer; return its outstanding messages. Their keys wait until these are released."""
         return self._consumers.remove(consumer_id)
 
     def permit(self, consumer_id: int, messages: int) -> None:
-        """Let it take that many more."""
+        """Let the consumer take ``messages`` more."""
         self._consumers.permit(consumer_id, messages)
 
     def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
-        """Assign what its key's consumer can take; behind a message that waits, those of its key wait too."""
+        """Assign what each key's consumer can take; later messages of a waiting key wait too."""
         assigned: list[Assignment] = []
         held_up: set[bytes] = set()
         able = sum(max(0, one.permits) for one in self._consumers.by_id.values())
@@ -75,7 +76,7 @@ class KeySharedDispatcher:
         return tuple(assigned)
 
     def released(self, positions: frozenset[Position]) -> None:
-        """Forget who had these; a key of which nothing is left is free."""
+        """Forget which consumer had these messages; a key without outstanding messages is free."""
         self._consumers.release(positions)
         for position in positions:
             key = self._key_at.pop(position, None)
@@ -106,11 +107,11 @@ class KeySharedDispatcher:
 
 
 def _weight(consumer: ConsumerInfo, key: bytes) -> tuple[int, int]:
-    """Return how much a consumer and a key belong together: by its name, and among those of one name by its id."""
+    """Return the weight of a consumer for a key: a hash of its name and the key, then one of its id and the key."""
     number = consumer.consumer_id.to_bytes(8, "little")
     return key_hash(consumer.name.encode() + b"\0" + key), key_hash(number + key)
 
 
 async def open_key_shared(_: DispatcherContext) -> IDispatcher:
-    """Make the dispatcher of one subscription on one segment."""
+    """Create the dispatcher of one subscription on one segment."""
     return KeySharedDispatcher()

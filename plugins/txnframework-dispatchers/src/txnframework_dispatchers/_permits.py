@@ -1,4 +1,4 @@
-"""What consumers can take and what they have."""
+"""Permits and outstanding messages of consumers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from txnframework.model.positions import Position
 
 @dataclass(slots=True)
 class Attached:
-    """A consumer: ``permits`` messages it can take now, and the messages that it has."""
+    """A consumer, with ``permits``, the number of messages that it can take now, and its outstanding messages."""
 
     info: ConsumerInfo
     permits: int
@@ -23,7 +23,7 @@ class Attached:
         return Assignment(self.info.consumer_id, candidate.position)
 
     def take_first(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
-        """Assign the first of these, as many as this consumer takes."""
+        """Assign the first waiting messages, as many as this consumer can take."""
         return tuple(self.take(candidate) for candidate in waiting[: max(0, self.permits)])
 
 
@@ -31,7 +31,7 @@ class Consumers:
     """
     The consumers of one subscription on one segment, in the order in which they attached.
 
-    ``left_behind`` is what those that have left had and was not released yet.
+    ``left_behind`` holds the unreleased messages of detached consumers.
     """
 
     def __init__(self) -> None:
@@ -39,11 +39,11 @@ class Consumers:
         self.left_behind: set[Position] = set()
 
     def add(self, info: ConsumerInfo) -> None:
-        """Add one, with the permits it brings; one that is there already keeps what it has."""
+        """Add a consumer with its initial permits; one that is attached already keeps its state."""
         self.by_id.setdefault(info.consumer_id, Attached(info, info.permits))
 
     def remove(self, consumer_id: int) -> frozenset[Position]:
-        """Remove one; return what it had, nothing if there is no such consumer."""
+        """Remove a consumer; return its outstanding messages, an empty set if it is not attached."""
         gone = self.by_id.pop(consumer_id, None)
         if gone is None:
             return frozenset()
@@ -51,12 +51,12 @@ class Consumers:
         return frozenset(gone.has)
 
     def permit(self, consumer_id: int, messages: int) -> None:
-        """Let one take more; a consumer that has gone takes nothing."""
+        """Let a consumer take ``messages`` more; a detached consumer is ignored."""
         if consumer_id in self.by_id:
             self.by_id[consumer_id].permits += messages
 
     def release(self, positions: frozenset[Position]) -> None:
-        """Nobody has these any more."""
+        """Remove these messages from all consumers, attached or detached."""
         self.left_behind -= positions
         for attached in self.by_id.values():
             attached.has -= positions

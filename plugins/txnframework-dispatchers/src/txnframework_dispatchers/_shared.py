@@ -1,4 +1,4 @@
-"""Consumers get messages in turn."""
+"""The ``shared`` dispatcher: consumers receive messages in turn."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from txnframework_dispatchers._turns import Turns
 @implementer(IDispatcher)
 class SharedDispatcher:
     """
-    Deals messages out in turn among the consumers with the lowest priority number that can take more.
+    Assigns messages in turn to the consumers that have permits and the lowest priority number among these.
 
-    The order in which messages are handled is up to the consumers; each message has one at a time.
+    Each message is assigned to one consumer at a time; the order in which messages are processed is not defined.
     """
 
     subscription_type: str = "shared"
@@ -29,19 +29,19 @@ class SharedDispatcher:
         self._turns = Turns()
 
     def attach(self, consumer: ConsumerInfo) -> None:
-        """Add a consumer; any number may be there."""
+        """Add a consumer; any number may be attached."""
         self._consumers.add(consumer)
 
     def detach(self, consumer_id: int) -> frozenset[Position]:
-        """Remove it; return what it held."""
+        """Remove a consumer; return its outstanding messages."""
         return self._consumers.remove(consumer_id)
 
     def permit(self, consumer_id: int, messages: int) -> None:
-        """Let it take that many more."""
+        """Let the consumer take ``messages`` more."""
         self._consumers.permit(consumer_id, messages)
 
     def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
-        """Deal them out as long as somebody can take one."""
+        """Assign messages while any consumer has permits."""
         assigned = []
         for candidate in waiting:
             attached = self._next()
@@ -51,16 +51,16 @@ class SharedDispatcher:
         return tuple(assigned)
 
     def released(self, positions: frozenset[Position]) -> None:
-        """Forget who had these."""
+        """Forget which consumer had these messages."""
         self._consumers.release(positions)
 
     def _next(self) -> Attached | None:
-        """Return whose turn it is among those with the lowest priority number that can take more."""
+        """Return the consumer whose turn it is among those with permits and the lowest priority number, or None."""
         able = [one for one in self._consumers.by_id.values() if one.permits > 0]
         first = min((one.info.priority for one in able), default=0)
         return self._turns.next(one for one in able if one.info.priority == first)
 
 
 async def open_shared(_: DispatcherContext) -> IDispatcher:
-    """Make the dispatcher of one subscription on one segment."""
+    """Create the dispatcher of one subscription on one segment."""
     return SharedDispatcher()

@@ -1,4 +1,4 @@
-"""Consumers one after the other."""
+"""Round-robin order of consumers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from txnframework_dispatchers._permits import Attached
 
 
 class Turns:
-    """Goes round among the consumers that can take a message."""
+    """Selects in turn among the consumers that have permits."""
 
     def __init__(self) -> None:
         self._last = 0
 
     def next(self, consumers: Iterable[Attached]) -> Attached | None:
-        """Return whose turn it is: the next id after the last one's, among those with permits; None if nobody can."""
+        """Return the consumer with permits whose id follows the last selected one, cyclically, or None."""
         chosen = min((one for one in consumers if one.permits > 0), key=self._turn, default=None)
         if chosen is not None:
             self._last = chosen.info.consumer_id

@@ -1,4 +1,4 @@
-"""The hooks: one dispatcher for each subscription type."""
+"""The plugin hook: one dispatcher for each subscription type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txnframework_dispatchers._shared import SharedDispatcher, open_shared
 
 @hookimpl
 def txnframework_dispatchers() -> list[Provider[DispatcherContext, IDispatcher]]:
-    """Provide all of them."""
+    """Provide all dispatchers of this distribution."""
     return [
         Provider("exclusive", open_exclusive, ExclusiveDispatcher),
         Provider("failover", open_failover, FailoverDispatcher),
