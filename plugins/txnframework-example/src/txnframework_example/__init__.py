@@ -1,4 +1,4 @@
-"""A metadata store in one file of JSON lines: small enough to read, whole enough to carry transactions."""
+"""A metadata store in one file of JSON lines: a short but complete example that can serve transactions."""
 
 from __future__ import annotations
 

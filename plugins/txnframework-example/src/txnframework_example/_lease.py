@@ -1,4 +1,4 @@
-"""Leases of one notebook: a record, and who put it there."""
+"""Leases of one notebook: each is a record that names its holder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txnframework_example._watch import NotebookWatch
 
 
 class LeaseDocument(msgspec.Struct, kw_only=True):
-    """What a lease's record says."""
+    """The content of a lease's record."""
 
     format: int = 1
     holder: str
@@ -21,13 +21,13 @@ class LeaseDocument(msgspec.Struct, kw_only=True):
     fencing: int
 
     def encoded(self) -> bytes:
-        """Return it as it is stored."""
+        """Return the document as it is stored."""
         return msgspec.json.encode(self)
 
 
 @implementer(ILease)
 class NotebookLease:
-    """It lives as long as its record has the version that the taking gave it."""
+    """A lease, held as long as its record has the version that acquiring the lease gave it."""
 
     def __init__(self, notebook: Notebook, record: Record, fencing: int) -> None:
         self.key = record.key
@@ -46,7 +46,7 @@ class NotebookLease:
             self._notebook.watches.discard(watch)
 
     async def release(self) -> None:
-        """Give it up now; may be repeated, also after it was lost."""
+        """Release the lease now; may be repeated, also after the lease was lost."""
         if self._is_held():
             self._notebook.write(Line(self.key.path, self._notebook.next_number(), self.key.partition))
 

@@ -1,4 +1,4 @@
-"""What stands in the file: a head, then a line for each change."""
+"""The content of the file: a head, then a line for each change."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from txnframework.model.records import UNREADABLE
 FORMAT = 1
 
 Place = tuple[str, str]
-"""Path and partition of a record. Text of Python sorts as its UTF-8 does, which is the order that the role asks for."""
+"""
+Path and partition of a record. Python sorts text as its UTF-8 bytes sort, which is the order that the role requires.
+"""
 
 
 class Head(msgspec.Struct, kw_only=True):
-    """The first line. ``number`` is at least the highest that was ever given to a version or to a sequence."""
+    """The first line. ``number`` is at least the highest number ever given to a version or to a sequence."""
 
     format: int = FORMAT
     identity: str
@@ -23,8 +25,10 @@ class Head(msgspec.Struct, kw_only=True):
 
 
 class Line(msgspec.Struct, omit_defaults=True):
-    """A record as it is from here on; without a value: it was removed. Record and index entries are one line, so that
-    no crash separates them.
+    """
+    The state of a record from this line on; without a value, the record was removed.
+
+    The record and its index entries share one line, so that no crash separates them.
     """
 
     path: str
@@ -35,7 +39,7 @@ class Line(msgspec.Struct, omit_defaults=True):
 
     @property
     def place(self) -> Place:
-        """Where the record stands; without a partition it stands in one of its own, named as its path."""
+        """The record's place; without a partition, the record has a partition of its own, named as its path."""
         return self.path, self.partition or self.path
 
     @property
@@ -50,23 +54,24 @@ class Line(msgspec.Struct, omit_defaults=True):
 
 
 def place_of(key: Key) -> Place:
-    """Return where the record of a key stands."""
+    """Return the place of the record of a key."""
     return key.path, key.partition or key.path
 
 
 def encode(*lines: Head | Line) -> bytes:
-    """Return lines as they stand in the file."""
+    """Return lines as they are stored in the file."""
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
 
 
 def decode(data: bytes, name: str) -> tuple[Head, list[Line]]:
     """
-    Return what stands in a file that has a head.
+    Return the content of a file that has a head.
 
-    A last line without an end was being written when the process died: nobody was ever told that it stands.
+    A last line without an end was being written when the process died. Its write was never acknowledged, so the line is
+    dropped.
 
-    :raises UnknownFormat: another release wrote it.
-    :raises Corrupt: a line that was whole once is damaged.
+    :raises UnknownFormat: another release wrote the file.
+    :raises Corrupt: a complete line is damaged.
     """
     try:
         first, *rest = data.split(b"\n")[:-1]

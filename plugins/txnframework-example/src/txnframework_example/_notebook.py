@@ -1,4 +1,4 @@
-"""The records of one file, in memory and on disk; every change is one line, and one step without an await in it."""
+"""The records of one file, in memory and on disk; every change is one line, and one step without an await."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LEASES: Final = lease_key("").path.rpartition("/")[0] + "/"
 
 class Notebook:
     """
-    What one process has read of a file, and all that it writes there.
+    The records that one process read from a file, and all its changes to them.
 
-    The file is locked: another process is refused. So this memory is the truth, and there are no sessions in a file
-    that was just opened.
+    The file is locked, and other processes are refused. This memory is therefore the current state, and a newly opened
+    file has no sessions.
     """
 
     def __init__(self, path: Path, environment: Environment) -> None:
@@ -62,7 +62,8 @@ class Notebook:
         )
         found: list[Record] = []
         for place in inside:
-            # One path in two partitions is one key of a range, so a page may end only between two paths.
+            # The records of one path in several partitions have the same key in a range, so a page may end only between
+            # two paths.
             if len(found) >= items_max and found[-1].key.path != place[0]:
                 return RecordPage(tuple(found), KeyRange(place[0], keys.stop, keys.partition))
             found.append(self._lines[place].record)
@@ -94,16 +95,16 @@ class Notebook:
             raise VersionMismatch(key, actual)
 
     def next_number(self) -> int:
-        """Return a number that was never given before: for a version, a sequence, or a lease's fencing."""
+        """Return a number that was never given before, for a version, a sequence, or a lease's fencing number."""
         self.head.number += 1
         return self.head.number
 
     def write(self, line: Line) -> None:
         """
-        Make a line durable, then true.
+        Make a line durable, then apply it in memory.
 
-        :raises OutcomeUnknown: it may or may not stand in the file; opening it again tells.
-        :raises Unavailable: an earlier line failed, and nobody knows what stands behind it.
+        :raises OutcomeUnknown: the line may be stored in the file; opening the file again shows it.
+        :raises Unavailable: an earlier line failed, so the end of the file is unknown.
         """
         if self._is_broken:
             raise Unavailable(f"{self.path} failed to be written; close it and open it again")
@@ -120,7 +121,7 @@ class Notebook:
         self._wake(line, () if before is None else (before,))
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         os.close(self._file)
 
     # -- steps ----------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ class Notebook:
     def _lock(self) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Not one that another process has just replaced by its fair copy.
+            # Refuse a file that another process has just replaced by its compacted copy.
             is_current = os.path.samestat(os.fstat(self._file), self.path.stat())
         except OSError as error:
             raise Unavailable(f"{self.path} is open in another process, and a notebook is for one") from error
@@ -150,7 +151,8 @@ class Notebook:
 
     def _write_fair_copy(self) -> None:
         """
-        Leave out what is no longer true, and the leases: their sessions ended with the process that had them.
+        Replace the file by a copy of the current records, without leases: their sessions ended with the earlier
+        process.
 
         A crash before the renaming leaves the file as it was.
         """
@@ -161,7 +163,7 @@ class Notebook:
         while data:
             data = data[os.write(file, data) :]
         os.fsync(file)
-        # Locked before it takes the name: whoever opens the name finds it locked.
+        # Locked before it is renamed, so that a process that opens the name finds the file locked.
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         copy.replace(self.path)
         directory = os.open(self.path.parent, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""IMetadataStore over a notebook: one client, with a session and its leases."""
+"""IMetadataStore on a notebook: one client, with a session and its leases."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class NotebookStore:
     """
     One client of a notebook.
 
-    It promises to be durable and nothing else. There are no atomic batches, so plugins above it take the way that they
-    have for such stores; and there is one process only, so it is not shared.
+    The store declares that it is durable, and no other capability. It has no atomic batches, so plugins use their other
+    code path. It is not shared, because only one process can open the file.
     """
 
     def __init__(self, notebook: Notebook, environment: Environment) -> None:
@@ -63,12 +63,16 @@ class NotebookStore:
         self._remove(key)
 
     async def put_sequential(self, write: PutSequential) -> Key:
-        """Write a record under a number that was never given before, in the prefix's partition; return its key."""
+        """
+        Write a record under a new number, in the prefix's partition; return the record's key.
+
+        The number was never given before.
+        """
         await self._turn()
         partition = write.prefix.partition or write.prefix.path
         while True:
             key = Key(f"{write.prefix.path}/{number20(self._notebook.next_number())}", partition)
-            if self._notebook.get(key) is None:  # somebody may have put one there without asking for a number
+            if self._notebook.get(key) is None:  # a put without a number may have used this key
                 self._write(key, write)
                 return key
 
@@ -83,7 +87,7 @@ class NotebookStore:
         return self._notebook.scan_index(entries, items_max)
 
     async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
-        """Return an armed watch; every client of the file is in this process, so it hears of every change."""
+        """Return an armed watch; it sees every change, because all clients of the file are in this process."""
         await self._turn()
         for one in [one for one in self._watches if one.is_closed]:
             self._watches.discard(one)
@@ -94,7 +98,7 @@ class NotebookStore:
         return watch
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
-        """Take the lease, or raise LeaseHeld; the session and holder that have it already get it again."""
+        """Acquire the lease, or raise LeaseHeld; a session and holder that have it already get it again."""
         await self._turn()
         key = lease_key(name)
         record = self._notebook.get(key)
@@ -111,14 +115,14 @@ class NotebookStore:
         return lease
 
     async def break_lease(self, name: str, version: int) -> None:
-        """End another session's lease, if its record still has this version."""
+        """End another session's lease if its record still has this version."""
         await self._turn()
         record = self._notebook.get(lease_key(name))
         if record is not None and record.version == version:
             self._notebook.write(Line(record.key.path, self._notebook.next_number(), record.key.partition))
 
     async def close(self) -> None:
-        """End the session: its leases go, its watches raise Closed; may be repeated."""
+        """End the session: its leases are removed, and its watches raise Closed; may be repeated."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -130,7 +134,11 @@ class NotebookStore:
         self._notebook.sessions -= 1
 
     async def _turn(self) -> None:
-        """Let others go first, as a store behind a network would; a call that is cancelled here changed nothing."""
+        """
+        Yield once to other tasks, as a store behind a network would.
+
+        A call that is cancelled here changed nothing.
+        """
         self._require_open()
         await asyncio.sleep(0)
         self._require_open()

@@ -14,7 +14,7 @@ from txnframework_example._lines import Place, place_of
 
 @implementer(IWatch)
 class NotebookWatch:
-    """A flag that a change sets, so that nothing is missed between two waits."""
+    """A flag that each change sets, so that no change is missed between two waits."""
 
     def __init__(self, target: Key | KeyRange | IndexRange) -> None:
         self._target = target
@@ -29,11 +29,11 @@ class NotebookWatch:
         self._flag.clear()
 
     async def close(self) -> None:
-        """Give the watch back; may be repeated."""
+        """Close the watch; may be repeated."""
         self.end()
 
     def wake(self) -> None:
-        """Make ``changed`` return, now or when it is called next."""
+        """Make ``changed`` return, now or at its next call."""
         self._flag.set()
 
     def end(self) -> None:
@@ -43,11 +43,15 @@ class NotebookWatch:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nobody waits here any more."""
+        """Whether the watch was closed."""
         return self._is_closed
 
     def concerns(self, place: Place, entries: frozenset[IndexEntry]) -> bool:
-        """Return whether a change of this record, with these index entries before or after, is to be told."""
+        """
+        Return whether the watch reports a change of this record.
+
+        :param entries: the record's index entries before and after the change.
+        """
         target = self._target
         if isinstance(target, Key):
             return place == place_of(target)

@@ -1,4 +1,4 @@
-"""The hook: ``notebook:///path/to/file`` as metadata store."""
+"""The plugin hook: ``notebook:///path/to/file`` as metadata store."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NAME = "notebook"
 
 
 class Notebooks:
-    """The notebooks that this process has open: every client of one file shares what was read of it."""
+    """The notebooks that are open in this process; all clients of one file share one notebook."""
 
     def __init__(self) -> None:
         self._open: dict[Path, Notebook] = {}
 
     def client(self, path: Path, environment: Environment) -> NotebookStore:
-        """Open a client of a file, reading it if nobody has it open."""
+        """Open a client of a file; read the file if no client has it open."""
         self.put_away()
         place = path.resolve()
         if place not in self._open:
@@ -30,7 +30,7 @@ class Notebooks:
         return NotebookStore(self._open[place], environment)
 
     def is_open(self, path: Path) -> bool:
-        """Return whether a file is open here."""
+        """Return whether a file is open in this process."""
         return path.resolve() in self._open
 
     def put_away(self) -> None:
@@ -49,7 +49,7 @@ async def open_store(context: StoreContext) -> IMetadataStore:
     parts = urlsplit(context.url)
     if parts.scheme != NAME or parts.netloc or parts.query or parts.fragment or not parts.path.strip("/"):
         raise ConfigurationError("metadata.url", "a notebook has the URL notebook:///path/to/file")
-    # Three slashes: relative to the working directory; four: absolute. As for SQLite.
+    # Three slashes: a path relative to the working directory. Four slashes: an absolute path, as for SQLite.
     return notebooks.client(Path(unquote(parts.path.removeprefix("/"))), context.environment)
 
 

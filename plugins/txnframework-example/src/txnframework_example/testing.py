@@ -1,4 +1,4 @@
-"""How the suites of ``txnframework.testing`` open a notebook."""
+"""Test harness that opens notebooks for the suites of ``txnframework.testing``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from txnframework.testing import Crashing, Harness, VirtualEnvironment
 from txnframework_example.plugin import Notebooks
 
 HALF_A_LINE = b'{"path":"/half'
-"""What a process leaves that is killed while it writes."""
+"""The incomplete line left by a process that is killed while it writes."""
 
 
 class NotebookHarness(Harness[IMetadataStore], Crashing[IMetadataStore]):
-    """Opens clients of one file; when the last of them has closed, the next one reads the file again."""
+    """Opens clients of one file; after the last client has closed, the next one reads the file again."""
 
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
         super().__init__(directory, environment)
@@ -32,7 +32,7 @@ class NotebookHarness(Harness[IMetadataStore], Crashing[IMetadataStore]):
             await store.close()
 
     async def crash(self, opened: IMetadataStore) -> None:
-        """End the session; the last one of a file leaves a line that is not whole."""
+        """End the session; the last client of a file leaves an incomplete line."""
         await opened.close()
         self._notebooks.put_away()
         if not self._notebooks.is_open(self._file):
