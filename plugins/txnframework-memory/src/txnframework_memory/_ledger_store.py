@@ -1,4 +1,4 @@
-"""One client's opening of a space's ledgers."""
+"""One client's access to the ledgers of a space."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from txnframework_memory._rows import Row, Rows
 
 @implementer(IManagedLedger)
 class MemoryManagedLedger:
-    """One client's handle of one row."""
+    """One client's handle of one managed ledger."""
 
     def __init__(self, row: Row, store_link: Link, pause: Pause) -> None:
         self.name = row.name
@@ -37,7 +37,7 @@ class MemoryManagedLedger:
         self._watches: dict[TailWatch, None] = {}
 
     async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
-        """Append in order to ``ledger_id`` and no other."""
+        """Append entries in order to ``ledger_id`` only."""
         return await self.link.write(partial(self._row.append, entries, ledger_id))
 
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
@@ -45,11 +45,11 @@ class MemoryManagedLedger:
         return await self.link.read(lambda: self._row.find_sequence(producer, sequence))
 
     async def remembered(self, producer: str, sequence: int) -> Remembered:
-        """Return what is remembered of a producer, and how much of it above a sequence."""
+        """Return what is remembered of a producer, and how many of its sequences above ``sequence``."""
         return await self.link.read(lambda: self._row.remembered(producer, sequence))
 
     async def tail(self) -> Tail:
-        """Return the tail as one consistent fact."""
+        """Return the tail as one consistent value."""
         return await self.link.read(self._row.tail)
 
     async def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
@@ -61,15 +61,15 @@ class MemoryManagedLedger:
         return await self.link.read(lambda: self._row.count(entries, messages_max))
 
     async def ledgers(self, after: int, items_max: int) -> tuple[LedgerSummary, ...]:
-        """Return the first ledgers that are left behind one."""
+        """Return the first remaining ledgers after the ledger ``after``."""
         return await self.link.read(lambda: self._row.ledgers(after, items_max))
 
     async def find_time(self, published_ms: int) -> Position:
-        """Return the position before the first entry of this time or later."""
+        """Return the position before the first entry published at this time or later."""
         return await self.link.read(lambda: self._row.find_time(published_ms))
 
     async def roll(self) -> Tail:
-        """Close the open ledger for ever and open the next."""
+        """Close the open ledger for ever, and open the next one."""
         return await self.link.write(self._row.roll)
 
     async def seal(self) -> Tail:
@@ -77,7 +77,7 @@ class MemoryManagedLedger:
         return await self.link.write(self._row.seal)
 
     async def trim(self, ledger_id: int, aborted: frozenset[Branch]) -> int:
-        """Drop closed ledgers below ``ledger_id``, the copies in them settled by what was aborted."""
+        """Remove closed ledgers below ``ledger_id``; ``aborted`` settles which copies of sequences in them count."""
         return await self.link.write(lambda: self._row.trim(ledger_id, aborted))
 
     async def watch(self) -> IWatch:
@@ -85,22 +85,22 @@ class MemoryManagedLedger:
         return await self.link.read(self._arm)
 
     async def close(self) -> None:
-        """Let go; may be repeated."""
+        """Close the handle; may be repeated."""
         self.end()
 
     def end(self) -> None:
-        """Let go at once."""
+        """Close the handle immediately."""
         self.link.close()
         for watch in tuple(self._watches):
             watch.end()
         self._watches.clear()
 
     def cut(self) -> None:
-        """Lose the next reply and then reach nothing."""
+        """Lose the next reply, then lose the connection."""
         self.link.cut()
 
     def restore(self) -> None:
-        """Reach the row again; every watch wakes."""
+        """Restore the connection; every watch wakes."""
         self.link.restore()
         for watch in self._watches:
             watch.wake()
@@ -126,15 +126,15 @@ class MemoryLedgerStore:
         self._opened: dict[MemoryManagedLedger, None] = {}
 
     async def create(self, name: str) -> IManagedLedger:
-        """Make an empty one, or open the one that is there."""
+        """Create an empty managed ledger, or open the existing one."""
         return await self.link.write(lambda: self._open(self._rows.create(name)))
 
     async def open(self, name: str) -> IManagedLedger:
-        """Open it, or raise LedgerNotFound."""
+        """Open a managed ledger, or raise LedgerNotFound."""
         return await self.link.read(lambda: self._open(self._rows.find(name)))
 
     async def delete(self, name: str, upto_ledger_id: int | None) -> None:
-        """Remove it with its data, unless it is a later one."""
+        """Delete a managed ledger with its data, unless it has a ledger with a higher id than ``upto_ledger_id``."""
         await self.link.write(lambda: self._rows.delete(name, upto_ledger_id))
 
     async def list_names(self, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
@@ -146,29 +146,29 @@ class MemoryLedgerStore:
         return await self.link.read(lambda: dict(self._rows.highest_txn_numbers))
 
     async def take_identity(self, identity: str) -> None:
-        """Belong to a metadata store of another identity from now on."""
+        """Belong to a metadata store with another identity from now on."""
         await self.link.write(lambda: self._rows.take_identity(identity))
         self.identity = identity
 
     async def close(self) -> None:
-        """Let go of every ledger; may be repeated."""
+        """Close the store and every handle; may be repeated."""
         self.crash()
 
     def crash(self) -> None:
-        """Let go at once, as the kill of a process does."""
+        """Close the store immediately, as killing its process does."""
         self.link.close()
         for ledger in self._opened:
             ledger.end()
         self._opened.clear()
 
     def cut(self) -> None:
-        """Lose the next reply of the store and of each of its ledgers, then reach nothing."""
+        """Lose the next reply of the store and of each handle, then lose the connection."""
         self.link.cut()
         for ledger in self._opened:
             ledger.cut()
 
     def restore(self) -> None:
-        """Reach the space again."""
+        """Restore the connection."""
         self.link.restore()
         for ledger in self._opened:
             ledger.restore()

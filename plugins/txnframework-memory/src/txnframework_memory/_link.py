@@ -1,4 +1,4 @@
-"""A client's way to its space: where it waits, where a test can cut it off, and which change wakes it."""
+"""A client's connection to its space: where it waits, where a test can cut it, and which changes wake its watches."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from txnframework.model import LedgerEntry
 T = TypeVar("T")
 
 Pause = Callable[[], Awaitable[None]]
-"""Called wherever a real store would wait for the network; a simulation decides there who goes on."""
+"""Called wherever a real store would wait for the network; a simulation decides there which task continues."""
 
 
 async def yield_once() -> None:
-    """Let everything else that is ready go first, once."""
+    """Let every other ready task run once."""
     await asyncio.sleep(0)
 
 
 class Link:
     """
-    Runs steps on a space the way a connection would: wait, apply the whole step at once, wait for the reply.
+    Runs steps on a space like a connection: wait, apply the whole step at once, wait for the reply.
 
-    While it is cut, a write that is sent is applied and its reply is lost; nothing else gets through.
+    While the link is cut, the first write is applied and its reply is lost; every other step fails.
     """
 
     def __init__(self, name: str, pause: Pause) -> None:
@@ -38,7 +38,7 @@ class Link:
         self._lost_reply = False
 
     async def read(self, step: Callable[[], T]) -> T:
-        """Return what ``step`` returns; Closed or Unavailable if the answer cannot arrive."""
+        """Return the result of ``step``; raise Closed or Unavailable if the reply cannot arrive."""
         if self.is_closed:
             raise self._closed()
         await self._pause()
@@ -51,7 +51,7 @@ class Link:
         return answer
 
     async def write(self, step: Callable[[], T]) -> T:
-        """Return what ``step`` returns; OutcomeUnknown if it was sent and the answer cannot arrive."""
+        """Return the result of ``step``; raise OutcomeUnknown if it was sent and the reply cannot arrive."""
         if self.is_closed:
             raise self._closed()
         if self.is_cut and self._lost_reply:
@@ -67,20 +67,20 @@ class Link:
         return answer
 
     def cut(self) -> None:
-        """Lose the next reply, then reach nothing until ``restore``."""
+        """Lose the next reply, then lose the connection until ``restore``."""
         self.is_cut = True
         self._lost_reply = False
 
     def restore(self) -> None:
-        """Reach the space again."""
+        """Restore the connection."""
         self.is_cut = False
 
     def close(self) -> None:
-        """Reach nothing any more; may be repeated."""
+        """Close the link; may be repeated."""
         self.is_closed = True
 
     def require_open(self) -> None:
-        """Raise Closed if this was closed."""
+        """Raise Closed if the link was closed."""
         if self.is_closed:
             raise self._closed()
 
@@ -95,15 +95,15 @@ C = TypeVar("C")
 W = TypeVar("W", bound="Watch")  # type: ignore[type-arg]
 
 Grown = tuple[LedgerEntry, ...] | None
-"""How a tail changed: by these entries and nothing else; None: otherwise."""
+"""A change of a tail: the appended entries if nothing else changed, otherwise None."""
 
 ENTRIES_TOLD_MAX = 128
-"""How many entries a watch brings along at most."""
+"""The most entries that a watch reports."""
 
 
 @implementer(IWatch)
 class Watch(Generic[C]):
-    """A watch on the changes for which ``concerns`` is true; it hears nothing while ``link`` is cut."""
+    """A watch on the changes for which ``concerns`` is true; it receives nothing while ``link`` is cut."""
 
     def __init__(self, watches: Watches[C], concerns: Callable[[C], bool], link: Link | None = None) -> None:
         self.concerns = concerns
@@ -125,11 +125,11 @@ class Watch(Generic[C]):
         self._may_have_changed = False
 
     async def close(self) -> None:
-        """Give the watch back; may be repeated."""
+        """Close the watch; may be repeated."""
         self.end()
 
     def wake(self, changes: Sequence[C] | None = None) -> None:  # noqa: ARG002 - for those that tell
-        """Make ``changed`` return, for these changes; None: something may have been missed."""
+        """Make ``changed`` return for these changes; None: changes may have been missed."""
         self._may_have_changed = True
         self._woken.set()
 
@@ -142,7 +142,7 @@ class Watch(Generic[C]):
 
 @implementer(ITellingTailWatch)
 class TailWatch(Watch[Grown]):
-    """A watch on the tail of a ledger, which brings along what was appended."""
+    """A watch on the tail of a ledger that reports the appended entries."""
 
     def __init__(self, watches: Watches[Grown], link: Link) -> None:
         super().__init__(watches, lambda _: True, link)
@@ -156,7 +156,7 @@ class TailWatch(Watch[Grown]):
         self.appended = None if coming is None else tuple(coming)
 
     def wake(self, changes: Sequence[Grown] | None = None) -> None:
-        """Make ``changed`` return, for these changes; None: something may have been missed."""
+        """Make ``changed`` return for these changes; None: changes may have been missed."""
         for grown in (None,) if changes is None else changes:
             if grown is None or self._coming is None or len(self._coming) + len(grown) > ENTRIES_TOLD_MAX:
                 self._coming = None
@@ -166,7 +166,7 @@ class TailWatch(Watch[Grown]):
 
 
 class Valued(Protocol):
-    """A change of a record: where it stands, and what was written; None: it was removed."""
+    """A change of a record: its place, and the value that was written, or None if it was removed."""
 
     @property
     def path(self) -> str: ...
@@ -183,7 +183,7 @@ V = TypeVar("V", bound=Valued)
 
 @implementer(ITellingWatch)
 class RecordWatch(Watch[V]):
-    """A watch on the record at one place, which brings along what it became."""
+    """A watch on the record at one place that reports its new value."""
 
     def __init__(self, watches: Watches[V], place: tuple[str, str], link: Link | None = None) -> None:
         super().__init__(watches, lambda change: (change.path, change.partition) == place, link)
@@ -197,7 +197,7 @@ class RecordWatch(Watch[V]):
         self.told, self._coming = self._coming, None
 
     def wake(self, changes: Sequence[V] | None = None) -> None:
-        """Make ``changed`` return, for these changes; None: something may have been missed."""
+        """Make ``changed`` return for these changes; None: changes may have been missed."""
         self._coming = None if changes is None else changes[-1].value
         super().wake()
 
@@ -210,16 +210,16 @@ class Watches(Generic[C]):
         self._armed: dict[Watch[C], None] = {}
 
     def arm(self, concerns: Callable[[C], bool]) -> Watch[C]:
-        """Return a watch that is woken by every change from now on that concerns it."""
+        """Return a watch that every later change that concerns it wakes."""
         return self.add(Watch(self, concerns))
 
     def add(self, watch: W) -> W:
-        """Wake a watch from now on; return it."""
+        """Wake ``watch`` from now on, and return it."""
         self._armed[watch] = None
         return watch
 
     def remove(self, watch: Watch[C]) -> None:
-        """Forget a watch; an unknown one is fine."""
+        """Remove a watch; an unknown one is ignored."""
         self._armed.pop(watch, None)
 
     def notify(self, changes: Iterable[C]) -> None:
@@ -232,7 +232,7 @@ class Watches(Generic[C]):
                 watch.wake(concerning)
 
     def wake_all(self) -> None:
-        """Wake every watch, as if something may have been missed."""
+        """Wake every watch, as if changes may have been missed."""
         for watch in tuple(self._armed):
             watch.wake()
 

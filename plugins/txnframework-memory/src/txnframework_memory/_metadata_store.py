@@ -1,4 +1,4 @@
-"""One client's opening of a server's records, and the leases of its session."""
+"""One client's access to a server's records, and the leases of its session."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from txnframework_memory._server import Server
 
 
 class LeaseDocument(msgspec.Struct, kw_only=True):
-    """What a lease's record says."""
+    """The content of a lease's record."""
 
     format: int = 1
     holder: str
@@ -39,7 +39,7 @@ class LeaseDocument(msgspec.Struct, kw_only=True):
 
 @implementer(ILease)
 class MemoryLease:
-    """A lease held by one session: it lives as long as its record has the version that the taking gave it."""
+    """A lease held by one session, as long as its record has the version that acquiring the lease gave it."""
 
     def __init__(self, records: Records, link: Link, record: Record, fencing: int) -> None:
         self.key = record.key
@@ -50,7 +50,7 @@ class MemoryLease:
 
     async def lost(self) -> None:
         """Return when the lease can no longer be relied on; see ILease."""
-        # This watch does not go through the link: an end of the lease is never told late.
+        # This watch does not go through the link, so that the end of the lease is never reported late.
         watch = self._records.watches.add(RecordWatch(self._records.watches, place_of(self.key)))
         try:
             while self._is_held():
@@ -59,7 +59,7 @@ class MemoryLease:
             watch.end()
 
     async def release(self) -> None:
-        """Give it up now; may be repeated."""
+        """Release the lease now; may be repeated."""
         if self._is_held():
             await self._link.write(self._remove)
 
@@ -104,7 +104,7 @@ class MemoryMetadataStore:
         return record.key
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply every step of the batch, or none."""
+        """Apply every step of the batch, or none of them."""
         check_batch(batch)
         return await self.link.write(partial(self._records.apply, batch))
 
@@ -121,15 +121,15 @@ class MemoryMetadataStore:
         return await self.link.read(lambda: self._arm(target))
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
-        """Take the lease, or raise LeaseHeld; the session and holder that have it already get it again."""
+        """Acquire the lease, or raise LeaseHeld; a session and holder that have it already get it again."""
         return await self.link.write(lambda: self._take(name, holder))
 
     async def break_lease(self, name: str, version: int) -> None:
-        """End another session's lease, if its record still has this version."""
+        """End another session's lease if its record still has this version."""
         await self.link.write(lambda: self._break(lease_key(name), version))
 
     async def take_identity(self, identity: str) -> None:
-        """Have another identity from now on."""
+        """Use another identity from now on."""
         await self.link.write(lambda: self._server.take_identity(identity))
         self.identity = identity
 
@@ -138,7 +138,7 @@ class MemoryMetadataStore:
         self.crash()
 
     def crash(self) -> None:
-        """End the session at once, as the kill of a process does; what is in flight never hears of its outcome."""
+        """End the session immediately, as killing its process does; running calls do not learn their outcome."""
         if self.link.is_closed:
             return
         self.link.close()
@@ -148,11 +148,11 @@ class MemoryMetadataStore:
         self._server.end_session(self.session)
 
     def cut(self) -> None:
-        """Lose the next reply and then reach nothing; the session lives on and its watches hear nothing."""
+        """Lose the next reply, then lose the connection; the session continues, and its watches receive nothing."""
         self.link.cut()
 
     def restore(self) -> None:
-        """Reach the server again; every watch wakes, since it may have missed something."""
+        """Restore the connection; every watch wakes, since it may have missed changes."""
         self.link.restore()
         for watch in self._watches:
             watch.wake()

@@ -1,4 +1,4 @@
-"""The records of one space and their indexes, kept sorted; every change is one step without an await in it."""
+"""The records of one space and their indexes, kept sorted; every change is one step without an await."""
 
 from __future__ import annotations
 
@@ -23,17 +23,21 @@ from txnframework.model import (
 from txnframework_memory._link import RecordWatch, Watches
 
 Place = tuple[str, str]
-"""Path and partition. Text of Python sorts as its UTF-8 does, so paths are in the order that the role asks for."""
+"""Path and partition. Python sorts text as its UTF-8 bytes sort, so paths are in the order that the role requires."""
 
 
 def place_of(key: Key) -> Place:
-    """Return where a record stands; without a partition it stands in one of its own, named as its path."""
+    """Return the place of a record; without a partition, the record has a partition of its own, named as its path."""
     return key.path, key.partition or key.path
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One record was written or removed; ``indexes``: its index entries before and after; ``value`` None: removed."""
+    """
+    One written or removed record.
+
+    ``indexes``: its index entries before and after. ``value``: None if the record was removed.
+    """
 
     path: str
     partition: str
@@ -42,7 +46,7 @@ class Change:
 
 
 def concerned_by(target: Key | KeyRange | IndexRange, change: Change) -> bool:
-    """Whether a watch on ``target`` is to be woken by ``change``."""
+    """Return whether ``change`` wakes a watch on ``target``."""
     if isinstance(target, Key):
         return place_of(target) == (change.path, change.partition)
     if isinstance(target, KeyRange):
@@ -58,7 +62,7 @@ class _Stored:
 
 
 class RecordWatches(Watches[Change]):
-    """The armed watches on records: whom a change concerns is told without asking each watch on a single record."""
+    """The armed watches on records; a watch on a single record is matched by its place first, which is cheaper."""
 
     def notify(self, changes: Iterable[Change]) -> None:
         """Wake every watch that one of the changes concerns."""
@@ -81,8 +85,8 @@ class Records:
         self._stored: dict[Place, _Stored] = {}
         self._places: list[Place] = []
         self._indexes: dict[str, list[tuple[bytes, Place]]] = {}
-        # One number for every version and every sequence: it only grows, so that no version comes back when a record
-        # is made again, and no number of a prefix is given twice without a counter for each prefix.
+        # One counter for every version and every sequence, instead of one for each prefix. It only grows, so no
+        # version returns when a record is created again, and no number of a prefix is given twice.
         self._last_number = 0
 
     def get(self, key: Key) -> Record | None:
@@ -91,7 +95,11 @@ class Records:
         return stored.record if stored else None
 
     def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply every step of a batch or, raising VersionMismatch, none; return what the puts wrote."""
+        """
+        Apply every step of a batch; return the records that the puts wrote.
+
+        :raises VersionMismatch: a record is not as expected; no step was applied.
+        """
         for step in (*batch.checks, *batch.puts, *batch.deletes):
             if not isinstance(step, PutSequential):
                 self._check(step.key, step.expected)
@@ -112,7 +120,8 @@ class Records:
                 break
             if keys.partition is not None and partition != keys.partition:
                 continue
-            # One path in two partitions is one key of a range, so a page may end only between two paths.
+            # The records of one path in several partitions have the same key in a range, so a page may end only between
+            # two paths.
             if len(found) >= items_max and found[-1].key.path != path:
                 return RecordPage(tuple(found), KeyRange(path, keys.stop, keys.partition))
             found.append(self._stored[path, partition].record)
@@ -171,7 +180,7 @@ class Records:
             self._last_number += 1
 
     def _remove(self, place: Place, changes: list[Change]) -> None:
-        """Remove one record with its index entries; an absent one is fine."""
+        """Remove one record with its index entries; an absent one is ignored."""
         before = self._stored.pop(place, None)
         if before is not None:
             del self._places[bisect_left(self._places, place)]
@@ -180,7 +189,7 @@ class Records:
     def _reindex(
         self, place: Place, before: frozenset[IndexEntry], after: frozenset[IndexEntry]
     ) -> frozenset[IndexEntry]:
-        """Bring the indexes in step with a record, in the same step as the record itself; return all its entries."""
+        """Update the indexes in the same step as the record; return its index entries before and after."""
         for entry in before - after:
             index = self._indexes[entry.index]
             del index[bisect_left(index, (entry.key, place))]

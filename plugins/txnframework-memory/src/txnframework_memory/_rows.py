@@ -1,4 +1,4 @@
-"""Rows of ledgers and what they know of producers; every change is one step without an await in it."""
+"""Managed ledgers and what they remember of producers; every change is one step without an await."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from txnframework_memory._link import Grown, Watches
 from txnframework_memory._windows import Copy, Window
 
 LEDGERS_TRIMMED_MAX = 100
-"""How many ledgers one call of ``trim`` drops at most."""
+"""The most ledgers that one call of ``trim`` removes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An entry as it stands."""
+    """A stored entry."""
 
     position: Position
     data: bytes
@@ -49,7 +49,7 @@ def _summary(ledger_id: int, ledger: list[Stored]) -> LedgerSummary:
 
 
 class Row:
-    """One row of ledgers."""
+    """One managed ledger."""
 
     def __init__(self, name: str, rows: Rows) -> None:
         self.name = name
@@ -64,7 +64,7 @@ class Row:
         self._windows: dict[str, Window] = {}
 
     def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
-        """Append every entry that does not stand here already; refuse all of them, or none."""
+        """Append every entry that is not stored already; refuse all entries or none."""
         self.require_present()
         if ledger_id is None and any(entry.branch for entry in entries):
             raise ValueError("an entry with a branch is appended to the ledger that its intent names")
@@ -87,17 +87,17 @@ class Row:
         return None
 
     def remembered(self, producer: str, sequence: int) -> Remembered:
-        """Return what is remembered of a producer."""
+        """Return what is remembered of a producer, and how many of its sequences above ``sequence``."""
         self.require_present()
         return self._windows.get(producer, Window()).remembered(sequence)
 
     def tail(self) -> Tail:
-        """Return last confirmed position, open ledger and sealed flag."""
+        """Return the last confirmed position, the open ledger and the sealed flag."""
         self.require_present()
         return Tail(self._last, self._open_id, self._is_sealed)
 
     def ends_by(self, ledger_id: int) -> bool:
-        """Return whether there is no ledger here with a higher id."""
+        """Return whether no ledger here has a higher id."""
         return self._open_id <= ledger_id
 
     def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
@@ -114,7 +114,7 @@ class Row:
         return tuple(found)
 
     def count(self, entries: EntryRange, messages_max: int) -> Counted:
-        """Return how far the messages reach, by whole entries."""
+        """Return how far ``messages_max`` messages reach, in whole entries."""
         self.require_present()
         counted = Counted(entries.after, 0)
         for stored in self._entries(entries):
@@ -125,13 +125,13 @@ class Row:
         return counted
 
     def ledgers(self, after: int, items_max: int) -> tuple[LedgerSummary, ...]:
-        """Return the first ledgers that are left behind one."""
+        """Return the first remaining ledgers after the ledger ``after``."""
         self.require_present()
         left = [ledger_id for ledger_id in self._ledgers if ledger_id > after]
         return tuple(_summary(ledger_id, self._ledgers[ledger_id]) for ledger_id in left[:items_max])
 
     def find_time(self, published_ms: int) -> Position:
-        """Return the position before the first entry of this time or later."""
+        """Return the position before the first entry published at this time or later."""
         self.require_present()
         for ledger_id, ledger in self._ledgers.items():
             at = bisect_left(ledger, published_ms, key=attrgetter("appended_ms"))
@@ -157,7 +157,11 @@ class Row:
         return self.tail()
 
     def trim(self, ledger_id: int, aborted: frozenset[Branch]) -> int:
-        """Drop closed ledgers below ``ledger_id``, their copies settled; return the first that is left."""
+        """
+        Remove closed ledgers below ``ledger_id``; return the first remaining id.
+
+        The copies of sequences in the removed ledgers are settled with ``aborted``.
+        """
         self.require_present()
         below = [closed for closed in self._ledgers if closed < ledger_id and closed != self._open_id]
         below = below[:LEDGERS_TRIMMED_MAX]
@@ -171,12 +175,12 @@ class Row:
         return next(iter(self._ledgers))
 
     def require_present(self) -> None:
-        """Raise LedgerNotFound if this row was deleted."""
+        """Raise LedgerNotFound if this managed ledger was deleted."""
         if self.is_deleted:
             raise LedgerNotFound(self.name)
 
     def _append_one(self, entry: Append) -> Appended:
-        """Append one entry, or report the copy that stands here."""
+        """Append one entry, or report the copy that is already stored."""
         sequence = entry.sequence
         window = self._windows.setdefault(sequence.producer, Window()) if sequence else Window()
         replaced: Copy | None = None
@@ -198,7 +202,7 @@ class Row:
         return Appended(position)
 
     def _entries(self, entries: EntryRange) -> Iterator[Stored]:
-        """Yield the entries of a range that are left."""
+        """Yield the remaining entries of a range."""
         for ledger_id, ledger in self._ledgers.items():
             if ledger_id > entries.upto.ledger_id:
                 return
@@ -220,7 +224,7 @@ class Row:
 
 
 class Rows:
-    """Every row of a space, by name, and what outlives a row."""
+    """Every managed ledger of a space, by name, and the data that outlives them."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.identity: str | None = None
@@ -232,30 +236,30 @@ class Rows:
         self._names: list[str] = []
 
     def take_identity(self, identity: str) -> None:
-        """Belong to a metadata store of another identity from now on."""
+        """Belong to a metadata store with another identity from now on."""
         self.identity = identity
 
     def belong_to(self, identity: str) -> None:
-        """Take on the identity of a metadata store for ever, or raise StoreMismatch."""
+        """Belong to the metadata store with this identity for ever, or raise StoreMismatch."""
         if self.identity not in (None, identity):
             raise StoreMismatch(f"the ledgers belong to {self.identity}, the metadata store is {identity}")
         self.identity = identity
 
     def create(self, name: str) -> Row:
-        """Return the row, made if it is not there."""
+        """Return the managed ledger of this name; create it if it does not exist."""
         if name not in self._rows:
             self._rows[name] = Row(name, self)
             insort(self._names, name)
         return self._rows[name]
 
     def find(self, name: str) -> Row:
-        """Return the row or raise LedgerNotFound."""
+        """Return the managed ledger of this name, or raise LedgerNotFound."""
         if name not in self._rows:
             raise LedgerNotFound(name)
         return self._rows[name]
 
     def delete(self, name: str, upto_ledger_id: int | None) -> None:
-        """Remove a row whose open ledger has at most this id; an absent one is fine."""
+        """Delete a managed ledger whose open ledger has at most this id; an absent one is ignored."""
         row = self._rows.get(name)
         if row and (upto_ledger_id is None or row.ends_by(upto_ledger_id)):
             del self._rows[name]
@@ -270,12 +274,12 @@ class Rows:
         return tuple(name for name in page if name.startswith(prefix))
 
     def next_ledger_id(self) -> int:
-        """Return an id that no ledger of any row ever had, so that none returns with a row that is made again."""
+        """Return an id that no ledger of the space ever had, so that a managed ledger created again repeats none."""
         self._ledger_ids += 1
         return self._ledger_ids
 
     def append_time_ms(self) -> int:
-        """Return the time of an append; it never goes back, so that a row can be searched by time."""
+        """Return the time of an append; it never goes back, so that entries can be searched by time."""
         self._appended_ms = max(self._appended_ms, self._now_ms())
         return self._appended_ms
 

@@ -1,4 +1,4 @@
-"""What the memory of a server would hold, whoever of its clients looks."""
+"""The memory of a simulated server, shared by all its clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from txnframework_memory._rows import Rows
 
 
 class Server:
-    """Records, ledgers, and which leases are bound to the life of which session."""
+    """Records, ledgers, and the leases of each session."""
 
     def __init__(self, environment: Environment, identity: str | None = None) -> None:
         self.identity = identity or f"memory-{environment.random_bits(64):016x}"
@@ -20,7 +20,7 @@ class Server:
         self._leases: dict[str, list[Record]] = {}
 
     def take_identity(self, identity: str) -> None:
-        """Be known to later openings under another identity."""
+        """Use another identity for later openings."""
         self.identity = identity
 
     def next_session(self) -> str:
@@ -29,12 +29,12 @@ class Server:
         return f"{self.identity}-{self._sessions}"
 
     def next_fencing(self) -> int:
-        """Return a number higher than that of every earlier holder of any lease."""
+        """Return a fencing number that is higher than those of all earlier lease holders."""
         self._fencing += 1
         return self._fencing
 
     def remember_lease(self, session: str, record: Record) -> None:
-        """Bind a lease's record to the life of a session."""
+        """Bind a lease's record to a session."""
         live = [lease for lease in self._leases.get(session, ()) if self._stands(lease)]
         self._leases[session] = [*live, record]
 

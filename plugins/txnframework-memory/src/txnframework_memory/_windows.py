@@ -1,4 +1,4 @@
-"""What a row knows of a producer: where its last sequences stand."""
+"""Deduplication windows: the positions of a producer's last sequences in one managed ledger."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from txnframework.model import Appended, Branch, Position, ProducerSequence, Rem
 _FIRST = attrgetter("sequence.first")
 
 DEDUPLICATION_WINDOW = 10_000
-"""How many sequences of one producer in one row are remembered at least."""
+"""The number of sequences of one producer that are remembered at least, for each managed ledger."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Where a sequence stands."""
+    """The position of a stored sequence."""
 
     position: Position
     branch: Branch | None
     sequence: ProducerSequence
 
     def appended(self) -> Appended:
-        """Return what a ledger reports of it."""
+        """Return the copy as a ledger reports it."""
         return Appended(self.position, True, self.branch, self.sequence)
 
 
@@ -48,7 +48,7 @@ class Window:
         self.sequences -= _size(copy)
 
     def settle(self, upto_ledger_id: int, aborted: frozenset[Branch]) -> None:
-        """Forget what was aborted up to a ledger; what else stands there counts, whatever its branch."""
+        """Forget copies of aborted branches up to a ledger; the other copies there count, whatever their branch."""
         kept = [
             replace(copy, branch=None) if copy.branch and copy.position.ledger_id <= upto_ledger_id else copy
             for copy in self.copies
@@ -58,14 +58,14 @@ class Window:
         self.sequences = sum(map(_size, kept))
 
     def add(self, copy: Copy) -> None:
-        """Remember a copy, and forget the oldest ones while enough others are left."""
+        """Remember a copy, and forget the oldest ones as long as ``size`` sequences remain."""
         insort(self.copies, copy, key=_FIRST)
         self.sequences += _size(copy)
         while self.sequences - _size(self.copies[0]) >= self.size:
             self.remove(self.copies[0])
 
     def remembered(self, sequence: int) -> Remembered:
-        """Return what is remembered, and how much of it above a sequence."""
+        """Return what is remembered, and how many sequences above ``sequence``."""
         behind = (copy.sequence for copy in self.copies if copy.sequence.last > sequence)
         above = sum(one.last - max(one.first - 1, sequence) for one in behind)
         return Remembered(self.size, self.copies[-1].sequence.last if self.copies else None, above)

@@ -1,9 +1,8 @@
 """
-The hooks: ``memory:`` and ``memory://name`` as metadata store and as ledger store.
+Plugin hooks of ``memory:`` and ``memory://name``, as metadata store and as ledger store.
 
-``memory:`` is a new, private space for each opening: nobody else sees it, and it is gone when it is closed.
-``memory://name`` is one space for everybody in this process who names it, until the process ends; all of them must
-run in one event loop at a time.
+``memory:`` is a new, private space for each opening; it is lost when it is closed. ``memory://name`` is one space for
+all users of that name in this process, until the process ends. All of them must run in one event loop at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class NamedSpaces:
         self._spaces: dict[str, MemorySpace] = {}
 
     def space(self, context: StoreContext) -> MemorySpace:
-        """Return the space that a URL names, made on first use; a new one for a URL without a name."""
+        """Return the space that a URL names, created on first use; without a name, a new space."""
         parts = urlsplit(context.url)
         if parts.scheme != "memory" or parts.query or parts.fragment or parts.path.strip("/"):
             raise ConfigurationError("", "a memory store has the URL memory: or memory://name")
@@ -44,8 +43,8 @@ class NamedSpaces:
         return await self.space(context).open_ledgers(context.identity)
 
 
-# The one thing in this process that every plugin registry shares: without it two hosts in one process that are
-# configured with the same name would each have a space of their own.
+# Shared by all plugin registries of the process: otherwise two hosts in one process that are configured with the same
+# name would each have a space of their own.
 _named_spaces = NamedSpaces()
 
 

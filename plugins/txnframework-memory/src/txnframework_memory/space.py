@@ -1,4 +1,4 @@
-"""A space: the memory of a server, and the clients that open it."""
+"""A space: the memory of a simulated server, and the clients that open it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class MemorySpace(Server):
     """
     Records and ledgers that outlive the clients that open them.
 
-    Opening again after a close is a restart, opening twice is two processes. Each opening is one client with a
-    session of its own. Everything happens in the event loop of the caller, nothing in threads; there is no other
-    order of events than the one that the loop and ``pause`` make, so a run can be repeated exactly.
+    Opening a space again after closing it simulates a restart; opening it twice simulates two processes. Each opening
+    is one client with its own session. All work runs in the caller's event loop, without threads. Only the loop and
+    ``pause`` determine the order of events, so a run can be repeated exactly.
     """
 
     async def open_metadata(self, pause: Pause = yield_once) -> MemoryMetadataStore:
-        """Open a client of the records; it awaits ``pause`` before and after every step."""
+        """Open a client of the records; the client awaits ``pause`` before and after every step."""
         await pause()
         return MemoryMetadataStore(self, self.next_session(), pause)
 
@@ -26,7 +26,7 @@ class MemorySpace(Server):
         """
         Open a client of the ledgers; the first opening decides which metadata store they belong to.
 
-        :raises StoreMismatch: they belong to another identity.
+        :raises StoreMismatch: the ledgers belong to another identity.
         """
         await pause()
         self.rows.belong_to(identity or self.rows.identity or self.identity)

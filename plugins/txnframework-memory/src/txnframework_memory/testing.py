@@ -33,7 +33,7 @@ class MemoryMetadataHarness(
             await store.close()
 
     async def crash(self, opened: IMetadataStore) -> None:
-        """End the session without a close."""
+        """End the session without closing the client."""
         assert isinstance(opened, MemoryMetadataStore)
         opened.crash()
 
@@ -48,7 +48,7 @@ class MemoryMetadataHarness(
         opened.restore()
 
     async def mislead(self, opened: IMetadataStore, target: Key | str) -> None:  # noqa: ARG002 - all are woken
-        """Wake everybody: what wakes here holds nothing but what was written."""
+        """Wake all watches: a watch here reports only values that were written."""
         self.space.records.watches.wake_all()
 
 
@@ -81,7 +81,7 @@ class MemoryLedgerHarness(
             await ledgers.close()
 
     async def crash(self, opened: ILedgerStore) -> None:
-        """Let go without a close."""
+        """Close the client immediately, as killing its process does."""
         assert isinstance(opened, MemoryLedgerStore)
         opened.crash()
 
@@ -96,5 +96,5 @@ class MemoryLedgerHarness(
         opened.restore()
 
     async def mislead(self, opened: ILedgerStore, target: Key | str) -> None:  # noqa: ARG002 - all are woken
-        """Wake everybody: what wakes here holds nothing but what was written."""
+        """Wake all watches: a watch here reports only entries that were appended."""
         self.space.rows.find(str(target)).watches.wake_all()
