@@ -1,1 +1,1 @@
-"""The log family: transactions kept in logs, as PIP-31 has them."""
+"""The log family: transactions kept in logs, as in PIP-31."""

@@ -1,4 +1,4 @@
-"""The ledgers that the family keeps beside a topic: what they are called, and how they go with it."""
+"""Names and deletion of the ledgers that the family keeps beside a topic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ABORTED_SEGMENTS = "marker-segments"
 PENDING_ACKS = "pending-acks"
 SIDECAR = "sidecar"
 KINDS = (SNAPSHOTS, ABORTED_SEGMENTS, PENDING_ACKS, SIDECAR)
-"""What can stand beside a topic; the last one is for buffers of other distributions that use this coordinator."""
+"""The kinds of ledgers beside a topic. The last one is for buffers of other distributions that use this coordinator."""
 NAMES_MAX = 100
 
 
@@ -20,23 +20,23 @@ def beside(kind: str, segment: str, life: int, name: str = "") -> str:
     """
     Return the name of a ledger beside a topic or segment, in the ``life`` of the topic; no topic can have such a name.
 
-    It does not return: the next topic of that name has another life.
+    The name is never used again: a topic that is recreated under the same name has another life.
     """
     return f"{kind}:{escape(segment)}/{life}/{escape(name)}"
 
 
 def what_of(name: str) -> tuple[str, int, str]:
-    """Return the segment, the life and the name that the name of a ledger beside a topic was made of."""
+    """Return the segment, the life and the own name from the name of a ledger beside a topic."""
     segment, life, own = name.partition(":")[2].split("/")
     return unescape(segment), int(life), unescape(own)
 
 
 async def forget_beside(store: IMetadataStore, ledgers: ILedgerStore, segment: str) -> None:
     """
-    Delete the ledgers beside a segment, but those of a topic that is there; idempotent, from any process.
+    Delete the ledgers beside a segment, except those of an existing topic. Idempotent, from any process.
 
-    Which topic that is is asked before: so whoever is paused here, and goes on when the name has returned, leaves
-    alone what belongs to the one that has it now.
+    The topic's life is read before the deletions. A process that is paused here and resumes after the topic was
+    recreated therefore keeps the ledgers of the new topic.
     """
     present = await _present_life(store, segment)
     for kind in KINDS:
@@ -49,7 +49,7 @@ async def forget_beside(store: IMetadataStore, ledgers: ILedgerStore, segment: s
 
 
 async def _present_life(store: IMetadataStore, segment: str) -> int | None:
-    """Return from which life of a topic's name on its segment is kept; None: in none, or it has no such name."""
+    """Return the first life whose ledgers are kept; None if the segment belongs to no topic with a record."""
     topic = topic_of(segment)
     record = await store.get(topic_key(topic)) if segment == str(topic) else None
     if record is None:

@@ -1,4 +1,4 @@
-"""The note in a topic's record that tells hosts without this family that its transactions were used on the topic."""
+"""The note in a topic's record that the topic was used in transactions of this family."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from txnframework.model.records import TopicRecord, decode, encode
 
 class FamilyNote:
     """
-    The note of one topic; a process looks for it once.
+    The family note of one topic. A process checks it once.
 
-    It stands before the first entry or acknowledgment of a transaction does, never after: a host that does not have the
-    family, or is configured with another one, would show what is open or aborted here, and hand out what is held.
+    The note is stored before the first entry or acknowledgment of a transaction. Hosts without this family, or
+    configured with another one, refuse the topic because of the note. Without it they would show open and aborted
+    messages, and deliver messages whose acknowledgment is pending.
     """
 
     def __init__(self, store: IMetadataStore, segment: str, attempts_max: int) -> None:
@@ -28,9 +29,9 @@ class FamilyNote:
 
     async def put(self) -> None:
         """
-        Let the topic's record name this family, unless it does; a topic without a record is nobody's.
+        Add this family to the topic's record unless it is listed already. A topic without a record needs no note.
 
-        :raises Unavailable: others changed the record all the time.
+        :raises Unavailable: concurrent changes of the record exhausted the attempts.
         """
         if self._stands:
             return

@@ -1,4 +1,4 @@
-"""Options of the plugins; times and bounds that every family shares stand under ``[transactions]``."""
+"""Options of the plugins; times and bounds that all families share are in ``[transactions]``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from txnframework_legacy.log import Batching
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every part of the family can be told."""
+    """Options of every part of the family."""
 
     attempts_max: Annotated[
         int,
@@ -23,7 +23,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class LogOptions(Options, frozen=True, kw_only=True):
-    """What a part can be told that keeps a log."""
+    """Options of the parts that keep a log."""
 
     batching: Batching = Batching()
     ledger_entries_max: Annotated[
@@ -36,7 +36,7 @@ class LogOptions(Options, frozen=True, kw_only=True):
 
 
 class CoordinatorOptions(LogOptions, frozen=True, kw_only=True):
-    """Options of the coordinator."""
+    """Options of the coordinator ``log``."""
 
     id_block_size: Annotated[
         int,
@@ -52,7 +52,7 @@ class CoordinatorOptions(LogOptions, frozen=True, kw_only=True):
 
 
 class PendingAckOptions(LogOptions, frozen=True, kw_only=True):
-    """Options of the pending-ack store."""
+    """Options of the pending-ack store ``log``."""
 
     idle_entries_max: Annotated[
         int,
@@ -64,7 +64,7 @@ class PendingAckOptions(LogOptions, frozen=True, kw_only=True):
 
 
 class TopicOptions(Options, frozen=True, kw_only=True):
-    """What every buffer of the family can be told, those of other distributions included."""
+    """Options of every transaction buffer of the family, including those of other distributions."""
 
     snapshot_entries: Annotated[
         int,

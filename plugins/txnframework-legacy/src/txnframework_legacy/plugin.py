@@ -1,7 +1,7 @@
 """
-The hooks: coordinator and pending-ack store ``log``, transaction buffer ``marker``, and what switches batching.
+Plugin hooks: coordinator and pending-ack store ``log``, transaction buffer ``marker``, and the batching commands.
 
-Each imports what it provides, which the command line does not need to list commands.
+Each hook imports its implementation itself, so that listing commands on the command line does not import it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FAMILIES = frozenset({LOG_FAMILY})
 
 @hookimpl
 def txnframework_coordinators() -> list[Provider[CoordinatorContext, ITransactionCoordinator]]:
-    """Provide ``log``; its logs are read when they are first asked."""
+    """Provide the coordinator ``log``; each log is read when it is first used."""
     from txnframework_legacy.coordinator.coordinator import LogCoordinator
     from txnframework_legacy.options import CoordinatorOptions
 
@@ -39,7 +39,7 @@ def txnframework_coordinators() -> list[Provider[CoordinatorContext, ITransactio
 
 @hookimpl
 def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]:
-    """Provide ``marker``; a buffer recovers when it is first used."""
+    """Provide the buffer ``marker``; a buffer recovers when it is first used."""
     from txnframework_legacy.buffer.buffer import MarkerBuffer
     from txnframework_legacy.options import BufferOptions
 
@@ -51,7 +51,9 @@ def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]
 
 @hookimpl
 def txnframework_pending_ack_stores() -> list[Provider[SubscriptionContext, IPendingAckStore]]:
-    """Provide ``log``; what is opened by one provider shares what a host follows."""
+    """
+    Provide the pending-ack store ``log``; the stores that one provider opens share their watches on batching switches.
+    """
     from txnframework_legacy.batching.following import SharedSwitches
     from txnframework_legacy.batching.switches import LogKind
     from txnframework_legacy.options import PendingAckOptions
@@ -67,7 +69,7 @@ def txnframework_pending_ack_stores() -> list[Provider[SubscriptionContext, IPen
 
 @hookimpl
 def txnframework_commands() -> list[Command]:
-    """Return the commands; click is imported when one is used."""
+    """Return the commands; click is imported when a command is used."""
     group = "transaction"
     return [
         Command("log-batching", "Let records of the transaction logs share entries.", _log_batching, group),

@@ -1,4 +1,4 @@
-"""For tests of hosts with the log-driven family, whichever of its buffers they use."""
+"""Test support for hosts with the log family, for each of its buffers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txnframework.plugin import load_plugins
 
 PLUGINS = ("memory", "metadata", "dispatchers", "legacy", "sidecar", "sql")
 BACKENDS = [name for name in ("memory", "sql") if importlib.util.find_spec(f"txnframework_{name}")]
-"""Those of these that are installed."""
+"""The backends that are installed."""
 BUFFERS = ["marker", "sidecar"] if importlib.util.find_spec("txnframework_sidecar") else ["marker"]
 PATIENCE_S = 60
 
@@ -25,7 +25,7 @@ _names = count()
 
 
 class HostStores:
-    """One test's stores; every ``open`` is another process, configured with these sections but for what it names."""
+    """Stores of one test. Each ``open`` starts another process with this configuration; its sections override it."""
 
     def __init__(self, backend: str, directory: Path, **sections: Any) -> None:
         installed = [name for name in PLUGINS if importlib.util.find_spec(f"txnframework_{name}")]
@@ -40,13 +40,13 @@ class HostStores:
 
     @asynccontextmanager
     async def open(self, **sections: Any) -> AsyncIterator[Client]:
-        """Give a client of another process."""
+        """Yield a client of another process."""
         async with txnframework.open(self._config | sections, registry=self._registry) as client:
             yield client
 
     @staticmethod
     def run(work: Awaitable[None]) -> None:
-        """Run a test's coroutine; one that hangs fails."""
+        """Run a test's coroutine; fail if it takes longer than ``PATIENCE_S``."""
 
         async def bounded() -> None:
             async with asyncio.timeout(PATIENCE_S):
@@ -56,6 +56,6 @@ class HostStores:
 
 
 async def read_all(client: Client, topic: str) -> list[bytes | None]:
-    """Return the values of everything that may be read of a topic now."""
+    """Return the values of all messages of a topic that are readable now."""
     async with await client.reader(topic) as reader:
         return [message.value async for message in reader]

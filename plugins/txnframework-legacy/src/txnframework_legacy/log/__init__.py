@@ -1,8 +1,9 @@
 """
-Logs in managed ledgers, for both kinds of the family: records go in alone or in batches (PIP-160), and come out alike.
+Logs in managed ledgers, for both kinds of logs of the family. Records are written alone or in batches (PIP-160), and
+read the same way.
 
-``format`` is what an entry looks like, ``gathering`` decides when a batch is full, ``writer`` appends, ``reading``
-replays, ``live`` knows which entries are still needed.
+``format`` encodes entries, ``gathering`` decides when a batch is full, ``writer`` appends, ``reading`` replays,
+``live`` tracks which entries are still needed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """
-What an entry of a log looks like: ``[magic 2 bytes][version 2 bytes][...]``, big-endian.
+The format of a log entry: ``[magic 2 bytes][version 2 bytes][...]``, big-endian.
 
-Behind the batch magic stand the records, each as its length (4 bytes) and its bytes; behind the plain magic one record,
-as it is. What begins with neither is not an entry of a log, and what has another version was written by another
-release: both are errors and never passed over, because what is passed over may be somebody's commit.
+The batch magic is followed by the records, each as its length (4 bytes) and its bytes. The plain magic is followed by
+one record without a length. Another magic is corrupt data, and another version was written by another release. Both
+raise an error: an entry that is skipped could contain a commit.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ VERSION = 1
 _HEADER = struct.Struct(">HH")
 _LENGTH = struct.Struct(">I")
 RECORD_OVERHEAD = _LENGTH.size
-"""How many bytes a record takes in a batch besides its own."""
+"""The size of a record's length prefix in a batch, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where a record stands: the entry, and its place among the entry's ``size`` records."""
+    """The position of a record: its entry, and its index among the entry's ``size`` records."""
 
     entry: Position
     index: int = 0
@@ -51,8 +51,8 @@ def decode_entry(entry: LedgerEntry, log: str) -> tuple[bytes, ...]:
     """
     Return the records of an entry of ``log``.
 
-    :raises UnknownFormat: it has a version that this release does not know.
-    :raises CorruptEntry: it is not an entry of a log, or it is damaged.
+    :raises UnknownFormat: the entry has a version that this release does not know.
+    :raises CorruptEntry: the entry is not an entry of a log, or is damaged.
     """
     data = entry.data
     if len(data) < _HEADER.size:

@@ -1,4 +1,4 @@
-"""When records that are gathered are written: the pure part of the writer."""
+"""Decides when gathered records are written: the part of the writer without I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Batching(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How records of a log share entries."""
+    """Options for batches of log records."""
 
     enabled: Annotated[
         bool, Meta(description="Whether records share entries; one by one costs more appends and no delay.")
@@ -48,7 +48,7 @@ class FlushReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Batch(Generic[T]):
-    """What goes into one entry; ``since_ms``: when its first record came."""
+    """The records of one entry; ``since_ms`` is when the first of them was added."""
 
     items: tuple[T, ...]
     reason: FlushReason
@@ -56,7 +56,7 @@ class Batch(Generic[T]):
 
 
 class Gathering(Generic[T]):
-    """The records that wait for others; it holds no more than one entry's worth."""
+    """The records that wait for more records; at most as many as fit into one entry."""
 
     def __init__(self, batching: Batching) -> None:
         self._batching = batching
@@ -66,16 +66,16 @@ class Gathering(Generic[T]):
 
     @property
     def due_ms(self) -> int | None:
-        """When what is gathered is to be written at the latest; None: nothing is."""
+        """The latest time at which the gathered records are written; None if there are none."""
         return self._since_ms + self._batching.delay_ms if self._items else None
 
     def add(self, item: T, size: int, now_ms: int) -> list[Batch[T]]:
-        """Gather a record of ``size`` bytes; return what is to be written now, in this order."""
+        """Add a record of ``size`` bytes; return the batches to write now, in this order."""
         size += RECORD_OVERHEAD
         bounds = self._batching
         full: list[Batch[T]] = []
         if size >= bounds.bytes_max:
-            # What came before it stands before it.
+            # Records that were added earlier are written first.
             full += self.flush(FlushReason.LARGE)
             return [*full, Batch((item,), FlushReason.LARGE, now_ms)]
         if self._bytes + size > bounds.bytes_max:
@@ -91,7 +91,7 @@ class Gathering(Generic[T]):
         return full
 
     def flush(self, reason: FlushReason) -> list[Batch[T]]:
-        """Return what is gathered, none or one, and gather anew."""
+        """Return the gathered records as at most one batch, and start a new one."""
         if not self._items:
             return []
         batch = Batch(tuple(self._items), reason, self._since_ms)
@@ -99,6 +99,6 @@ class Gathering(Generic[T]):
         return [batch]
 
     def drop(self) -> tuple[T, ...]:
-        """Forget what is gathered; return it."""
+        """Discard the gathered records and return them."""
         items, self._items, self._bytes = tuple(self._items), [], 0
         return items

@@ -1,4 +1,4 @@
-"""Which entries of a log are still needed."""
+"""Tracking of the log entries that are still needed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from txnframework_legacy.log.format import Place
 
 class LiveRecords:
     """
-    The records of a log that are needed, by entry: an entry can go when none of its records is left here.
+    The needed records of a log, by entry. An entry can be trimmed when none of its records is needed.
 
-    Found again by replaying. Whole ledgers go, those in front of the first one with an entry that is needed.
+    A replay of the log restores this state. Trimming removes whole ledgers: those before the first ledger with a needed
+    entry.
     """
 
     def __init__(self) -> None:
@@ -24,16 +25,16 @@ class LiveRecords:
 
     @property
     def records(self) -> int:
-        """How many records are needed."""
+        """The number of needed records."""
         return sum(map(len, self._indexes.values()))
 
     def oldest(self) -> Position | None:
-        """Return where the first record that is needed stands, with its index in the entry; None: none is."""
+        """Return the position of the first needed record, with its index in the entry; None if no record is needed."""
         entry = min(self._indexes, default=None)
         return None if entry is None else Position(entry.ledger_id, entry.entry_id, min(self._indexes[entry]))
 
     def add(self, place: Place) -> None:
-        """A record is needed."""
+        """Mark a record as needed."""
         indexes = self._indexes.get(place.entry)
         if indexes is None:
             indexes = self._indexes[place.entry] = set()
@@ -41,7 +42,7 @@ class LiveRecords:
         indexes.add(place.index)
 
     def discard(self, place: Place) -> None:
-        """A record is needed no more; one that is not known is fine."""
+        """Mark a record as no longer needed; an unknown record is ignored."""
         indexes = self._indexes.get(place.entry)
         if indexes is None:
             return
@@ -53,5 +54,5 @@ class LiveRecords:
                 del self._entries[place.entry.ledger_id]
 
     def first_ledger(self) -> int | None:
-        """Return the first ledger with an entry that is needed; None: none is."""
+        """Return the first ledger with a needed entry; None if no entry is needed."""
         return min(self._entries, default=None)

@@ -1,4 +1,4 @@
-"""Replaying a log: records in order, however their entries were written."""
+"""Replay of a log: its records in order, from plain and batched entries."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ PAGE = Limit(1_000)
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A record and where it stands."""
+    """A record and its position."""
 
     place: Place
     data: bytes
 
 
 class LedgerCount:
-    """How many records were read of the ledger that was read of last."""
+    """The number of records read from the ledger that was read last."""
 
     def __init__(self) -> None:
         self._ledger_id = -1
         self.records = 0
 
     def add(self, records: tuple[LogRecord, ...]) -> None:
-        """An entry was read."""
+        """Count the records of an entry that was read."""
         ledger_id = records[0].place.entry.ledger_id
         if ledger_id != self._ledger_id:
             self._ledger_id, self.records = ledger_id, 0
         self.records += len(records)
 
     def of(self, ledger_id: int) -> int:
-        """Return how many that were, if it was this ledger."""
+        """Return the number of records read from a ledger; 0 if it is not the ledger that was read last."""
         return self.records if ledger_id == self._ledger_id else 0
 
 
 async def read_records(ledger: IManagedLedger, after: Position, upto: Position) -> AsyncIterator[tuple[LogRecord, ...]]:
     """
-    Yield the records of each entry behind ``after`` up to ``upto``, in order; one entry's at a time.
+    Yield the records after ``after`` up to ``upto``, in order; one tuple for each entry.
 
-    :raises EntryTrimmed: entries of the range were there and are gone.
+    :raises EntryTrimmed: entries of the range were trimmed.
     :raises UnknownFormat: an entry was written by another release.
-    :raises CorruptEntry: an entry is damaged, or none of a log.
+    :raises CorruptEntry: an entry is damaged, or is not an entry of a log.
     """
     while after < upto:
         page = await ledger.read(EntryRange(after, upto), PAGE)

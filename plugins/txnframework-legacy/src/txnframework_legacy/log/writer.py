@@ -18,9 +18,9 @@ from txnframework_legacy.log.gathering import Batch, Batching, FlushReason, Gath
 @dataclass(frozen=True, slots=True)
 class Flushed:
     """
-    What a writer that batches tells of each entry that was written: for metrics.
+    Metrics of one entry that a batching writer wrote.
 
-    ``waited_ms``: how long its oldest record waited until the entry was sent.
+    ``waited_ms`` is the time from adding its oldest record to sending the entry.
     """
 
     records: int
@@ -37,13 +37,13 @@ class _Waiting:
 
 class BatchedLogWriter:
     """
-    Appends records to the open ledger of a log, in the order in which ``add`` was called; several writers may append to
-    one log.
+    Appends records to the open ledger of a log, in the order of the calls of ``add``. Several writers may append to one
+    log.
 
-    While ``batching`` each record waits until so many others, so many bytes or so much time have come together, and
-    they are written as one entry; what is due while another entry is being written goes on gathering until then. Each
-    call is answered once, in order; when an entry could not be written, each of its callers is told so, with the
-    ledger's own error. The ledger is the caller's to close.
+    While ``batching``, a record waits until the number of records, their bytes or the delay reaches its bound. The
+    gathered records are then written as one entry. Records whose delay has passed while another entry is being written
+    gather further records until that write ends. Each call gets one result, in order. If an entry could not be written,
+    each of its callers gets the ledger's own error. The caller closes the ledger.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class BatchedLogWriter:
         self._flushed = flushed
         self._gathering: Gathering[_Waiting] = Gathering(batching)
         self._full: deque[Batch[_Waiting]] = deque()
-        # Two tasks at most, however slow the ledger is: one that waits for the delay, one that appends.
+        # At most two tasks, however slow the ledger is: one waits for the delay, one appends.
         self._timer: asyncio.Task[None] | None = None
         self._appender: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -73,10 +73,10 @@ class BatchedLogWriter:
 
     async def add(self, record: bytes) -> Place:
         """
-        Return where the record stands, once it does. Cancelled, it may come to stand there all the same.
+        Append a record and return its position. If the call is cancelled, the record may still be stored.
 
-        :raises OutcomeUnknown: it may stand there.
-        :raises Closed: the writer was closed before its entry was begun; it does not.
+        :raises OutcomeUnknown: the record may be stored.
+        :raises Closed: the writer was closed before its entry was started; the record is not stored.
         """
         async with self._room:
             self._require_open()
@@ -92,16 +92,17 @@ class BatchedLogWriter:
             return await waiting.written
 
     def switch(self, *, batching: bool) -> None:
-        """Batch from now on, or no longer; nothing is lost, and the order stays."""
+        """Start or stop batching. No record is lost, and the order is kept."""
         self._is_batching = batching
         if not batching:
             self._begin(self._gathering.flush(FlushReason.SWITCHED_OFF))
 
     async def close(self) -> None:
         """
-        Take nothing more; may be repeated.
+        Refuse further records. Idempotent.
 
-        What was gathered fails with Closed; entries that were begun are finished, and their callers told the truth.
+        Gathered records fail with ``Closed``. Entries whose write was started are finished, and their callers get the
+        real outcome.
         """
         self._is_closed = True
         for waiting in self._gathering.drop():
@@ -115,7 +116,7 @@ class BatchedLogWriter:
             return
 
     async def _append_alone(self, record: bytes) -> Place:
-        """Append in the caller's own task, so that a call that is given up leaves nothing behind that goes on."""
+        """Append in the caller's own task, so that cancelling the call leaves no background work."""
         async with self._turn:
             return Place(await self._append(encode_plain(record)))
 
@@ -129,18 +130,19 @@ class BatchedLogWriter:
             self._appender = asyncio.ensure_future(self._append_all())
 
     async def _append_all(self) -> None:
-        """Append what is full or due, one after the other, until nothing is."""
+        """Append the full and the due batches one after the other, until none is left."""
         try:
             while self._full or self._is_due():
                 async with self._turn:
                     if not self._full:
-                        # Taken no sooner: while the ledger was busy it gathered more, and waited no longer for that.
+                        # Flushed as late as possible: while the ledger was busy, more records were gathered at no extra
+                        # delay.
                         self._full.extend(self._gathering.flush(FlushReason.DELAY))
                     if self._full:
                         await self._append_batch(self._full.popleft())
         finally:
             self._appender = None
-            self._set_timer()  # where the clock was set back, what was due is so no more
+            self._set_timer()  # after the clock was set back, due records may no longer be due
 
     async def _append_batch(self, batch: Batch[_Waiting]) -> None:
         records = [waiting.record for waiting in batch.items]
@@ -168,11 +170,11 @@ class BatchedLogWriter:
             self._timer = asyncio.ensure_future(self._flush_in_time())
 
     async def _flush_in_time(self) -> None:
-        """Begin what is gathered when it is due, until nothing is gathered; what is appending takes it by itself."""
+        """Flush the gathered records when they are due, until none are left; a running appender takes them itself."""
         try:
             while (due_ms := self._gathering.due_ms) is not None:
                 await self._environment.sleep_until(due_ms)
-                # What was gathered when the sleep began may be written by now, and something younger be gathered.
+                # During the sleep the gathered records may have been written and newer ones gathered.
                 if due_ms == self._gathering.due_ms or self._is_due():
                     if self._appender is not None:
                         return
@@ -186,6 +188,6 @@ class BatchedLogWriter:
 
 
 def _answer(waiting: _Waiting, error: Exception) -> None:
-    """Tell one caller; each gets the error itself, so that its class says what is known."""
+    """Fail one caller; each gets the original error, because its class says what is known."""
     if not waiting.written.done():
         waiting.written.set_exception(error)
