@@ -1,4 +1,4 @@
 """
-What an operator sees and does of the logs' batching: ``standing`` reads what is in a log, ``administering`` switches
-and tells, ``command`` is the command line's.
+Operator tools for batching in the logs: ``standing`` reads the contents of a log, ``administering`` switches batching
+and reports status, ``command`` is the command line.
 """

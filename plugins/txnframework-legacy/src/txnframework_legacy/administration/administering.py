@@ -1,4 +1,4 @@
-"""Switching the logs of a system, and telling how they stand: over the stores alone, whichever hosts run."""
+"""Switching batching of the logs and reporting their status, through the stores alone; it needs no running host."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from txnframework_legacy.batching.switches import (
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """Whether a log is written in batches, and what is in it."""
+    """Whether a log is written in batches, and its contents."""
 
     decision: Decision
     standing: Standing
@@ -30,9 +30,9 @@ class LogStatus:
 
 class Administration:
     """
-    The logs of one kind.
+    Administration of the logs of one kind.
 
-    ``configured``: what this process's configuration says of batching; that of each host counts there.
+    ``configured`` is whether this process's configuration enables batching. Each host uses its own configuration.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Administration:
 
     async def switch(self, scope: Scope, *, enabled: bool | None) -> None:
         """
-        Let the logs of a scope be written in batches, or not; None: leave it to a wider scope, or the configuration.
+        Enable or disable batching for the logs of a scope. None: use the switch of a wider scope, or the configuration.
 
-        The hosts that are running follow within moments.
+        Running hosts follow within moments.
 
-        :raises OutcomeUnknown: it may be switched; doing it again is safe.
+        :raises OutcomeUnknown: the switch may be stored; repeating the call is safe.
         """
         document = None
         if enabled is not None:
@@ -64,11 +64,11 @@ class Administration:
         await put_switch(self._metadata, self._kind, scope, document)
 
     async def decision(self) -> Decision:
-        """Return what holds for a log that nothing narrower is said about."""
+        """Return the decision for a log without a narrower switch."""
         return self._decide(await load_switches(self._metadata, self._kind), Scope())
 
     async def logs(self, within: Scope) -> AsyncIterator[LogStatus]:
-        """Yield the logs within a scope, one after the other, each read from its beginning."""
+        """Yield the logs within a scope one by one; each is read from its beginning."""
         switches = await load_switches(self._metadata, self._kind)
         async for name in log_names(self._ledgers, self._kind):
             if not within.covers(log_of(self._kind, name)):
@@ -79,10 +79,10 @@ class Administration:
 
     async def drop_batches(self, within: Scope) -> int:
         """
-        Let go of what is batched in logs that are not written in batches any more; return how many such entries stay.
+        Drop batched entries from logs that are no longer written in batches; return how many such entries are left.
 
-        The open ledger of such a log is closed, so that it can go when nothing in it is needed. Of acknowledgments,
-        what is held is first written down once more, by itself. Transactions stay until they are forgotten.
+        The open ledger of such a log is closed, so that it can be trimmed when none of its records is needed. Held
+        acknowledgments are first written again, in an entry of their own. Transactions stay until they are forgotten.
         """
         names = {log_of(self._kind, name): name async for name in log_names(self._ledgers, self._kind)}
         left = 0

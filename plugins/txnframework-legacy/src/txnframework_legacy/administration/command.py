@@ -1,4 +1,4 @@
-"""``txnframework transaction log-batching`` and ``pending-ack-batching``: whether records of the logs share entries."""
+"""The commands ``txnframework transaction log-batching`` and ``pending-ack-batching``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ F = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How a kind of log is spoken of."""
+    """The wording for a kind of log."""
 
     kind: LogKind
     logs: str
@@ -178,7 +178,7 @@ def _what(wording: Wording, where: dict[str, str | None]) -> str:
 
 
 def _scope(wording: Wording, where: dict[str, str | None]) -> Scope:
-    """Return which logs are meant by what was typed."""
+    """Return the scope that the options select."""
     if wording.kind is LogKind.TRANSACTIONS:
         coordinator = where["coordinator"]
         if coordinator is not None and not _COORDINATOR.fullmatch(coordinator):
@@ -197,9 +197,10 @@ def _scope(wording: Wording, where: dict[str, str | None]) -> Scope:
 
 async def _switched(client: Client, wording: Wording, where: dict[str, str | None], *, enabled: bool) -> None:
     """
-    Switch what was typed.
+    Switch batching for the scope that the options select.
 
-    :raises TopicNotFound: it is not there.
+    :raises TopicNotFound: the topic does not exist.
+    :raises SubscriptionNotFound: the topic has no such subscription.
     """
     scope = _scope(wording, where)
     if wording.kind is LogKind.PENDING_ACKS and scope.outer:
@@ -210,7 +211,7 @@ async def _switched(client: Client, wording: Wording, where: dict[str, str | Non
 
 
 async def _status(client: Client, wording: Wording, scope: Scope) -> dict[str, Any]:
-    """Return the document that is printed."""
+    """Return the status document."""
     administration, bounds = _administration(client, wording.kind), _configured(client, wording.kind)
     decision = await administration.decision()
     return {
@@ -245,7 +246,7 @@ def _document(kind: LogKind, status: LogStatus) -> dict[str, Any]:
 
 
 def _facts(found: dict[str, Any], wording: Wording) -> dict[str, Any]:
-    """Return what is said of no log alone, for people."""
+    """Return the facts that concern no single log, in readable form."""
     return {
         "records share entries": f"{'yes' if found['enabled'] else 'no'}, by {found['decided_by']}",
         "an entry at most": f"{found['records_max']} records, {found['bytes_max']} bytes, after {found['delay_ms']} ms",
@@ -254,7 +255,7 @@ def _facts(found: dict[str, Any], wording: Wording) -> dict[str, Any]:
 
 
 def _row(log: dict[str, Any]) -> dict[str, Any]:
-    """Return what stands in a line for people: the document has more."""
+    """Return the columns of a log's line in readable output; JSON output has more."""
     left_out = {"ledgers", "first_position", "last_position", "last_batched_position"}
     return {name.removesuffix("_position"): value for name, value in log.items() if name not in left_out}
 
@@ -274,7 +275,7 @@ def _administration(client: Client, kind: LogKind) -> Administration:
 
 
 def _configured(client: Client, kind: LogKind) -> Batching:
-    """Return what this process's configuration says of batching."""
+    """Return the batching options of this process's configuration."""
     registry, config = client.host.registry, client.host.config
     if kind is LogKind.TRANSACTIONS:
         options = registry.decode_options(registry.coordinator(PLUGIN), config.coordinators.get(PLUGIN, {}))

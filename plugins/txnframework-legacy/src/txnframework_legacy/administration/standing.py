@@ -1,4 +1,4 @@
-"""What is in a log: how much of it in batches, how much is still needed, and from where on."""
+"""Statistics of a log: its batched entries, its needed records, and the oldest of them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ PREFIXES = {LogKind.TRANSACTIONS: TRANSACTION_LOGS, LogKind.PENDING_ACKS: PENDIN
 @dataclass(frozen=True, slots=True)
 class Standing:
     """
-    A log, in numbers.
+    Statistics of one log.
 
-    ``first`` is its first entry that is left, ``last`` the last that is confirmed. ``needed``: the records that begin
-    what is not done: transactions that are not forgotten, acknowledgments that are held; ``oldest_needed``: the first.
+    ``first`` is its first remaining entry, ``last`` the last confirmed one. ``needed`` counts the records of
+    transactions that are not forgotten, or of acknowledgments that are held. ``oldest_needed`` is the first of them.
     """
 
     log: Scope
@@ -47,7 +47,7 @@ class Standing:
 
 @dataclass(slots=True)
 class _Contents:
-    """What was counted of a log so far."""
+    """Counters of a log while it is being read."""
 
     first: Position | None = None
     entries: int = 0
@@ -66,7 +66,7 @@ class _Contents:
 
 
 async def log_names(ledgers: ILedgerStore, kind: LogKind) -> AsyncIterator[str]:
-    """Yield the names of all logs of a kind; one is made with the first record in it."""
+    """Yield the names of all logs of a kind; a log exists from its first record on."""
     after = ""
     while names := await ledgers.list_names(PREFIXES[kind], after, _PAGE):
         for name in names:
@@ -76,9 +76,9 @@ async def log_names(ledgers: ILedgerStore, kind: LogKind) -> AsyncIterator[str]:
 
 async def standing_of(ledgers: ILedgerStore, environment: Environment, kind: LogKind, name: str) -> Standing | None:
     """
-    Read a log and return what is in it; None: it was deleted meanwhile.
+    Read a log and return its statistics; None if it was deleted meanwhile.
 
-    It is read as whoever recovers it reads it, so this takes as long.
+    The log is read as in a recovery, and takes as long.
     """
     try:
         async with opened(ledgers, environment, kind, name) as (ledger, log):
@@ -86,13 +86,13 @@ async def standing_of(ledgers: ILedgerStore, environment: Environment, kind: Log
                 try:
                     return await _standing(kind, name, ledger, log)
                 except EntryTrimmed:
-                    continue  # somebody trimmed it meanwhile: what is left is read again
+                    continue  # trimmed meanwhile: the rest is read again
     except LedgerNotFound:
         return None
 
 
 def log_of(kind: LogKind, name: str) -> Scope:
-    """Return which log has this name."""
+    """Return the batching scope of the log with this name."""
     return log_scope(coordinator_of(name)) if kind is LogKind.TRANSACTIONS else scope_of(name)
 
 
@@ -100,7 +100,7 @@ def log_of(kind: LogKind, name: str) -> Scope:
 async def opened(
     ledgers: ILedgerStore, environment: Environment, kind: LogKind, name: str
 ) -> AsyncIterator[tuple[IManagedLedger, TransactionLog | PendingAckLog]]:
-    """Open a log to read it, or to shorten it; it is appended to by its hosts."""
+    """Open a log to read or to trim it; only its hosts append transactions or acknowledgments to it."""
     ledger = await ledgers.open(name)
     writer = BatchedLogWriter(ledger, environment, Batching())
     log: TransactionLog | PendingAckLog
@@ -144,7 +144,7 @@ async def _standing(kind: LogKind, name: str, ledger: IManagedLedger, log: Trans
 
 
 def _find(records: tuple[LogRecord, ...], name: str, places: dict[int, Position]) -> None:
-    """Note where each call that acknowledged is recorded; of one that was trimmed, where what was held is repeated."""
+    """Note the position of each acknowledgment record; if it was trimmed, the position of the base that repeats it."""
     for record in records:
         at = Position(record.place.entry.ledger_id, record.place.entry.entry_id, record.place.index)
         decoded = decode(record, name)

@@ -1,6 +1,6 @@
 """
-Batching of a host's logs (PIP-160): by the configuration, or as an operator switches it while hosts run; and measured.
+Batching of a host's logs (PIP-160): enabled by the configuration or by an operator at run time, and measured.
 
-``switches`` is what is stored, ``following`` how a host learns of it, ``writers`` makes the writers of a host's logs,
-``metrics`` counts what they write.
+``switches`` are the stored switches, ``following`` reports them to a host's logs, ``writers`` creates the writers of
+those logs, ``metrics`` counts what they write.
 """

@@ -1,4 +1,4 @@
-"""How a host learns what is switched: one watch for all of its logs of a kind."""
+"""Following the stored switches: one watch for all logs of a kind on a host."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from txnframework.runtime.backoff import Backoff
 from txnframework_legacy.batching.switches import LogKind, Scope, Switches, load_switches, switches_range
 
 RETRY_DELAY_MS = 1_000
-"""How long what could not be read is left alone."""
+"""The wait before switches that could not be read are read again."""
 
 
 @dataclass(eq=False, slots=True)
 class Follower:
-    """One log, what its configuration says, and what is to be told when something else holds."""
+    """One log, whether its configuration enables batching, and the callback for changes."""
 
     log: Scope
     configured: bool
@@ -28,9 +28,9 @@ class Follower:
 
 class FollowedSwitches:
     """
-    What is switched of one kind of log, as a host knows it; watched while somebody follows.
+    The switches of one kind of log, as this host has read them; watched while there are followers.
 
-    A host hears of a change soon, not at once: until then it goes on as before, and both sorts of entries are read.
+    A host learns of a change soon, not at once. Until then it writes as before; both forms of entries are readable.
     """
 
     def __init__(self, store: IMetadataStore, environment: Environment, kind: LogKind) -> None:
@@ -44,9 +44,9 @@ class FollowedSwitches:
 
     async def follow(self, follower: Follower) -> None:
         """
-        Tell a follower what holds, before this returns and whenever it changes, until ``leave``.
+        Report the current decision to a follower before this returns, and each later change, until ``leave``.
 
-        :raises Corrupt: a switch cannot be read, so nobody knows how the log is to be written.
+        :raises Corrupt: a switch cannot be read, so the decision for the log is unknown.
         """
         async with self._turn:
             if self._watching is None:
@@ -61,7 +61,7 @@ class FollowedSwitches:
             self._tell(follower)
 
     async def leave(self, follower: Follower) -> None:
-        """Tell it nothing more; may be repeated."""
+        """Stop reporting to a follower. Idempotent."""
         async with self._turn:
             self._followers.discard(follower)
             if not self._followers and self._watching is not None:
@@ -73,7 +73,7 @@ class FollowedSwitches:
         follower.tell(self._switches.decide(follower.log, configured=follower.configured).enabled)
 
     async def _watch(self, watch: IWatch) -> None:
-        """Read again after every change; what cannot be read now leaves everything as it is."""
+        """Read the switches after every change; while they cannot be read, the last known ones apply."""
         try:
             while True:
                 await watch.changed()
@@ -98,9 +98,9 @@ class FollowedSwitches:
 
 class SharedSwitches:
     """
-    What is followed of one kind through each opening of a metadata store, as long as somebody has it.
+    The followed switches of one kind, shared by all users of one opened metadata store.
 
-    A host has one, and opens a pending-ack store for each subscription: all of them share a watch.
+    A host opens its metadata store once, and a pending-ack store for each subscription. All of these share one watch.
     """
 
     def __init__(self, kind: LogKind) -> None:
@@ -108,7 +108,7 @@ class SharedSwitches:
         self._followed: WeakValueDictionary[IMetadataStore, FollowedSwitches] = WeakValueDictionary()
 
     def of(self, store: IMetadataStore, environment: Environment) -> FollowedSwitches:
-        """Return what is followed through this opening of the store."""
+        """Return the followed switches of this opened store."""
         found = self._followed.get(store)
         if found is None:
             found = self._followed[store] = FollowedSwitches(store, environment, self._kind)

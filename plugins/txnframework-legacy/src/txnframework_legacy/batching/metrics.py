@@ -1,4 +1,4 @@
-"""What is written in batches, under the names that Pulsar gives it, in seconds and bytes."""
+"""Metrics of batched writes, under Pulsar's names, in seconds and bytes."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ DELAY_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0)
 
 def measured(metrics: Metrics | None, kind: LogKind, coordinator: str = "") -> Callable[[Flushed], None]:
     """
-    Return what a writer is to tell of each entry; ``coordinator``: whose log it is, unless it is a subscription's.
+    Return the callback to which a writer reports each entry; ``coordinator`` is empty for a subscription's log.
 
-    A family is made with the first entry that is told of: where nothing is batched, nothing is exported.
+    A metric family is created with its first observation: without batching, none is exported.
     """
     if metrics is None:
         return lambda _: None
     prefix = PREFIX[kind]
-    # Subscriptions are too many to be told apart.
+    # There are too many subscriptions for a label each.
     labelled = {} if kind is LogKind.PENDING_ACKS else {"coordinator_id": coordinator}
     labels, values = tuple(labelled), tuple(labelled.values())
 

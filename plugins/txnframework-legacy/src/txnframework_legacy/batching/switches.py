@@ -1,4 +1,4 @@
-"""Which logs are switched to share entries, or not to, whatever the hosts' configurations say: records, one a scope."""
+"""Stored switches that override the hosts' configurations of batching: one record for each scope."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAGE = 1_000
 
 
 class LogKind(Enum):
-    """The two kinds of logs, as they are named in keys."""
+    """The two kinds of logs, as named in keys."""
 
     TRANSACTIONS = "transactions"
     PENDING_ACKS = "pending-acks"
@@ -26,26 +26,26 @@ class LogKind(Enum):
 @dataclass(frozen=True, slots=True, order=True)
 class Scope:
     """
-    Which logs of a kind: all of them; with ``outer`` those of one coordinator or topic; with ``inner`` as well that of
-    one of the topic's subscriptions.
+    A set of logs of one kind. Empty: all logs. ``outer``: those of one coordinator or topic. ``inner`` as well: the log
+    of one of the topic's subscriptions.
     """
 
     outer: str = ""
     inner: str = ""
 
     def covers(self, log: Scope) -> bool:
-        """Return whether a log is among these."""
+        """Return whether a log is within this scope."""
         return self in (log, Scope(log.outer), Scope())
 
     def __str__(self) -> str:
-        """Return it for people."""
+        """Return the scope in readable form."""
         if not self.outer:
             return "all"
         return f"subscription {self.inner} of {self.outer}" if self.inner else self.outer
 
 
 class SwitchDocument(Document):
-    """What the record of a scope says."""
+    """The contents of a scope's record."""
 
     enabled: bool
     switched_ms: int
@@ -53,20 +53,24 @@ class SwitchDocument(Document):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a log's records share entries, and what says so: a switch of ``scope``, or (None) the configuration."""
+    """
+    Whether a log's records share entries, and the ``scope`` of the switch that decided it; None: the configuration did.
+    """
 
     enabled: bool
     scope: Scope | None = None
 
 
 class Switches:
-    """What is switched of one kind of log."""
+    """The switches of one kind of log."""
 
     def __init__(self, switched: Mapping[Scope, bool]) -> None:
         self._switched = switched
 
     def decide(self, log: Scope, *, configured: bool) -> Decision:
-        """Return what holds for a log: what is switched for it alone, else for its topic, else for all."""
+        """
+        Return the decision for a log: its own switch, else its topic's, else that for all logs, else the configuration.
+        """
         for scope in (log, Scope(log.outer), Scope()):
             if scope in self._switched:
                 return Decision(self._switched[scope], scope)
@@ -74,7 +78,7 @@ class Switches:
 
 
 async def load_switches(store: IMetadataStore, kind: LogKind) -> Switches:
-    """Return what is switched."""
+    """Return the stored switches."""
     switched: dict[Scope, bool] = {}
     keys: KeyRange | None = switches_range(kind)
     while keys is not None:
@@ -88,9 +92,9 @@ async def load_switches(store: IMetadataStore, kind: LogKind) -> Switches:
 
 async def put_switch(store: IMetadataStore, kind: LogKind, scope: Scope, document: SwitchDocument | None) -> None:
     """
-    Switch a scope; None: leave it to a wider one, or to the configuration.
+    Store the switch of a scope. None: use the switch of a wider scope, or the configuration.
 
-    :raises OutcomeUnknown: it may be switched; doing it again is safe.
+    :raises OutcomeUnknown: the switch may be stored; repeating the call is safe.
     """
     key = _key(kind, scope)
     try:
@@ -107,7 +111,7 @@ async def _put(store: IMetadataStore, key: Key, document: SwitchDocument | None)
 
 
 def switches_range(kind: LogKind) -> KeyRange:
-    """Return the range of a kind's switches; ``0`` is the character after ``/``."""
+    """Return the key range of a kind's switches; ``0`` is the character after ``/``."""
     return KeyRange(f"{_ROOT}/{kind.value}/", f"{_ROOT}/{kind.value}0")
 
 

@@ -1,4 +1,4 @@
-"""The writers of a host's logs: with the configured bounds, switched as the switches say, measured."""
+"""The writers of a host's logs: with the configured bounds, controlled by switches, and measured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SwitchedLogWriter(BatchedLogWriter):
-    """A writer that shares entries, or not, as is switched for its log."""
+    """A writer that batches as its log's switch says."""
 
     def __init__(
         self,
@@ -33,17 +33,17 @@ class SwitchedLogWriter(BatchedLogWriter):
         self._follower = Follower(log, batching.enabled, lambda enabled: self.switch(batching=enabled))
 
     async def follow(self) -> None:
-        """Be switched from now on."""
+        """Follow the switches from now on."""
         await self._switches.follow(self._follower)
 
     async def close(self) -> None:
-        """Take nothing more; may be repeated."""
+        """Refuse further records. Idempotent."""
         await self._switches.leave(self._follower)
         await super().close()
 
 
 class LogWriters:
-    """Makes the writers of one kind of log."""
+    """Creates the writers of one kind of log."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class LogWriters:
         self._metrics = metrics
 
     async def open(self, ledger: IManagedLedger, log: Scope) -> SwitchedLogWriter:
-        """Return the writer of a log, switched as its switch is now; where that fails, the ledger is let go."""
+        """Return a writer for a log, switched to the current decision. On failure the ledger is closed."""
         flushed = measured(self._metrics, self._switches.kind, log.outer)
         writer = SwitchedLogWriter(ledger, self._environment, self._batching, flushed, self._switches, log)
         try:

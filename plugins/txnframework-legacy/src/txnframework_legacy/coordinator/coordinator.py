@@ -47,8 +47,7 @@ class LogCoordinator:
     """
     Begins a transaction with one record in a log, and ends it in two phases.
 
-    What is kept in memory is what the logs say, of transactions that are not forgotten yet; it is found again by
-    reading them.
+    The process keeps in memory the state of the transactions that are not forgotten yet. Reading the logs restores it.
     """
 
     family: str = LOG_FAMILY
@@ -77,7 +76,7 @@ class LogCoordinator:
     # -- one transaction ------------------------------------------------------------------------------
 
     async def begin(self, request: Begin) -> Transaction:
-        """Begin with one record."""
+        """Begin a transaction with one record."""
         self._require_open()
         txn_id = await self._ids.next_id()
         log = await self._logs.make(txn_id.coordinator)
@@ -102,7 +101,7 @@ class LogCoordinator:
         return found.as_told()
 
     async def enlist(self, txn_id: TxnID, participants: frozenset[Participant]) -> None:
-        """Record who takes part, unless it is recorded already."""
+        """Record the participants that are not recorded yet."""
         self._require_open()
         found = await self._logs.find_logged(txn_id)
         if found is None:
@@ -115,14 +114,14 @@ class LogCoordinator:
                 raise TransactionNotFound(txn_id)
             logged = after
         if logged.state is not State.OPEN and participants:
-            # Also where it was recorded before: whoever asks is about to write.
+            # Raised even if the participants are recorded already: the caller is about to write.
             raise TransactionConflict(txn_id, f"it has ended ({logged.as_told().state.value}); begin another one")
 
     async def end(self, request: End) -> Transaction:
         """
-        Decide, and tell every participant.
+        Decide the transaction and settle it at every participant.
 
-        :raises EndTransactionTimeout: one could not be reached in ``end_timeout_ms``; the decision stands.
+        :raises EndTransactionTimeout: a participant did not confirm within ``end_timeout_ms``; the decision is stored.
         """
         self._require_open()
         log, logged = await self._ending.decide(request)
@@ -131,7 +130,7 @@ class LogCoordinator:
         return logged.as_told()
 
     async def settle(self, txn_id: TxnID) -> Swept:
-        """Tell the participants of a decided transaction, once."""
+        """Try once to settle a decided transaction at each of its participants."""
         self._require_open()
         found = await self._logs.find_logged(txn_id)
         if found is None:
@@ -143,7 +142,7 @@ class LogCoordinator:
         return Swept(len(logged.transaction.participants) - left if logged.settling else 0, left)
 
     async def describe(self, txn_id: TxnID) -> Transaction:
-        """Return it with its participants; one that is decided as ended."""
+        """Return the transaction with its participants; a decided transaction is returned as ended."""
         self._require_open()
         found = await self._logs.find_logged(txn_id)
         if found is None:
@@ -162,14 +161,14 @@ class LogCoordinator:
         return tuple(sorted(found, key=_due)[: query.limit.items])
 
     async def outstanding(self, after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
-        """Return those that were decided and of which not every participant is known to have been told, by id."""
+        """Return the decided transactions that are not known to be settled at every participant, by id."""
         self._require_open()
         settling = [logged.as_told() for logged in await self._all() if logged.settling]
         found = sorted((one for one in settling if after is None or one.txn_id > after), key=lambda one: one.txn_id)
         return tuple(Outstanding(one.txn_id, one, len(one.participants)) for one in found[: limit.items])
 
     async def watch_ended(self, txn_ids: frozenset[TxnID]) -> dict[TxnID, State]:
-        """Wait until one of them has ended, reading nothing while nothing is appended to their logs."""
+        """Wait until one of the transactions has ended; the logs are read only after something was appended to them."""
         watches: list[IWatch] = []
         try:
             for coordinator in sorted({txn_id.coordinator for txn_id in txn_ids}):
@@ -193,22 +192,22 @@ class LogCoordinator:
                 await watch.close()
 
     async def expire(self, now_ms: int) -> Swept:
-        """Abort what is past its deadline, and finish what was left half ended."""
+        """Abort the transactions whose deadline has passed, and finish those that were left half ended."""
         self._require_open()
         return await self._sweeping.expire(now_ms)
 
     async def collect(self, now_ms: int) -> Swept:
-        """Forget what is done, finish what is not, let the logs shrink."""
+        """Forget transactions whose retention has ended, finish decided ones, and trim the logs."""
         self._require_open()
         return await self._sweeping.collect(now_ms)
 
     async def forget_segment(self, segment: str, upto_ledger_id: int | None) -> None:  # noqa: ARG002
-        """Delete the ledgers beside a segment; which are of the topic that was deleted, their names tell."""
+        """Delete the ledgers beside a segment; their names identify those of the deleted topic."""
         self._require_open()
         await forget_beside(self._store, self._ledgers, segment)
 
     async def close(self) -> None:
-        """Stop; whoever waits in ``watch_ended`` gets Closed."""
+        """Stop; pending calls of ``watch_ended`` raise ``Closed``."""
         self._closed.set()
         await self._logs.close()
 
@@ -221,7 +220,7 @@ class LogCoordinator:
         return [logged for log in await self._logs.all() for logged in (await log.catch_up()).all()]
 
     async def _changed(self, watches: Iterable[IWatch]) -> None:
-        """Wait for the first change, or the end; what another watch has to tell is read in the same round."""
+        """Wait for the first change or for the close; errors of all completed watches are raised."""
         waits = [asyncio.ensure_future(wait) for wait in (*(one.changed() for one in watches), self._closed.wait())]
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -238,7 +237,7 @@ def _due(transaction: Transaction) -> tuple[int, TxnID]:
 
 
 def _additions(txn_id: TxnID, participants: frozenset[Participant]) -> Iterable[AnyRecord]:
-    """Return the records that name these: one for topics, one for subscriptions."""
+    """Return the records that add these participants: one for topics, one for subscriptions."""
     segments = sorted(one.segment for one in participants if not one.subscription)
     subscriptions = sorted((one.segment, one.subscription) for one in participants if one.subscription)
     if segments:

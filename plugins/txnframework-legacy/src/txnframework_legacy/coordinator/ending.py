@@ -1,4 +1,6 @@
-"""Ending in two phases: the decision is one record in the log, then every participant is told, then it is final."""
+"""
+Ending in two phases: one record stores the decision, all participants settle it, one record stores the final state.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ from txnframework_legacy.options import CoordinatorOptions
 
 
 class Ending:
-    """Decides transactions and tells their participants."""
+    """Decides transactions and settles them at their participants."""
 
     def __init__(
         self,
@@ -49,15 +51,15 @@ class Ending:
 
     async def decide(self, request: End) -> tuple[TransactionLog, Logged]:
         """
-        Put the decision into the log, or find it there.
+        Store the decision in the log, or return the stored one.
 
-        Whether the record counts is seen after reading up to it. After an unknown outcome another one is appended: at
-        most one of all that stand there takes effect, the first.
+        Reading the log up to the record shows whether the record counts. After an unknown outcome another record is
+        appended: at most the first stored record takes effect.
 
-        :raises InvalidTransactionState: it was decided otherwise.
-        :raises TransactionNotFound: it is not known.
-        :raises NotTransactionOwner: it belongs to another principal, and no operator asks.
-        :raises OutcomeUnknown: not even reading could tell.
+        :raises InvalidTransactionState: the other decision is stored.
+        :raises TransactionNotFound: the transaction is unknown.
+        :raises NotTransactionOwner: the transaction belongs to another principal, and the caller is no operator.
+        :raises OutcomeUnknown: the decision may be stored, and reading the log did not resolve it.
         """
         txn_id = request.txn_id
         unknown: OutcomeUnknown | None = None
@@ -73,7 +75,7 @@ class Ending:
                 if logged.state is State.OPEN:
                     after = (await log.append(_decision(request, self._environment.now_ms()))).get(txn_id.number)
                     if after is None:
-                        # This very record may have decided, so long ago that somebody has forgotten the transaction.
+                        # This record may have decided, so long ago that another process has forgotten the transaction.
                         raise OutcomeUnknown(f"transaction {txn_id} may have ended; it was forgotten since")
                     logged = after
             except OutcomeUnknown as error:
@@ -90,21 +92,22 @@ class Ending:
 
     async def finish(self, log: TransactionLog, logged: Logged, timeout_ms: int) -> Logged:
         """
-        Tell every participant of a decided transaction until each has taken it, then put its final state into the log.
+        Settle a decided transaction at every participant, with retries, then store its final state in the log.
 
-        Returns it in its final state. Time is up when it is, also for a participant that does not answer: what it was
-        doing is given up, and can be repeated by anybody.
+        Returns the transaction in its final state. The timeout also cancels a call to a participant that does not
+        answer; any process can repeat that call.
 
-        :raises EndTransactionTimeout: not all were told after ``timeout_ms``; the decision stands, and a sweep goes on.
+        :raises EndTransactionTimeout: a participant did not confirm within ``timeout_ms``. The decision is stored, and
+            a sweep continues.
         """
         await self._in_time(self._tell_until_taken(logged), logged.transaction.txn_id, timeout_ms)
-        # Everything has taken effect: where this is not written, a sweep tells everybody once more, and writes it.
+        # All participants are settled. If this record is not written, a sweep settles them again and writes it.
         with suppress(Unavailable, OutcomeUnknown, Closed):
             await self._make_final(log, logged)
         return replace(logged, transaction=replace(logged.transaction, state=OUTCOME[logged.state]))
 
     async def settle_once(self, log: TransactionLog, logged: Logged) -> int:
-        """Tell every participant once; return how many have not taken it. With none left its final state is written."""
+        """Try each participant once; return how many have not settled. If all have, store the final state."""
         if not logged.settling:
             return 0
         left = await self._tell(logged.transaction.participants, logged.as_told())
@@ -122,7 +125,7 @@ class Ending:
         await log.append(update)
 
     async def _tell(self, participants: frozenset[Participant], ended: Transaction) -> frozenset[Participant]:
-        """Tell these at a time; return those that have not taken it."""
+        """Settle the outcome at these participants, several at a time; return those that failed."""
         together = asyncio.Semaphore(self._options.participants_together_max)
 
         async def tell(participant: Participant) -> bool:
@@ -130,7 +133,7 @@ class Ending:
                 try:
                     await self._participants.settle(participant, ended)
                 except LedgerNotFound:
-                    return True  # deleted for ever, with everything that the outcome could take effect on
+                    return True  # deleted for ever, with all data that the outcome could affect
                 except TxnFrameworkError:
                     return False
             return True
@@ -140,7 +143,7 @@ class Ending:
         return frozenset(one for one, done in zip(order, taken, strict=True) if not done)
 
     async def _tell_until_taken(self, logged: Logged) -> None:
-        """Tell every participant, and those that have not taken it again and again."""
+        """Settle the outcome at every participant, and retry those that failed until none is left."""
         backoff = Backoff(self._environment, self._options.retry_delay_ms, self._options.retry_delay_ms_max)
         failures = 0
         left = logged.transaction.participants
@@ -149,7 +152,7 @@ class Ending:
             await backoff.pause(failures)
 
     async def _in_time(self, work: Coroutine[Any, Any, None], txn_id: TxnID, timeout_ms: int) -> None:
-        """Do this, unless time is up or the coordinator is closed before."""
+        """Run ``work``; cancel it when the timeout passes or the coordinator is closed."""
         give_up_ms = self._environment.now_ms() + timeout_ms
         working = asyncio.ensure_future(work)
         timing = asyncio.ensure_future(self._environment.sleep_until(give_up_ms))
@@ -170,7 +173,7 @@ class Ending:
 
 
 def require_owner(transaction: Transaction, request: End) -> None:
-    """Raise NotTransactionOwner if it belongs to somebody else, and no operator asks."""
+    """Raise ``NotTransactionOwner`` if the transaction belongs to another principal and the caller is no operator."""
     owner = transaction.principal
     if owner and owner != request.principal and not request.operator:
         raise NotTransactionOwner(transaction.txn_id, request.principal)

@@ -1,4 +1,4 @@
-"""One coordinator's log, as this process knows it."""
+"""One coordinator's log, as this process has read it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from txnframework_legacy.log import BatchedLogWriter, LedgerCount, read_records
 
 class TransactionLog:
     """
-    The log of one coordinator: appended to, read from where this process came to, and trimmed from the front.
+    The log of one coordinator: appends records, reads on from the last record read, and trims from the front.
 
-    Others append to it and trim it at the same time.
+    Other processes append to it and trim it concurrently.
     """
 
     def __init__(self, coordinator: int, ledger: IManagedLedger, writer: BatchedLogWriter) -> None:
@@ -29,16 +29,16 @@ class TransactionLog:
         self._reading = asyncio.Lock()
 
     async def catch_up(self) -> Transactions:
-        """Return the transactions with every record that was confirmed before this was called."""
+        """Return the transactions after every record that was confirmed before this call."""
         tail = await self._ledger.tail()
         await self._read_to(tail.last_confirmed)
         return self.transactions
 
     async def append(self, record: AnyRecord) -> Transactions:
         """
-        Append a record and return the transactions as they are then: whether it took effect is seen there.
+        Append a record and return the transactions after it; they show whether the record took effect.
 
-        :raises OutcomeUnknown: it may stand there, or come to.
+        :raises OutcomeUnknown: the record may be stored, now or later.
         """
         place = await self._writer.add(encode(record))
         try:
@@ -53,18 +53,18 @@ class TransactionLog:
 
     async def shrink(self, records_max: int) -> bool:
         """
-        Trim the ledgers in front whose transactions are all forgotten; return whether any was.
+        Trim the leading ledgers whose transactions are all forgotten; return whether any ledger was trimmed.
 
-        The open ledger is closed when it has ``records_max`` records, or when nothing in it is needed: a log without
-        transactions shrinks to nothing.
+        The open ledger is closed when it has ``records_max`` records, or when none of its records is needed. A log
+        without transactions therefore shrinks to nothing.
         """
         tail = await self._ledger.tail()
         await self._read_to(tail.last_confirmed)
         records = self._read.of(tail.open_ledger_id)
         if records and (records >= records_max or self.transactions.live.first_ledger() is None):
             tail = await self._ledger.roll()
-        # Somebody may have begun a transaction before the ledger was closed. Nobody can any more: so what stands in the
-        # closed ones is read to its end before it is decided which of them go.
+        # Another process may have begun a transaction before the ledger was closed, but not after. So the closed
+        # ledgers are read to their end before the ledgers to trim are chosen.
         await self._read_to(Position(tail.open_ledger_id, -1))
         first_live = self.transactions.live.first_ledger()
         below = tail.open_ledger_id if first_live is None else min(first_live, tail.open_ledger_id)
@@ -75,7 +75,7 @@ class TransactionLog:
         return True
 
     async def close(self) -> None:
-        """Take nothing more, and let the ledger go; may be repeated."""
+        """Refuse further records and close the ledger. Idempotent."""
         await self._writer.close()
         await self._ledger.close()
 

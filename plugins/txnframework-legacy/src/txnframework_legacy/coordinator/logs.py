@@ -18,22 +18,22 @@ NAMES_MAX = 1_000
 
 
 def log_name(coordinator: int) -> str:
-    """Return the name of a coordinator's log: no topic can have such a name."""
+    """Return the name of a coordinator's log; no topic can have such a name."""
     return f"{LOG_PREFIX}{coordinator:04x}"
 
 
 def coordinator_of(name: str) -> int:
-    """Return whose log has this name."""
+    """Return the coordinator id in the name of a log."""
     return int(name.removeprefix(LOG_PREFIX), 16)
 
 
 def log_scope(coordinator: int) -> Scope:
-    """Return how a coordinator's log is named where its batching is switched."""
+    """Return the batching scope of a coordinator's log."""
     return Scope(f"{coordinator:04x}")
 
 
 class TransactionLogs:
-    """Opens each log on first use, and keeps it. A log is made when a transaction first begins in it."""
+    """Opens each log on first use and keeps it open. A log is created when its first transaction begins."""
 
     def __init__(self, ledgers: ILedgerStore, writers: LogWriters) -> None:
         self._ledgers = ledgers
@@ -42,17 +42,17 @@ class TransactionLogs:
         self._opening = asyncio.Lock()
 
     async def make(self, coordinator: int) -> TransactionLog:
-        """Return a coordinator's log, made if it is not there."""
+        """Return a coordinator's log; create it if it does not exist."""
         made = await self._get(coordinator, make=True)
         assert made is not None
         return made
 
     async def find(self, coordinator: int) -> TransactionLog | None:
-        """Return a coordinator's log; None: nothing ever began in it."""
+        """Return a coordinator's log; None if no transaction ever began in it."""
         return await self._get(coordinator, make=False)
 
     async def find_logged(self, txn_id: TxnID) -> tuple[TransactionLog, Logged] | None:
-        """Return a transaction and its log, by what was confirmed before the call; None: it is not known."""
+        """Return a transaction and its log, including all records confirmed before the call; None if it is unknown."""
         log = await self.find(txn_id.coordinator)
         if log is None:
             return None
@@ -61,9 +61,10 @@ class TransactionLogs:
 
     async def all(self) -> list[TransactionLog]:
         """
-        Return every log that there is, by their coordinators' ids.
+        Return every log that exists, ordered by coordinator id.
 
-        Also of those that the configuration does not have any more: what is open or half ended there would stay so.
+        This includes coordinators that are no longer configured: their open and half-ended transactions still have to
+        end.
         """
         found: list[TransactionLog] = []
         after = ""
@@ -73,7 +74,7 @@ class TransactionLogs:
         return found
 
     async def close(self) -> None:
-        """Close all that are open."""
+        """Close all open logs."""
         async with AsyncExitStack() as stack:
             for log in self._opened.values():
                 stack.push_async_callback(log.close)

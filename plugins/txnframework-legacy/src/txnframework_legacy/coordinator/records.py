@@ -1,4 +1,4 @@
-"""What stands in a transaction log: JSON, one record for each step of a transaction; ``number`` is that of its id."""
+"""Records of a transaction log: JSON, one for each step of a transaction; ``number`` is the number of its id."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ StateText = Annotated[str, msgspec.Meta(pattern=r"\A(OPEN|COMMITTING|ABORTING|CO
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="kind"):
-    """The base of all."""
+    """Base class of the records."""
 
 
 class New(Record, tag="NEW"):
@@ -28,14 +28,14 @@ class New(Record, tag="NEW"):
 
 
 class AddPartition(Record, tag="ADD_PARTITION"):
-    """An open one is about to write to these topics."""
+    """An open transaction is about to write to these topics."""
 
     number: Natural
     segments: list[str]
 
 
 class AddSubscription(Record, tag="ADD_SUBSCRIPTION"):
-    """An open one is about to acknowledge in these subscriptions, each a topic and a name."""
+    """An open transaction is about to acknowledge on these subscriptions, each a topic and a name."""
 
     number: Natural
     subscriptions: list[tuple[str, str]]
@@ -43,9 +43,9 @@ class AddSubscription(Record, tag="ADD_SUBSCRIPTION"):
 
 class Update(Record, tag="UPDATE"):
     """
-    One in state ``expected`` is in state ``state`` from here on.
+    A transaction in state ``expected`` changes to ``state``.
 
-    ``branches``: with COMMITTING, those that count.
+    ``branches``: with COMMITTING, the branches that count.
     """
 
     number: Natural
@@ -56,7 +56,7 @@ class Update(Record, tag="UPDATE"):
 
 
 class Forget(Record, tag="FORGET"):
-    """These ended long ago, and nothing of them is left to do: their records are needed no more."""
+    """These transactions ended long ago and are completely settled: their records are no longer needed."""
 
     numbers: list[Natural]
 
@@ -66,7 +66,7 @@ _DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 
 
 def encode(record: AnyRecord) -> bytes:
-    """Return a record as it stands in the log."""
+    """Return the stored form of a record."""
     return msgspec.json.encode(record)
 
 
@@ -74,7 +74,7 @@ def decode(record: LogRecord, log: str) -> AnyRecord:
     """
     Return a record of ``log``.
 
-    :raises CorruptEntry: it is none; what it was to say is not guessed at.
+    :raises CorruptEntry: the data is not a valid record.
     """
     try:
         return _DECODER.decode(record.data)

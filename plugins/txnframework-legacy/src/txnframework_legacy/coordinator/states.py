@@ -1,4 +1,4 @@
-"""What the records of a log mean: pure, and the same in every process that reads them in order."""
+"""The meaning of a log's records: no I/O, and the same result in every process that reads them in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEXT: dict[State, frozenset[State]] = {
     State.COMMITTED: frozenset(),
     State.ABORTED: frozenset(),
 }
-"""From which state a transaction goes to which: a final one to none."""
+"""The states that may follow each state; a final state has none."""
 
 OUTCOME = {
     State.COMMITTING: State.COMMITTED,
@@ -23,12 +23,14 @@ OUTCOME = {
     State.ABORTING: State.ABORTED,
     State.ABORTED: State.ABORTED,
 }
-"""How one that is decided ends: COMMITTING is as good as COMMITTED for everybody but its participants."""
+"""The outcome of a decided transaction. Only its participants distinguish COMMITTING from COMMITTED."""
 
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A transaction as its log has it, COMMITTING and ABORTING included; ``place``: where it begins there."""
+    """
+    A transaction as stored in its log, COMMITTING and ABORTING included; ``place`` is the position of its first record.
+    """
 
     transaction: Transaction
     place: Place
@@ -40,14 +42,15 @@ class Logged:
 
     @property
     def settling(self) -> bool:
-        """Whether it is decided, and not every participant known to have been told."""
+        """Whether the transaction is decided and not known to be settled at every participant."""
         return self.state in (State.COMMITTING, State.ABORTING)
 
     def as_told(self) -> Transaction:
         """
-        Return it as callers see it: decided is ended.
+        Return the transaction as callers see it: a decided transaction has ended.
 
-        It names its participants until all of them were told; so one that finds itself there has something to do.
+        It names its participants until all of them have settled. A participant that is named therefore still has to
+        settle.
         """
         if self.state in (State.COMMITTED, State.ABORTED):
             return replace(self.transaction, participants=frozenset())
@@ -55,7 +58,7 @@ class Logged:
 
 
 class Transactions:
-    """The transactions of one coordinator, by the numbers of their ids, up to some place in its log."""
+    """The transactions of one coordinator, by the numbers of their ids, up to a position in its log."""
 
     def __init__(self, coordinator: int) -> None:
         self._coordinator = coordinator
@@ -63,15 +66,15 @@ class Transactions:
         self.live = LiveRecords()
 
     def get(self, number: int) -> Logged | None:
-        """Return a transaction; None: it is not known here."""
+        """Return a transaction; None if it is unknown."""
         return self._logged.get(number)
 
     def all(self) -> tuple[Logged, ...]:
-        """Return all that are known, in the order of their ids."""
+        """Return all known transactions, in the order of their ids."""
         return tuple(logged for _, logged in sorted(self._logged.items()))
 
     def apply(self, record: AnyRecord, place: Place) -> None:
-        """Go on by one record; one that does not fit where it stands changes nothing."""
+        """Apply the next record; a record that does not fit the current state changes nothing."""
         match record:
             case New():
                 self._begin(record, place)
@@ -87,10 +90,10 @@ class Transactions:
 
     def trimmed(self, below_ledger_id: int) -> None:
         """
-        Forget what began in a ledger that is gone.
+        Forget the transactions that began in a trimmed ledger.
 
-        A ledger goes only after everything that began in it was forgotten; the records that said so may have gone with
-        it, or with a later one, before this process came to read them.
+        A ledger is trimmed only after every transaction that began in it was forgotten. The records that forgot them
+        may have been trimmed with that ledger, or with a later one, before this process read them.
         """
         for number, logged in tuple(self._logged.items()):
             if logged.place.entry.ledger_id < below_ledger_id:
@@ -125,7 +128,7 @@ class Transactions:
         before = logged.transaction
         after = replace(before, state=state)
         if before.state is State.OPEN:
-            # Ended is when it was decided: what is left to do has no part in that.
+            # A transaction ends when it is decided; settling it does not change that time.
             branches = None if record.branches is None else frozenset(record.branches)
             after = replace(after, finalized_ms=record.at_ms, branches=branches)
         self._logged[record.number] = replace(logged, transaction=after)

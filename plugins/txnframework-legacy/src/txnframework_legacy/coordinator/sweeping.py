@@ -1,4 +1,4 @@
-"""Aborting what is overdue, finishing what was left half ended, forgetting what is done."""
+"""Aborting overdue transactions, finishing decided ones, and forgetting old ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txnframework_legacy.options import CoordinatorOptions
 
 
 class Sweeping:
-    """The two sweeps over every log; a bounded number of transactions at a time."""
+    """The two sweeps over every log; each handles a bounded number of transactions."""
 
     def __init__(
         self, logs: TransactionLogs, ending: Ending, transactions: TransactionsSection, options: CoordinatorOptions
@@ -28,7 +28,7 @@ class Sweeping:
         self._turn = 0
 
     async def expire(self, now_ms: int) -> Swept:
-        """Abort what is overdue; and tell the participants of what was decided, by whoever died over it."""
+        """Abort overdue transactions, and settle decided ones whose process stopped before it had settled them."""
         skew_ms = self._transactions.max_clock_skew_ms
         overdue: list[Logged] = []
         settling: list[tuple[TransactionLog, Logged]] = []
@@ -53,7 +53,7 @@ class Sweeping:
         return Swept(done + finished, left, next_ms)
 
     async def collect(self, now_ms: int) -> Swept:
-        """Forget what ended longer ago than outcomes are kept, and let the logs shrink."""
+        """Forget transactions that ended longer ago than the retention of outcomes, and trim the logs."""
         turn = self._transactions.sweep_transactions_max
         done = left = 0
         for log in await self._logs.all():
@@ -77,21 +77,20 @@ class Sweeping:
         return ended_ms + self._transactions.retention_ms + self._transactions.max_clock_skew_ms < now_ms
 
     async def _abort(self, logged: Logged) -> int:
-        """Abort one that is overdue, and tell its participants once; return 1 if it was."""
+        """Abort an overdue transaction and try once to settle it; return 1 if it was aborted."""
         request = End(logged.transaction.txn_id, Action.ABORT, operator=True)
         try:
             log, decided = await self._ending.decide(request)
         except (InvalidTransactionState, TransactionNotFound):
-            return 0  # somebody else was quicker
+            return 0  # another process ended it first
         await self._finish([(log, decided)], 1)
         return 1
 
     async def _finish(self, settling: list[tuple[TransactionLog, Logged]], items_max: int) -> int:
         """
-        Tell the participants of some; return of how many all have taken it.
+        Try to settle some decided transactions; return how many are settled at every participant.
 
-        Those tried last time and not finished must not keep others from their turn for ever: each sweep begins with
-        another one.
+        Each sweep starts at another transaction, so that transactions that repeatedly fail do not block the others.
         """
         finished = 0
         for log, logged in self._in_turn(settling, items_max):
