@@ -1,17 +1,19 @@
 """
-The transaction buffer ``marker``: how a transaction ended is an entry of the topic itself; the topic's order decides.
+The transaction buffer ``marker``: a transaction's outcome is an entry of the topic itself, and the topic's order
+decides.
 
-An entry of a transaction counts if the first marker of the transaction stands behind it, says that it was committed,
-and lists the entry's branch. One that stands behind the marker came from a writer that was paused, and never counts.
-Such an entry can only stand in the same ledger: whoever is admitted to a later one finds the transaction ended. So
-which markers there were need not be remembered beyond their ledger; what is remembered longer is what does not count.
+An entry of a transaction counts if the first marker after it says that the transaction was committed, and lists the
+entry's branch. An entry after the marker was written by a writer that was paused, and never counts. Such a late entry
+is always in the same ledger as the marker: admission to a later ledger finds the transaction ended. Markers are
+therefore remembered only within their ledger. Aborted branches and late entries are remembered longer.
 
-Every process that serves a topic reads it to its end, and finds the same. So that opening does not read everything,
-what was found is written down from time to time, in a ledger beside the topic.
+Every process that serves a topic reads it to its end, and derives the same state. To shorten recovery, the state is
+written from time to time as a snapshot, to a ledger beside the topic.
 
-``markers`` is what a marker looks like, ``states`` what entries and markers mean (pure), ``snapshots`` what was written
-down, ``topic`` one topic as a process knows it, ``admission`` who may append, ``buffer`` the role.
+``markers`` is the format of a marker, ``states`` the meaning of entries and markers (without I/O), ``snapshots`` the
+stored state, ``topic`` one topic as this process has read it, ``admission`` decides which branches may append,
+``buffer`` is the role.
 
-The limit of this way: a sealed topic takes no marker, so a transaction that wrote to it can be decided, but never takes
-effect there. Ending it ends with EndTransactionTimeout.
+The limit of this design: a sealed topic takes no marker. A transaction that wrote to it can be decided, but never takes
+effect there. Ending it raises ``EndTransactionTimeout``.
 """

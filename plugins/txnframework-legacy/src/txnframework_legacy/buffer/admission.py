@@ -1,4 +1,4 @@
-"""Who may append to a topic: branches of open transactions that have enlisted it."""
+"""Admission to a topic: branches of open transactions that have enlisted it may append."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from txnframework_legacy.family import FamilyNote
 
 class EnlistedBranches:
     """
-    Admits a branch to the ledger that is open, once its transaction has enlisted the topic.
+    Admits a branch to the open ledger once its transaction has enlisted the topic.
 
-    The ledger is asked first: who is admitted to a ledger found the transaction open after that ledger was, so no entry
-    of a transaction stands in a later ledger than its marker.
+    The open ledger is read before the transaction's state. A branch is therefore admitted only to a ledger that was
+    open while the transaction was. So no entry of a transaction is in a later ledger than its marker.
     """
 
     def __init__(
@@ -35,7 +35,14 @@ class EnlistedBranches:
         self._admitted: OrderedDict[Branch, int] = OrderedDict()
 
     async def admit(self, branch: Branch, principal: str) -> int:
-        """Return the ledger that a branch may append to; a send in a transaction that has ended is refused."""
+        """
+        Return the id of the ledger that a branch may append to; a send in an ended transaction is refused.
+
+        :raises TransactionDomainMismatch: the transaction belongs to another family.
+        :raises LedgerSealed: the topic is sealed.
+        :raises NotTransactionOwner: the transaction belongs to another principal.
+        :raises TransactionConflict: the transaction has ended.
+        """
         txn_id = branch.txn_id
         if txn_id.family != LOG_FAMILY:
             raise TransactionDomainMismatch(
@@ -64,5 +71,5 @@ class EnlistedBranches:
         return tail.open_ledger_id
 
     def closed(self, branch: Branch) -> None:
-        """The ledger that a branch was admitted to takes no more entries."""
+        """Forget the admission of a branch whose ledger was closed."""
         self._admitted.pop(branch, None)

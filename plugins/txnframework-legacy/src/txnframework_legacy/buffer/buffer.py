@@ -44,7 +44,7 @@ from txnframework_legacy.options import BufferOptions
 
 @implementer(IInPlaceBuffer)
 class MarkerBuffer:
-    """One topic as one process sees it; what it knows it can read again."""
+    """One topic as this process has read it. All of its state can be read again from the topic."""
 
     def __init__(self, context: SegmentContext) -> None:
         options = options_as(context.options, BufferOptions)
@@ -76,7 +76,7 @@ class MarkerBuffer:
 
     async def recover(self) -> Position:
         """
-        Read the topic to its end, beginning with the last snapshot; later calls find it done.
+        Read the topic to its end, starting at the last snapshot; later calls return at once.
 
         :raises ConfigurationError: the topic was written through the buffer ``sidecar``.
         """
@@ -90,12 +90,12 @@ class MarkerBuffer:
         return self._topic.state.readable()
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
-        """Publish entries of one branch, or of none."""
+        """Publish entries of one branch, or entries outside transactions."""
         await self.recover()
         return await self._appending.append(entries)
 
     async def read(self, request: ReadRequest) -> EntryPage:
-        """Return what may be read after a position; markers are passed over."""
+        """Return the readable entries after a position; markers are skipped."""
         await self.recover()
         after = request.after.entry
         uncommitted = request.isolation is Isolation.READ_UNCOMMITTED
@@ -105,7 +105,7 @@ class MarkerBuffer:
         upto = state.upto if uncommitted else state.readable()
         if after >= upto:
             return EntryPage((), request.after)
-        aborted, late = state.aborted, state.late  # as they were before the entries are fetched, and may be trimmed
+        aborted, late = state.aborted, state.late  # as before the fetch; a concurrent trim may shrink both
         entries = await self._ledger.read(EntryRange(after, upto), request.limit)
         shown: list[ReadableEntry] = []
         skipped: list[Position] = []
@@ -126,13 +126,16 @@ class MarkerBuffer:
         return EntryPage(tuple(shown), entries[-1].position if entries else upto, tuple(skipped))
 
     async def max_read_position(self) -> Position:
-        """Return how far everything is decided, after reading to the end."""
+        """Return the position up to which all entries are decided, after reading to the end."""
         await self.recover()
         await self._topic.catch_up()
         return self._topic.state.readable()
 
     async def advanced(self, beyond: Position) -> Position:
-        """Wait until more is decided, or nothing can be any more; a marker grows the ledger, and so wakes."""
+        """
+        Wait until more entries are decided or, on a sealed topic, all are. A marker grows the ledger and so wakes the
+        watch.
+        """
         await self.recover()
         watch = await self._ledger.watch()
         try:
@@ -147,13 +150,13 @@ class MarkerBuffer:
             await watch.close()
 
     async def finished(self, at: Position) -> bool:
-        """Return whether the topic is sealed and everything in it stands at or before ``at``."""
+        """Return whether the topic is sealed and all of its entries are at or before ``at``."""
         await self.recover()
         tail = await self._ledger.tail()
         return tail.sealed and tail.last_confirmed <= at
 
     async def resolve(self, branch: Branch) -> Visibility:
-        """Return what the topic says of a branch; of one that it knows nothing of, its coordinator."""
+        """Return the visibility of a branch from the topic's state, or from its coordinator if the topic has none."""
         await self.recover()
         await self._topic.catch_up()
         state = self._topic.state
@@ -173,12 +176,12 @@ class MarkerBuffer:
 
     async def settle(self, ended: Transaction) -> None:
         """
-        Append the marker, unless it stands there.
+        Append the marker unless it is stored already.
 
-        One that does not name this topic among its participants has its marker here. A crash after the append: it is
-        appended again, and the first one decides.
+        A transaction that does not name this topic as a participant has its marker here already. After a crash behind
+        the append, the marker is appended again; the first one decides.
 
-        :raises Unavailable: the topic is sealed, and takes no marker any more.
+        :raises Unavailable: the topic is sealed and takes no marker, or its open ledger changed too often.
         """
         await self.recover()
         tail = await self._topic.catch_up()
@@ -201,11 +204,11 @@ class MarkerBuffer:
         raise Unavailable(f"the open ledger of {self.segment} changes too often")
 
     async def trim(self, ledger_id: int) -> Swept:
-        """Trim whole ledgers in which everything is decided."""
+        """Trim whole ledgers in which all entries are decided."""
         await self.recover()
         tail = await self._topic.catch_up()
         state = self._topic.state
-        # With nothing open, every ledger that was closed by now is decided to its end.
+        # If no transaction is open, all ledgers that are closed now are completely decided.
         below = min(ledger_id, state.readable().ledger_id if state.writing else tail.open_ledger_id)
         (before,) = await self._ledger.ledgers(-1, 1)
         first = await self._ledger.trim(below, state.aborted_before(below))
@@ -213,7 +216,7 @@ class MarkerBuffer:
         return Swept(int(first > before.ledger_id), int(first < below))
 
     async def close(self) -> None:
-        """Stop; whoever waits gets Closed."""
+        """Stop; calls that wait raise ``Closed``."""
         self._closing.close()
         await self._snapshots.close()
 
@@ -221,7 +224,7 @@ class MarkerBuffer:
         """
         Refuse a topic that was written through the other buffer of this family.
 
-        A marker in place would end its transactions without what they sent, which stands elsewhere.
+        A marker in the topic would end its transactions without their messages, which are stored in the sidecar.
         """
         try:
             sidecar = await self._ledgers.open(self._sidecar_name)
@@ -231,7 +234,7 @@ class MarkerBuffer:
         raise written_elsewhere(self.segment, "messages of transactions in a sidecar", "the buffer sidecar")
 
     async def _visibility_of_copy(self, branch: Branch, position: Position) -> Visibility:
-        """Return what is known of an earlier copy of an entry."""
+        """Return the visibility of an earlier copy of an entry."""
         await self._topic.catch_up()
         if position in self._topic.state.late:
             return Visibility.ABORTED

@@ -1,4 +1,4 @@
-"""Whether a buffer was closed, for everything that it waits for."""
+"""The closed state of a buffer, and waits that end with it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ R = TypeVar("R")
 
 
 class Closing:
-    """Of the buffer of one segment."""
+    """The closed state of one segment's buffer."""
 
     def __init__(self, segment: str) -> None:
         self._segment = segment
         self._closed = asyncio.Event()
 
     def close(self) -> None:
-        """Let whoever waits have Closed, and whoever asks; may be repeated."""
+        """Make all waits and later calls raise ``Closed``. Idempotent."""
         self._closed.set()
 
     def require_open(self) -> None:
-        """Raise Closed if it was closed."""
+        """Raise ``Closed`` if the buffer was closed."""
         if self._closed.is_set():
             raise Closed(f"the buffer of {self._segment} was closed")
 
     async def unless_closed(self, work: Coroutine[Any, Any, R]) -> R:
-        """Return what ``work`` returns, or stop it when the buffer is closed."""
+        """Return the result of ``work``; cancel it and raise ``Closed`` when the buffer is closed."""
         working = asyncio.ensure_future(work)
         closing = asyncio.ensure_future(self._closed.wait())
         try:

@@ -1,4 +1,4 @@
-"""Reading what was appended in parts, from its end."""
+"""Reading documents that were appended in parts, starting at the last part."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PAGE = Limit(100)
 
 async def read_document(ledger: IManagedLedger, last: Position) -> list[LedgerEntry]:
     """
-    Return the entries of the document that ends with ``last``; none if there is nothing.
+    Return the entries of the document whose last entry is at ``last``; an empty list if no entry is stored there.
 
-    :raises EntryTrimmed: it was there and is gone.
+    :raises EntryTrimmed: the document was trimmed.
     """
     before = Position(last.ledger_id, last.entry_id - 1)
     found = await ledger.read(EntryRange(before, last), Limit(1))

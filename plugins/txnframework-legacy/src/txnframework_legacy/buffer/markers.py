@@ -1,8 +1,8 @@
 """
-Markers: how a transaction ended, as an entry of the topic.
+Markers: the outcome of a transaction, as an entry of the topic.
 
-A marker is encoded as any entry, so that whoever reads the topic's ledger without this family sees an entry of a
-transaction, which it can neither show nor judge. Its branch has the bit that no branch of a client can have.
+A marker is encoded as an ordinary entry. A reader without this family therefore sees an entry of a transaction, which
+it can neither show nor resolve. Its branch has the bit that no branch of a client can have.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class _Document(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The transaction ended; ``branches`` are those that count: none if it was aborted."""
+    """The end of a transaction; ``branches`` are those that count, empty if it was aborted."""
 
     txn_id: TxnID
     branches: frozenset[int]
 
     def counts(self, branch: int) -> bool:
-        """Whether entries of a branch in front of it count."""
+        """Return whether a branch's entries before the marker count."""
         return branch in self.branches
 
 
 def marker_of(ended: Transaction, now_ms: int) -> Append:
-    """Return the entry that says how a transaction ended; it counts for no message, in lag and admission."""
+    """Return the entry that stores the outcome of a transaction; lag and admission count it as zero messages."""
     branches = sorted(ended.branches or ()) if ended.state is State.COMMITTED else None
     value = msgspec.json.encode(_Document(state=ended.state.value, branches=branches))
     message = EntryMessage(None, value, (), 0, now_ms)
@@ -50,7 +50,9 @@ def marker_of(ended: Transaction, now_ms: int) -> Append:
 
 
 def require_own_family(branch: Branch, position: Position, topic: str) -> None:
-    """Raise ConfigurationError unless a branch is of this family: no marker will ever say how another one ends."""
+    """
+    Raise ``ConfigurationError`` unless a branch is of this family: a transaction of another one gets no marker here.
+    """
     if branch.txn_id.family != LOG_FAMILY:
         what = f"entry {position} of a transaction of the {branch.txn_id.family} family"
         raise written_elsewhere(topic, what, "plugins of that family")
@@ -58,10 +60,10 @@ def require_own_family(branch: Branch, position: Position, topic: str) -> None:
 
 def read_entry(entry: LedgerEntry, segment: str) -> Branch | Marker | None:
     """
-    Return the branch of an entry, None for one outside transactions, or what it says if it is a marker.
+    Return the branch of an entry, the ``Marker`` of a marker entry, or None for an entry outside transactions.
 
-    :raises CorruptEntry: it is damaged.
-    :raises ConfigurationError: it was written through another buffer.
+    :raises CorruptEntry: the entry is damaged.
+    :raises ConfigurationError: the entry was written through another buffer.
     """
     view = EntryView(entry.data, entry.position, segment)
     branch = view.branch

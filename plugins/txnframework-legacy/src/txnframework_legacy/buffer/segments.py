@@ -1,4 +1,4 @@
-"""The segments of a topic's aborted set: written once, and trimmed when the entries that they tell of are gone."""
+"""Segments of a topic's aborted set: each is written once, and trimmed when the entries of its branches are trimmed."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def segments_name(segment: str, life: int) -> str:
 
 class AbortedSegments:
     """
-    The segments of one topic, whoever wrote them, each in a ledger of its own.
+    The segments of one topic's aborted set, of all processes, each in a ledger of its own.
 
-    One goes when no entry that it tells of is left, whether or not a snapshot refers to it: so nobody can trim what
-    another process, which refers to it at the same time, still needs; and one that is referred to and gone tells of
-    nothing.
+    A segment is trimmed when all entries of its branches are trimmed, whether or not a snapshot refers to it. So no
+    process can trim a segment that another process still needs. A reference to a trimmed segment stands for no
+    branches.
     """
 
     def __init__(self, ledgers: ILedgerStore, name: str, entry_bytes_max: int) -> None:
@@ -40,7 +40,7 @@ class AbortedSegments:
         self._ledger: IManagedLedger | None = None
 
     async def add(self, aborted: list[tuple[Branch, Dropped]]) -> SegmentReference:
-        """Write a segment; return what refers to it."""
+        """Write a segment and return the reference to it."""
         entries = tuple(map(Append, encode(AbortedSegment(aborted=documents_of(aborted)), self._entry_bytes_max)))
         self._ledger = self._ledger or await self._ledgers.create(self._name)
         await self._ledger.roll()
@@ -53,9 +53,9 @@ class AbortedSegments:
 
     async def read(self, reference: SegmentReference) -> dict[Branch, Dropped]:
         """
-        Return the branches of a segment; none if it is gone.
+        Return the branches of a segment; an empty dictionary if it was trimmed.
 
-        :raises CorruptEntry: it never was there.
+        :raises CorruptEntry: the segment was never stored.
         """
         at = Position.parse(reference.at)
         ledger = await self._opened()
@@ -68,7 +68,7 @@ class AbortedSegments:
         return decode_segment(entries, self._name)
 
     async def trim(self, first_ledger_id: int) -> None:
-        """Trim segments of which no entry stands in the topic's first ledger or a later one."""
+        """Trim the segments whose branches have no entry in the topic's ledger ``first_ledger_id`` or a later one."""
         ledger = await self._opened()
         if ledger is None:
             return
@@ -78,7 +78,8 @@ class AbortedSegments:
                 break
             if one.ledger_id == (await ledger.tail()).open_ledger_id:
                 await ledger.roll()
-                # Somebody may have added one since it was looked at; now it is closed, and nobody can any more.
+                # Another process may have added a segment since the check. The closed ledger gets no more, so check
+                # again.
                 (closed,) = await ledger.ledgers(one.ledger_id - 1, 1)
                 if await self._last_ledger(ledger, closed) >= first_ledger_id:
                     break
@@ -87,7 +88,7 @@ class AbortedSegments:
             await ledger.trim(below, frozenset())
 
     async def close(self) -> None:
-        """Let the ledger go."""
+        """Close the ledger."""
         if self._ledger is not None:
             await self._ledger.close()
 
@@ -99,13 +100,13 @@ class AbortedSegments:
         return self._ledger
 
     async def _last_ledger(self, ledger: IManagedLedger, summary: LedgerSummary) -> int:
-        """Return the last ledger of the topic in which entries stand that the segments of a ledger tell of."""
+        """Return the last ledger of the topic with an entry of a branch in these segments; -1 if there is none."""
         found, at = -1, Position(summary.ledger_id, summary.entries - 1)
         while at.entry_id >= 0:
             try:
                 entries = await read_document(ledger, at)
             except EntryTrimmed:
-                return found  # somebody else has trimmed it
+                return found  # trimmed by another process
             aborted = decode_segment(entries, self._name)
             found = max([found, *(one.last.ledger_id for one in aborted.values())])
             at = Position(at.ledger_id, at.entry_id - len(entries))

@@ -1,8 +1,8 @@
 """
-What a snapshot looks like: JSON, cut into parts so that no entry is larger than configuration allows.
+The format of a snapshot: JSON, cut into parts so that no entry is larger than the configured size.
 
 Each part is a plain entry of a log that begins with ``[format 2 bytes][part 2 bytes][parts 2 bytes]``, big-endian. The
-parts of one snapshot are appended by one call, so they stand in one ledger without anything between them.
+parts of one snapshot are appended by one call, so they are consecutive entries of one ledger.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ AbortedDocument = tuple[str, str, str]
 
 
 class WritingDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """An open transaction's entries."""
+    """The entries of an open transaction."""
 
     first: str
     branches: dict[str, str]
@@ -38,9 +38,10 @@ class WritingDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class SegmentReference(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """
-    Where a segment of the aborted set stands.
+    A reference to a segment of the aborted set.
 
-    ``upto``: the last marker that it tells of. ``last_ledger``: none of its entries stands in a later one.
+    ``at``: the segment's last entry. ``upto``: the last marker in the segment. ``last_ledger``: the last ledger of the
+    topic with an entry of its branches.
     """
 
     at: str
@@ -49,7 +50,7 @@ class SegmentReference(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown
 
 
 class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A topic's state: transactions by their ids; ``aborted`` in the order of markers, behind those of ``segments``."""
+    """A topic's state: transactions by their ids; ``aborted`` in the order of markers, after those of ``segments``."""
 
     upto: str
     writing: dict[str, WritingDocument]
@@ -68,7 +69,10 @@ class AbortedSegment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def encode(
     document: msgspec.Struct, entry_bytes_max: int, option: str = "buffers.marker.snapshot_entry_bytes_max"
 ) -> list[bytes]:
-    """Return the entries that hold a document; the last one says how many there are. ``option`` names the bound."""
+    """
+    Return the entries that hold a document; each stores the number of parts. ``option`` is the option of the size
+    limit.
+    """
     data = msgspec.json.encode(document)
     room = max(1, entry_bytes_max - len(encode_plain(b"")) - _PART.size)
     pieces = [data[start : start + room] for start in range(0, len(data), room)]
@@ -81,7 +85,7 @@ def encode(
 
 
 def parts_of(last: LedgerEntry, name: str) -> int:
-    """Return how many entries hold the document that ends with this one."""
+    """Return the number of entries of the document that ends with this one."""
     (part, parts), _ = _piece_of(last, name)
     if part != parts - 1:
         raise CorruptEntry(last.position, f"it is part {part} of {parts}, and nothing stands behind it", name)
@@ -89,12 +93,12 @@ def parts_of(last: LedgerEntry, name: str) -> int:
 
 
 def decode_snapshot(entries: Sequence[LedgerEntry], name: str) -> Snapshot:
-    """Return the snapshot that all its entries hold."""
+    """Return the snapshot that these entries hold."""
     return decode_document(entries, name, Snapshot)
 
 
 def decode_segment(entries: Sequence[LedgerEntry], name: str) -> dict[Branch, Dropped]:
-    """Return the branches of a segment, with where their entries and markers are."""
+    """Return the branches of a segment, with the positions of their last entries and markers."""
     document = decode_document(entries, name, AbortedSegment)
     try:
         return aborted_of(document.aborted)
@@ -108,14 +112,14 @@ def documents_of(aborted: Iterable[tuple[Branch, Dropped]]) -> list[AbortedDocum
 
 
 def aborted_of(documents: Iterable[AbortedDocument]) -> dict[Branch, Dropped]:
-    """Return the branches that documents tell of, in their order."""
+    """Return the branches in these documents, in the same order."""
     return {_branch_of(text): Dropped(Position.parse(last), Position.parse(marker)) for text, last, marker in documents}
 
 
 def snapshot_of(
     state: TopicState, segments: list[SegmentReference], aborted: Iterable[tuple[Branch, Dropped]]
 ) -> Snapshot:
-    """Return the stored form of a state, of which ``segments`` hold all aborted branches but ``aborted``."""
+    """Return the stored form of a state. ``segments`` hold all aborted branches except those in ``aborted``."""
     return Snapshot(
         upto=str(state.upto),
         writing={
@@ -133,9 +137,9 @@ def snapshot_of(
 
 def state_of(found: Snapshot, sealed: dict[Branch, Dropped]) -> TopicState:
     """
-    Return the state that a snapshot holds together with the branches of its segments.
+    Return the state of a snapshot, with the branches of its segments.
 
-    :raises ValueError: something in it cannot be read.
+    :raises ValueError: a value cannot be parsed.
     """
     return TopicState(
         Position.parse(found.upto),
@@ -152,7 +156,7 @@ def state_of(found: Snapshot, sealed: dict[Branch, Dropped]) -> TopicState:
 
 
 def decode_document(entries: Sequence[LedgerEntry], name: str, kind: type[D]) -> D:
-    """Return the document that all its entries hold."""
+    """Return the document that these entries hold."""
     data = b""
     for number, entry in enumerate(entries):
         (part, parts), piece = _piece_of(entry, name)

@@ -1,4 +1,4 @@
-"""What was found in a topic, written down beside it, so that opening it does not read it from the beginning."""
+"""Snapshots of a topic's state, stored beside it, so that recovery does not read the topic from its beginning."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ ENTRY_BYTES_MAX = 256 * 1024
 @dataclass(frozen=True, slots=True)
 class SnapshotForm:
     """
-    How snapshots are written; all forms are read alike.
+    How snapshots are written; all forms are readable.
 
-    ``segment_branches``: how many aborted branches make a segment, which is written once and then referred to (all of
-    one transaction stand in one segment); None: each snapshot holds all of them.
+    ``segment_branches`` is how many aborted branches make a segment, which is written once and then referred to. All
+    branches of one transaction are in one segment. None: each snapshot holds all aborted branches.
     """
 
     segment_branches: int | None = None
@@ -45,8 +45,8 @@ class Snapshots:
     """
     The snapshots of one topic; the last one counts, and older ones are trimmed.
 
-    Several processes write them at the same time. Each goes on from the last one, whoever wrote it: all of them find
-    the same in the topic, so what one has put into segments is there for all.
+    Several processes may write them concurrently. Each continues from the last snapshot, whichever process wrote it.
+    All processes derive the same state from the topic, so all can use one process's segments.
     """
 
     def __init__(self, ledgers: ILedgerStore, segment: str, life: int, form: SnapshotForm) -> None:
@@ -59,11 +59,11 @@ class Snapshots:
 
     @property
     def are_written(self) -> bool:
-        """Whether this process knows of any."""
+        """Whether this process has read or written a snapshot of the topic."""
         return self._ledger is not None
 
     async def last(self) -> TopicState | None:
-        """Return what was written down last; None: nothing was."""
+        """Return the state of the last snapshot; None if there is none."""
         found = await self._last()
         if found is None:
             return None
@@ -78,16 +78,16 @@ class Snapshots:
 
     async def write(self, state: TopicState, first_ledger_id: int) -> None:
         """
-        Write a state down, but of aborted branches only those with entries in the topic's ledgers from the first one
-        on; then trim what was written before.
+        Write a snapshot, then trim the older ones.
 
-        A crash after a segment, before the snapshot that refers to it: it is trimmed like any other once the entries
-        that it tells of are gone.
+        Aborted branches are included if they have entries in the topic's ledger ``first_ledger_id`` or a later one.
+        After a crash between a segment and the snapshot that refers to it, the segment is left over. It is trimmed like
+        any other one.
         """
         found = await self._last()
         before = None if found is None else found[0]
         if before is not None and Position.parse(before.upto) > state.upto:
-            return  # somebody else has come further
+            return  # another process has read further
         segments: list[SegmentReference] = []
         aborted = state.aborted_since(EARLIEST, first_ledger_id)
         if self._form.segment_branches is not None:
@@ -97,7 +97,7 @@ class Snapshots:
             while len(aborted) >= self._form.segment_branches:
                 full = _whole_markers(aborted, self._form.segment_branches)
                 segments.append(await self._segments.add(aborted[:full]))
-                # Looked at again, as what is written down is: somebody may have read on meanwhile.
+                # The state is read again, like the state that is written: a concurrent read may have advanced it.
                 sealed_upto = Position.parse(segments[-1].upto)
                 aborted = state.aborted_since(sealed_upto, first_ledger_id)
         await self._append(snapshot_of(state, segments, aborted))
@@ -106,7 +106,7 @@ class Snapshots:
             self._trimmed_to = first_ledger_id
 
     async def close(self) -> None:
-        """Let the ledgers go."""
+        """Close the ledgers."""
         await self._segments.close()
         if self._ledger is not None:
             await self._ledger.close()
@@ -119,7 +119,7 @@ class Snapshots:
         await self._ledger.trim(appended[0].position.ledger_id, frozenset())
 
     async def _last(self) -> tuple[Snapshot, Position] | None:
-        """Return the last snapshot, and where its last entry stands."""
+        """Return the last snapshot and the position of its last entry."""
         try:
             self._ledger = self._ledger or await self._ledgers.open(self._name)
         except LedgerNotFound:
@@ -131,11 +131,11 @@ class Snapshots:
             try:
                 entries = await read_document(self._ledger, last)
             except EntryTrimmed:
-                continue  # somebody has written another one, and trimmed this one
+                continue  # another process has written a newer one and trimmed this one
             return (decode_snapshot(entries, self._name), last) if entries else None
 
 
 def _whole_markers(aborted: list[tuple[Branch, Dropped]], at_least: int) -> int:
-    """Return how many of these make a segment, which ends with all branches of its last marker."""
+    """Return the length of the first segment: at least ``at_least``, extended to all branches of its last marker."""
     last = aborted[at_least - 1][1].marker
     return next((at for at in range(at_least, len(aborted)) if aborted[at][1].marker != last), len(aborted))

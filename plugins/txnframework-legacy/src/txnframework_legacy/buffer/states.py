@@ -1,4 +1,6 @@
-"""What a topic's entries and markers mean: pure, and the same in every process that reads them in order."""
+"""
+The meaning of a topic's entries and markers: no I/O, and the same result in every process that reads them in order.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from txnframework_legacy.buffer.markers import Marker
 
 @dataclass
 class Writing:
-    """An open transaction's entries: where the first one stands, and the last one of each branch."""
+    """The entries of an open transaction: the position of the first one, and of the last one of each branch."""
 
     first: Position
     branches: dict[int, Position] = field(default_factory=dict)
@@ -19,7 +21,7 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A branch that does not count: where its last entry stands, and the marker that says so."""
+    """A branch that does not count: the positions of its last entry and of its transaction's marker."""
 
     last: Position
     marker: Position
@@ -28,10 +30,10 @@ class Dropped:
 @dataclass
 class TopicState:
     """
-    What is known of a topic up to ``upto``.
+    The state of a topic up to ``upto``.
 
-    ``marked``: the markers in the ledger of ``upto``. ``aborted``: the branches that do not count, in the order of
-    their markers. ``late``: entries behind the marker of their transaction.
+    ``writing``: the open transactions. ``marked``: the markers in the ledger of ``upto``. ``aborted``: the branches
+    that do not count, in the order of their markers. ``late``: entries after the marker of their transaction.
     """
 
     upto: Position = EARLIEST
@@ -41,9 +43,9 @@ class TopicState:
     late: dict[Position, Branch] = field(default_factory=dict)
 
     def apply(self, found: Branch | Marker | None, position: Position) -> None:
-        """Go on by one entry."""
+        """Apply the next entry."""
         if position.ledger_id != self.upto.ledger_id:
-            # Nobody is admitted to this ledger for a transaction that had its marker before it began.
+            # No transaction with a marker in an earlier ledger is admitted to this one.
             self.marked.clear()
         self.upto = position
         if isinstance(found, Marker):
@@ -52,12 +54,12 @@ class TopicState:
             self._write(found, position)
 
     def readable(self) -> Position:
-        """Return how far everything is decided."""
+        """Return the position up to which all entries are decided."""
         first = min((writing.first for writing in self.writing.values()), default=None)
         return self.upto if first is None else Position(first.ledger_id, first.entry_id - 1)
 
     def visibility(self, branch: Branch | None, position: Position) -> Visibility:
-        """Return what is known of an entry at or before ``upto``."""
+        """Return the visibility of an entry at or before ``upto``."""
         if branch is None:
             return Visibility.COMMITTED
         if position in self.late:
@@ -65,15 +67,17 @@ class TopicState:
         return self.of_branch(branch) or Visibility.COMMITTED
 
     def of_branch(self, branch: Branch) -> Visibility | None:
-        """Return what is known of a branch; None: nothing of it is undecided or aborted, if it is here at all."""
+        """Return the visibility of a branch; None if it is neither open nor aborted, or has no entries here."""
         if branch in self.aborted:
             return Visibility.ABORTED
         return Visibility.OPEN if branch.txn_id in self.writing else None
 
     def aborted_since(self, marker: Position, first_ledger_id: int) -> list[tuple[Branch, Dropped]]:
-        """Return the branches with markers behind one, in their order, but those of which all entries are gone."""
+        """
+        Return the branches whose marker is after ``marker``, in that order, except those whose entries are all trimmed.
+        """
         since: list[tuple[Branch, Dropped]] = []
-        for branch in reversed(self.aborted):  # the newest stand last; there may be many before
+        for branch in reversed(self.aborted):  # newest last; many may precede
             one = self.aborted[branch]
             if one.marker <= marker:
                 break
@@ -83,16 +87,18 @@ class TopicState:
 
     def aborted_before(self, ledger_id: int) -> frozenset[Branch]:
         """
-        Return the branches that may have entries before a ledger which do not count.
+        Return the branches that may have aborted or late entries before a ledger.
 
-        Of a branch with a late entry the others go as well: a producer that repeats one of them after it was trimmed is
-        not recognized then. To confirm the late one instead would lose it.
+        A branch with a late entry is dropped as a whole. If a producer repeats one of its other entries after the trim,
+        the copy is not recognized. Confirming the late entry instead would lose it.
         """
         late = {branch for position, branch in self.late.items() if position.ledger_id < ledger_id}
         return frozenset(self.aborted) | late
 
     def without(self, below_ledger_id: int, is_due: Callable[[], bool]) -> None:
-        """Forget what stands in ledgers that are gone, long enough for whoever read it before."""
+        """
+        Forget entries in trimmed ledgers; aborted ones only when ``is_due`` says that no reader can still hold them.
+        """
         self.writing = {
             txn: one for txn, one in self.writing.items() if max(one.branches.values()).ledger_id >= below_ledger_id
         }

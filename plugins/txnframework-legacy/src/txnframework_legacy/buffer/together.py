@@ -1,4 +1,4 @@
-"""Appends that many make at the same moment, as one call of the ledger."""
+"""Combining concurrent appends into one call of the ledger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from txnframework.interfaces import IManagedLedger
 from txnframework.model import Append, Appended
 
 _OF_THE_LEDGER = (LedgerClosed, LedgerSealed, LedgerNotFound, Unavailable, OutcomeUnknown, Closed)
-"""What a ledger says of a whole call, whatever the entries in it are."""
+"""Errors that concern a whole call, whatever its entries are."""
 
 
 @dataclass(eq=False, slots=True)
@@ -31,7 +31,7 @@ class _Call:
 
     @property
     def bytes(self) -> int:
-        """How large its entries are together."""
+        """The size of its entries together, in bytes."""
         return sum(len(entry.data) for entry in self.entries)
 
 
@@ -39,12 +39,13 @@ class AppendsTogether:
     """
     Appends to one ledger, one call at a time, in the order of the calls.
 
-    An append that finds nothing under way goes at once, and alone. Those that come while it is under way wait for it,
-    and go together as one call then: nobody waits for company, and a ledger whose every append is a commit of its own
-    makes one for many. Bounded are the entries and the bytes of such a call, unless a single append is larger.
+    If no append is in progress, an append is sent at once and alone. Appends that arrive during another one wait for
+    it, and are then sent as one call. So no append waits for company, and a ledger that commits each append commits
+    once for many. The entries and the bytes of such a call are bounded, unless a single append is larger.
 
-    Each caller is told what the ledger says of its own entries. What the ledger says of the whole call, all are told.
-    Whatever else it raises is about some entry, and nothing was appended: then each is appended alone.
+    Each caller gets the results for its own entries. An error of the ledger that concerns the whole call is raised to
+    all callers. Any other error concerns one of the entries, and no entry was appended: then each append is repeated
+    alone.
     """
 
     def __init__(self, ledger: IManagedLedger, entries_max: int, bytes_max: int) -> None:
@@ -56,14 +57,14 @@ class AppendsTogether:
         self._appender: asyncio.Task[None] | None = None
 
     async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
-        """Append as ``IManagedLedger.append`` does. Cancelled, the entries may come to stand there all the same."""
+        """Append as ``IManagedLedger.append`` does. If the call is cancelled, the entries may still be stored."""
         if self._is_busy:
             call = _Call(entries, ledger_id, asyncio.get_running_loop().create_future())
             self._waiting.append(call)
             return await call.answer
         self._is_busy = True
         try:
-            # In the caller's own task, so that a call that is given up leaves nothing behind that goes on.
+            # In the caller's own task, so that cancelling the call leaves no background work.
             return await self._ledger.append(entries, ledger_id)
         finally:
             if self._waiting:
@@ -72,7 +73,7 @@ class AppendsTogether:
                 self._is_busy = False
 
     async def _append_waiting(self) -> None:
-        """Append what waits, until nothing does."""
+        """Append the waiting calls until none is left."""
         try:
             while calls := self._next():
                 await self._append_calls(calls)
@@ -81,7 +82,7 @@ class AppendsTogether:
             self._appender = None
 
     def _next(self) -> list[_Call]:
-        """Take the calls that go together; those that were given up are left out."""
+        """Take the next calls that are sent together; cancelled calls are left out."""
         calls: list[_Call] = []
         entries = size = 0
         while self._waiting:

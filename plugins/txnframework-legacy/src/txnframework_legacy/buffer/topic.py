@@ -1,4 +1,4 @@
-"""One topic, as this process knows it."""
+"""One topic, as this process has read it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE = Limit(1_000)
 
 
 class Topic:
-    """Reads the topic's ledger from where this process came to, beginning with the last snapshot."""
+    """Reads the topic's ledger on from the last entry read, starting at the last snapshot."""
 
     def __init__(
         self, ledger: IManagedLedger, snapshots: Snapshots, retention: AbortRetention, snapshot_entries: int
@@ -34,7 +34,7 @@ class Topic:
         self._reading = asyncio.Lock()
 
     async def catch_up(self) -> Tail:
-        """Let ``state`` be what every entry says that was confirmed before this was called; return the tail then."""
+        """Apply every entry that was confirmed before this call to ``state``; return the tail at the call."""
         tail = await self._ledger.tail()
         async with self._reading:
             if not self._is_begun:
@@ -43,21 +43,22 @@ class Topic:
                 try:
                     await self._read_on(tail.last_confirmed)
                 except EntryTrimmed:
-                    # Trimmed behind this process: never past what is decided, so nothing of it is missed but what is
-                    # aborted there, of which nothing is left.
+                    # Another process trimmed entries before this process read them. All of them were decided. Of the
+                    # aborted ones no entry is left, so their branches are not needed.
                     await self._skip_to_first()
         if self._since_snapshot >= self._snapshot_entries:
             self._since_snapshot = 0
-            with suppress(TxnFrameworkError):  # the one before is good as well
+            with suppress(TxnFrameworkError):  # the previous snapshot is still valid
                 (first, *_) = await self._ledger.ledgers(-1, 1)
                 await self._snapshots.write(self.state, first.ledger_id)
         return tail
 
     def trimmed(self, first_ledger_id: int) -> None:
         """
-        Forget what stands in front of a ledger, after the time in which a reader may still hold entries of it.
+        Forget the entries before a ledger, after the time in which a reader may still hold some of them.
 
-        Whoever recovers holds none: in snapshots it is forgotten with the next one, which is due now.
+        A recovering process holds none of them. Snapshots therefore omit them at once, and the next snapshot is due
+        now.
         """
         if first_ledger_id > self._first_ledger_id and self._snapshots.are_written:
             self._since_snapshot = self._snapshot_entries
@@ -87,7 +88,7 @@ class Topic:
         self._is_begun = True
 
     async def _read_on(self, upto: Position) -> None:
-        """Read a page."""
+        """Read and apply one page."""
         entries = await self._ledger.read(EntryRange(self.state.upto, upto), PAGE)
         if not entries:
             self.state.upto = max(self.state.upto, upto)

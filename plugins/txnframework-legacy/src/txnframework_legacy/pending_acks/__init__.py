@@ -1,15 +1,15 @@
 """
-The pending-ack store ``log``: one log beside each subscription, and its order decides who holds a message.
+The pending-ack store ``log``: one log beside each subscription, whose order decides which transaction holds a message.
 
-Any process that acknowledges in a transaction appends what it acknowledges, and every process that wants to know reads
-it. A record holds its messages unless one of another transaction, which stands before it and is not over there, holds
-some of them: so of two that meet exactly one wins, and everybody sees which. What the log cannot tell, the state of the
-transaction and the cursor, is looked at before and once more after the append; what is found to be too late is
-withdrawn.
+Any process that acknowledges in a transaction appends a record, and any process may read the log. A record holds its
+messages unless an earlier record of another unsettled transaction holds some of them. So of two conflicting records
+exactly one wins, and every reader agrees which. The log contains neither the transaction's state nor the cursor. Both
+are checked before the append and again after it; a record that proves to be too late is withdrawn.
 
-A log is trimmed ledger by ledger. What the transactions that go on hold is written again at the beginning of the ledger
-that becomes the first one, as its *base*: judging a record needs all that stood before it.
+A log is trimmed by whole ledgers. Before that, the acknowledgments that are still held are written to the ledger that
+becomes the first one, as its *base*. The base is required because whether a record holds depends on all earlier
+records.
 
-``records`` is what stands in a log, ``held`` what it means (pure), ``log`` one log as a process knows it, ``store``
-the role.
+``records`` are the stored records, ``held`` their meaning (without I/O), ``log`` one log as this process has read it,
+``store`` is the role.
 """

@@ -1,4 +1,4 @@
-"""What the records of a log mean: pure, and the same in every process that reads them in order."""
+"""The meaning of a log's records: no I/O, and the same result in every process that reads them in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from txnframework_legacy.pending_acks.records import (
 
 @dataclass(frozen=True)
 class Hold:
-    """What one call acknowledged, and the entry that says so, or said so before it was trimmed."""
+    """The acknowledgments of one call, and the entry that stored them; that entry may be trimmed by now."""
 
     record: Acked
     entry: Position
@@ -34,31 +34,31 @@ class Hold:
 
     @cached_property
     def acks(self) -> tuple[Ack, ...]:
-        """What it acknowledged."""
+        """The acknowledgments."""
         return tuple(ack_of(document) for document in self.record.acks)
 
     @cached_property
     def index(self) -> AckIndex:
-        """The same, to be looked up."""
+        """The acknowledgments, indexed for lookup."""
         return AckIndex(self.acks)
 
     @property
     def incarnation(self) -> int:
-        """Of which incarnation of the cursor the messages were."""
+        """The incarnation of the cursor to which the messages belong."""
         return self.record.incarnation
 
     @property
     def processed(self) -> ProcessedRange | None:
-        """What a batch consumed with it."""
+        """The range that a batch processed with these acknowledgments."""
         return processed_of(self.record.processed)
 
     def overlaps(self, acks: Iterable[Ack]) -> bool:
-        """Return whether another transaction cannot hold these beside it."""
+        """Return whether these acknowledgments of another transaction would conflict with this hold."""
         return any(overlap(ack, held) for ack in acks for held in self.index.near(ack))
 
 
 class Held:
-    """What transactions hold of one subscription, up to some place in its log."""
+    """The acknowledgments that transactions hold on one subscription, up to a position in its log."""
 
     def __init__(self) -> None:
         self._by_txn: dict[TxnID, list[Hold]] = {}
@@ -68,32 +68,32 @@ class Held:
         return sum(map(len, self._by_txn.values()))
 
     def transactions(self) -> tuple[TxnID, ...]:
-        """Return those that hold something."""
+        """Return the transactions that hold acknowledgments."""
         return tuple(sorted(self._by_txn))
 
     def of(self, txn_id: TxnID) -> tuple[Hold, ...]:
-        """Return what a transaction holds."""
+        """Return the holds of a transaction."""
         return tuple(self._by_txn.get(txn_id, ()))
 
     def near(self, acks: Sequence[Ack], txn_id: TxnID, incarnation: int) -> Iterator[Hold]:
-        """Return what other transactions hold, of an incarnation of the cursor, that may overlap with ``acks``."""
+        """Yield the holds of other transactions, in an incarnation of the cursor, that may overlap with ``acks``."""
         holds = self._by_incarnation.get(incarnation)
         for hold in () if holds is None else holds.near(acks):
             if hold.branch.txn_id != txn_id:
                 yield hold
 
     def has(self, txn_id: TxnID, token: int) -> bool:
-        """Return whether what a call acknowledged is held."""
+        """Return whether the acknowledgments of a call are held."""
         return any(hold.record.token == token for hold in self._by_txn.get(txn_id, ()))
 
     def base(self, ledger_id: int) -> Base:
-        """Return the record of what is held here, for the ledger that begins here."""
+        """Return the base record of all current holds, for the ledger that begins at this point."""
         holds = (hold for holds in self._by_txn.values() for hold in holds)
         held = [HeldDocument(entry=str(hold.entry), acked=hold.record) for hold in holds]
         return Base(ledger=ledger_id, held=held)
 
     def apply(self, record: AnyRecord, entry: Position) -> None:
-        """Go on by one record."""
+        """Apply the next record."""
         match record:
             case Acked():
                 self._hold(Hold(record, entry))
@@ -103,10 +103,10 @@ class Held:
                 last = Position.parse(upto)
                 self._keep(TxnID.parse(txn), lambda hold: hold.entry > last)
             case Base():
-                pass  # for those who begin at its ledger: what it says is known to whoever read what stands before
+                pass  # for readers that start at its ledger; others know its contents already
 
     def begin(self, base: Base) -> None:
-        """Begin with what was held where a ledger begins."""
+        """Start with the holds of a ledger's base."""
         for document in base.held:
             self._add(Hold(document.acked, Position.parse(document.entry)))
 
@@ -137,7 +137,7 @@ class Held:
 
 
 class _ByEntry:
-    """What is held of one incarnation, found by entry: looking one up costs the same, however much is held."""
+    """The holds of one incarnation, indexed by entry: the cost of a lookup does not depend on their number."""
 
     def __init__(self) -> None:
         self._all: dict[int, Hold] = {}
@@ -148,7 +148,7 @@ class _ByEntry:
         return len(self._all)
 
     def near(self, acks: Sequence[Ack]) -> Iterator[Hold]:
-        """Return what may overlap with ``acks``, some of it more than once."""
+        """Yield the holds that may overlap with ``acks``, some of them more than once."""
         if any(ack.cumulative for ack in acks):
             yield from self._all.values()
             return

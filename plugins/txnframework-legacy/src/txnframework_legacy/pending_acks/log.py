@@ -1,4 +1,4 @@
-"""One subscription's log, as this process knows it."""
+"""One subscription's log, as this process has read it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txnframework_legacy.pending_acks.records import AnyRecord, Base, decode, en
 
 
 class PendingAckLog:
-    """The log of one subscription: appended to, read from where this process came to, and trimmed from the front."""
+    """The log of one subscription: appends records, reads on from the last record read, and trims from the front."""
 
     def __init__(self, ledger: IManagedLedger, writer: BatchedLogWriter) -> None:
         self.held = Held()
@@ -25,16 +25,16 @@ class PendingAckLog:
         self._reading = asyncio.Lock()
 
     async def catch_up(self) -> Position:
-        """Let ``held`` be what every record says that was confirmed before this call; return where the last one is."""
+        """Apply every record confirmed before this call to ``held``; return the position of the last one."""
         tail = await self._ledger.tail()
         await self._read_to(tail.last_confirmed)
         return tail.last_confirmed
 
     async def append(self, record: AnyRecord) -> None:
         """
-        Append a record, and let ``held`` be what is said up to there at least.
+        Append a record, and apply all records up to it, at least, to ``held``.
 
-        :raises OutcomeUnknown: it may stand there, or come to.
+        :raises OutcomeUnknown: the record may be stored, now or later.
         """
         place = await self._writer.add(encode(record))
         try:
@@ -44,14 +44,17 @@ class PendingAckLog:
 
     @property
     def records(self) -> int:
-        """How many records of the last ledger are known here: who opens the log reads them beside what is held."""
+        """
+        The number of records read from the last ledger; a process that opens the log reads them in addition to the
+        base.
+        """
         return self._read.records
 
     async def shrink(self, records_max: int) -> None:
         """
-        Drop the closed ledgers, once what is still held is written at the beginning of the open one.
+        Write what is still held to the beginning of the open ledger, then trim the closed ledgers.
 
-        The open ledger is closed before if it has so many records, and any.
+        The open ledger is closed first if it has at least one record and at least ``records_max`` records.
         """
         tail = await self._ledger.tail()
         await self._read_to(tail.last_confirmed)
@@ -64,20 +67,22 @@ class PendingAckLog:
         try:
             base = await self._base_of(tail.open_ledger_id)
             if base.held:
-                # In that very ledger, and before anything goes: whoever begins with that ledger finds it there.
+                # In this very ledger, and before the trim: a process that starts reading at this ledger needs its base.
                 entry = Append(encode_plain(encode(base)))
                 await self._ledger.append((entry,), tail.open_ledger_id)
             await self._ledger.trim(tail.open_ledger_id, frozenset())
         except (EntryTrimmed, LedgerClosed):
-            return  # somebody else is at it
+            return  # another process is trimming
 
     async def close(self) -> None:
-        """Take nothing more, and let the ledger go; may be repeated."""
+        """Refuse further records and close the ledger. Idempotent."""
         await self._writer.close()
         await self._ledger.close()
 
     async def _base_of(self, ledger_id: int) -> Base:
-        """Return what is held where a ledger begins: what stands before it can change no more, so all find the same."""
+        """
+        Return the holds where a ledger begins. The earlier ledgers no longer change, so every process returns the same.
+        """
         held = Held()
         (first, *_) = await self._ledger.ledgers(-1, 1)
         await self._replay(held, first.ledger_id, Position(ledger_id, -1))
@@ -89,7 +94,8 @@ class PendingAckLog:
                 try:
                     if self._upto is None:
                         (first, *_) = await self._ledger.ledgers(-1, 1)
-                        # Asked again: the base of that ledger may have come to stand there since the caller asked.
+                        # Read the tail again: the base of that ledger may have been stored since the caller read the
+                        # tail.
                         upto = max(upto, (await self._ledger.tail()).last_confirmed)
                         held = Held()
                         self._read = await self._replay(held, first.ledger_id, upto)
@@ -102,10 +108,10 @@ class PendingAckLog:
                         self._upto = records[-1].place.entry
                     self._upto = max(self._upto, upto)
                 except EntryTrimmed:
-                    self._upto = None  # what stands at the beginning now says all that is left of what went
+                    self._upto = None  # the base of the ledger that is now the first has all that is still held
 
     async def _replay(self, held: Held, first_ledger_id: int, upto: Position) -> LedgerCount:
-        """Read all there is up to a place, beginning with the base of the first ledger if it has one; count it."""
+        """Apply the records up to ``upto``, starting with the first ledger's base if it has one; return their count."""
         count = LedgerCount()
         found: list[tuple[AnyRecord, Position]] = []
         async for records in read_records(self._ledger, Position(first_ledger_id, -1), upto):

@@ -1,4 +1,4 @@
-"""What stands in a pending-ack log: JSON; transactions by their ids, positions as ``ledger:entry``."""
+"""Records of a pending-ack log: JSON; transactions by their ids, positions as ``ledger:entry``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AckDocument(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
 
 
 class ProcessedDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which batch of which query consumed what of the topic."""
+    """The range of the topic that a batch of a query processed."""
 
     query: str
     batch: Natural
@@ -32,11 +32,11 @@ class ProcessedDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
 
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="kind"):
-    """The base of all."""
+    """Base class of the records."""
 
 
 class Acked(Record, tag="ACK"):
-    """A branch acknowledges; ``token`` is the call's own."""
+    """A branch acknowledges; ``token`` identifies the call."""
 
     txn: TxnText
     branch: Natural
@@ -47,28 +47,28 @@ class Acked(Record, tag="ACK"):
 
 
 class Withdrawn(Record, tag="WITHDRAW"):
-    """The call ``token`` of this transaction came too late: it holds nothing."""
+    """The call ``token`` of this transaction was too late: it holds nothing."""
 
     txn: TxnText
     token: int
 
 
 class Settled(Record, tag="SETTLE"):
-    """What the transaction held at or before ``upto`` is in the cursor, or given back: it holds none of it any more."""
+    """The acknowledgments that the transaction held at or before ``upto`` are applied to the cursor or released."""
 
     txn: TxnText
     upto: PositionText
 
 
 class HeldDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a call acknowledged, and the entry that said so."""
+    """The acknowledgments of a call, and the entry that stored them."""
 
     entry: PositionText
     acked: Acked
 
 
 class Base(Record, tag="BASE"):
-    """What was held where ledger ``ledger`` begins, in which this stands."""
+    """The holds where ledger ``ledger`` begins; the record is stored in that ledger."""
 
     ledger: Natural
     held: list[HeldDocument]
@@ -79,7 +79,7 @@ _DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 
 
 def encode(record: AnyRecord) -> bytes:
-    """Return a record as it stands in the log."""
+    """Return the stored form of a record."""
     return msgspec.json.encode(record)
 
 
@@ -87,7 +87,7 @@ def decode(record: LogRecord, log: str) -> AnyRecord:
     """
     Return a record of ``log``.
 
-    :raises CorruptEntry: it is none; what it was to say is not guessed at.
+    :raises CorruptEntry: the data is not a valid record.
     """
     try:
         return _DECODER.decode(record.data)
@@ -108,7 +108,7 @@ def ack_of(document: AckDocument) -> Ack:
 
 
 def processed_document_of(processed: ProcessedRange | None) -> ProcessedDocument | None:
-    """Return the stored form of what a batch consumed."""
+    """Return the stored form of a processed range."""
     if processed is None:
         return None
     start, end = str(processed.start), str(processed.end)
@@ -116,7 +116,7 @@ def processed_document_of(processed: ProcessedRange | None) -> ProcessedDocument
 
 
 def processed_of(document: ProcessedDocument | None) -> ProcessedRange | None:
-    """Return what a batch consumed."""
+    """Return the processed range that a document holds."""
     if document is None:
         return None
     start, end = Position.parse(document.start), Position.parse(document.end)

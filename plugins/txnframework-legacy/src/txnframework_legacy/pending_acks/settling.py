@@ -1,4 +1,4 @@
-"""Letting outcomes take effect, those of transactions that ended at the same time together."""
+"""Settling ended transactions on a subscription; those that end concurrently are settled together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txnframework_legacy.pending_acks.records import Settled
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """One transaction to be settled; ``ended`` None: it was forgotten."""
+    """One transaction to settle; ``ended`` is None if the transaction was forgotten."""
 
     txn_id: TxnID
     ended: Transaction | None
@@ -25,11 +25,11 @@ class _Waiting:
 
 class Settling:
     """
-    Applies what counts to the cursor, then records that nothing up to here is held any more.
+    Applies the acknowledgments that count to the cursor, then records that the transactions hold nothing up to here.
 
-    A cursor changes by compare-and-set, so those that wait for it are settled with one change: else each would have to
-    try again for every other one. Whoever has the turn does it for all that wait; one that gives up leaves the others
-    to the next turn.
+    A cursor changes by compare-and-set. The waiting transactions are therefore settled with one change: separate
+    changes would conflict with each other. The call that has the lock settles for all waiting calls. If that call is
+    cancelled, the next one takes over.
     """
 
     def __init__(self, participant: Participant, cursor: ICursor, together_max: int) -> None:
@@ -40,7 +40,7 @@ class Settling:
         self._turn = asyncio.Lock()
 
     async def settle(self, log: PendingAckLog, txn_id: TxnID, ended: Transaction | None) -> bool:
-        """Settle a transaction; return whether this call did it, and not another one that had its turn before."""
+        """Settle a transaction; return whether this call did it, and not an earlier call that settled for it."""
         own, led = _Waiting(txn_id, ended), False
         self._waiting.append(own)
         async with self._turn:
@@ -61,7 +61,7 @@ class Settling:
                 one.error = error
             raise
         except BaseException:
-            self._waiting[:0] = together  # whoever did it gives up: the others take their turns
+            self._waiting[:0] = together  # the leading call was cancelled: the others take over
             raise
         for one in together:
             one.done = True
@@ -72,7 +72,7 @@ class Settling:
         counting = [hold for one in holding for hold in self._counting(log.held.of(one.txn_id), one.ended)]
         for incarnation in sorted({hold.incarnation for hold in counting}):
             await self._apply(incarnation, [hold for hold in counting if hold.incarnation == incarnation])
-        # A crash before this: it is applied again, which changes nothing.
+        # After a crash before this, the acknowledgments are applied again, which changes nothing.
         records = [Settled(txn=str(txn_id), upto=str(upto)) for txn_id in dict.fromkeys(one.txn_id for one in holding)]
         for answer in await asyncio.gather(*map(log.append, records), return_exceptions=True):
             if isinstance(answer, BaseException):
@@ -80,11 +80,11 @@ class Settling:
 
     def _counting(self, holds: Sequence[Hold], ended: Transaction | None) -> Iterable[Hold]:
         """
-        Return what takes effect.
+        Return the holds that take effect.
 
-        A transaction names its participants until all of them were told its outcome, and is forgotten later (None).
-        What is held here of one that does not name this subscription any more was appended after that: nobody was told
-        that it is held, and it has no effect.
+        A transaction names its participants until all of them have settled, and is forgotten later (None). If it no
+        longer names this subscription, its holds here were appended after that. Their callers were never told that they
+        hold, so they have no effect.
         """
         if ended is None or self._participant not in ended.participants:
             return ()

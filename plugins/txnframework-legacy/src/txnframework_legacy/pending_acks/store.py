@@ -51,7 +51,7 @@ def log_name(segment: str, life: int, subscription: str) -> str:
 
 
 def scope_of(name: str) -> Scope:
-    """Return the segment and subscription of a log, by its name."""
+    """Return the segment and the subscription in the name of a log."""
     segment, _, subscription = what_of(name)
     return Scope(segment, subscription)
 
@@ -59,10 +59,10 @@ def scope_of(name: str) -> Scope:
 @implementer(IPendingAckStore)
 class LogPendingAcks:
     """
-    Appends what is acknowledged to the subscription's log, and looks once more before it says that it is held.
+    Appends acknowledgments to the subscription's log, and verifies them again before it confirms that they are held.
 
-    An ended transaction is settled when its coordinator says so, when a subscription is opened, and by whoever finds
-    that it is in the way.
+    An ended transaction is settled by its coordinator's request, by opening the subscription, and by a conflicting
+    acknowledgment.
     """
 
     def __init__(self, context: SubscriptionContext, switches: SharedSwitches | None = None) -> None:
@@ -89,9 +89,11 @@ class LogPendingAcks:
 
     async def recover(self) -> PendingAcks:
         """
-        Return what open transactions hold, and settle the others: the log, then transactions, then the cursor.
+        Return the holds of open transactions, and settle ended ones. Reads the log, then the transactions, then the
+        cursor.
 
-        :raises ConfigurationError: transactions of another family hold something, or did and were not settled.
+        :raises ConfigurationError: transactions of another family hold acknowledgments, or their ended ones are not
+            settled.
         """
         await self._require_alone()
         log = await self._opened(make=False)
@@ -112,7 +114,15 @@ class LogPendingAcks:
         return PendingAcks(found, ended)
 
     async def add(self, request: AckRequest) -> None:
-        """Hold what is acknowledged for the request's branch, unless somebody else does."""
+        """
+        Hold the acknowledgments for the request's branch.
+
+        :raises TransactionDomainMismatch: the transaction belongs to another family.
+        :raises NotTransactionOwner: the transaction belongs to another principal.
+        :raises TransactionConflict: another transaction holds some of the messages, the cursor has moved past them, or
+            the transaction has ended.
+        :raises OutcomeUnknown: the acknowledgments may be held.
+        """
         txn_id = request.branch.txn_id
         self._require_open()
         if txn_id.family != LOG_FAMILY:
@@ -131,11 +141,11 @@ class LogPendingAcks:
         if not verdict.repeated:
             await self._hold(log, request)
         elif too_late := await self._too_late(request):
-            # It stands there, but the call that put it there may not have come to look.
+            # The record is stored, but the call that stored it may not have verified it.
             raise TransactionConflict(txn_id, too_late)
 
     async def settle(self, ended: Transaction) -> None:
-        """Let the outcome take effect in the cursor, *then* forget what was held."""
+        """Apply the outcome to the cursor, *then* release what was held."""
         log = await self._opened(make=False)
         if log is None:
             return
@@ -143,14 +153,16 @@ class LogPendingAcks:
             await log.shrink(self._records_max(log))
 
     async def close(self) -> None:
-        """Take nothing more; may be repeated."""
+        """Refuse further calls and close the log. Idempotent."""
         self._is_closed = True
         async with self._opening:
             if self._log is not None:
                 await self._log.close()
 
     async def _require_alone(self) -> None:
-        """Refuse a subscription with records of the metadata-driven family: what they hold would be handed out here."""
+        """
+        Refuse a subscription with records of the metadata family: messages that they hold would be delivered here.
+        """
         if self._is_alone:
             return
         held = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, self.segment, self.subscription)
@@ -162,7 +174,7 @@ class LogPendingAcks:
     # -- holding --------------------------------------------------------------------------------------
 
     async def _hold(self, log: PendingAckLog, request: AckRequest) -> None:
-        """Append the request, and look whether it holds; what fails from here on may be recorded."""
+        """Append the request and verify that it holds; after a failure from the append on, it may be recorded."""
         txn_id, token = request.branch.txn_id, self._environment.random_bits(TOKEN_BITS)
         await self._note.put()
         await log.append(_record_of(request, token))
@@ -181,7 +193,7 @@ class LogPendingAcks:
             raise TransactionConflict(txn_id, conflict)
 
     async def _require_refused(self, log: PendingAckLog, request: AckRequest) -> None:
-        """Raise that somebody was first, unless what was appended did hold, and was settled since."""
+        """Raise ``TransactionConflict``, unless the appended record did hold and was settled since."""
         txn_id = request.branch.txn_id
         other = _holder(log.held.near(request.acks, txn_id, request.incarnation), request.acks)
         transaction = None if other is not None else await self._look(txn_id)
@@ -191,10 +203,10 @@ class LogPendingAcks:
 
     async def _too_late(self, request: AckRequest) -> str:
         """
-        Return why what was appended must not hold, by what the log cannot tell; empty: it may.
+        Return why the appended record must not hold, by the transaction's state and the cursor; empty if it may.
 
-        Looked at after the append: whoever ends the transaction from now on sees the record. The cursor first: what it
-        has while the transaction is open afterwards is not the transaction's own doing.
+        This is checked after the append: a process that ends the transaction from now on sees the record. The cursor is
+        read first. If the transaction is still open afterwards, an acknowledgment in that cursor is not its own.
         """
         branch = request.branch
         cursor = await self._cursor.load()
@@ -208,7 +220,7 @@ class LogPendingAcks:
         )
 
     async def _judge(self, log: PendingAckLog, request: AckRequest) -> Verdict:
-        """Return what is to be said of a request before it is appended."""
+        """Return the verdict on a request before it is appended."""
         txn_id = request.branch.txn_id
         await log.catch_up()
         others = list(log.held.near(request.acks, txn_id, request.incarnation))
@@ -227,7 +239,7 @@ class LogPendingAcks:
     # -- settling -------------------------------------------------------------------------------------
 
     async def _settled_if_ended(self, log: PendingAckLog, txn_id: TxnID) -> bool:
-        """Settle a transaction that is in the way, unless it is open."""
+        """Settle a conflicting transaction unless it is open; return whether it was settled."""
         transaction = await self._look(txn_id)
         if transaction is not None and transaction.state is State.OPEN:
             return False
@@ -235,20 +247,20 @@ class LogPendingAcks:
         return True
 
     async def _look(self, txn_id: TxnID) -> Transaction | None:
-        """Return a transaction as it is now; None: it is not known."""
+        """Return the current state of a transaction; None if it is unknown."""
         try:
             return await self._coordinator.describe(txn_id)
         except TransactionNotFound:
             return None
 
     def _records_max(self, log: PendingAckLog) -> int:
-        """Return how many records may be left, so that whoever opens the log reads not much more than what is held."""
+        """Return the bound for records in the log, so that opening it reads little more than what is held."""
         return self._options.ledger_entries_max if log.held else self._options.idle_entries_max
 
     # -- the log --------------------------------------------------------------------------------------
 
     async def _opened(self, *, make: bool) -> PendingAckLog | None:
-        """Return the log; None: there is none, and it was not to be made."""
+        """Return the log; None if it does not exist and ``make`` is false."""
         self._require_open()
         async with self._opening:
             if self._log is None:
@@ -281,7 +293,7 @@ def _outdated(request: AckRequest, cursor: Cursor) -> str:
 
 
 def _holder(others: Iterable[Hold], acks: Sequence[Ack]) -> TxnID | None:
-    """Return which transaction holds some of these."""
+    """Return the transaction that holds some of these acknowledgments."""
     return next((hold.branch.txn_id for hold in others if hold.overlaps(acks)), None)
 
 
