@@ -41,7 +41,7 @@ from txnframework_sidecar.settling import Settling
 
 @implementer(ICommitOrderBuffer)
 class SidecarBuffer:
-    """One topic as one process sees it; what it knows it can read again."""
+    """One topic as this process has read it. All of its state can be read again from the stores."""
 
     def __init__(self, context: SegmentContext) -> None:
         options = options_as(context.options, SidecarOptions)
@@ -71,7 +71,7 @@ class SidecarBuffer:
         self._closing = Closing(context.segment)
 
     async def recover(self) -> Position:
-        """Read the topic to its end; later calls find it done."""
+        """Read the topic to its end; later calls return at once."""
         self._closing.require_open()
         async with self._recovering:
             if not self._is_recovered:
@@ -81,12 +81,12 @@ class SidecarBuffer:
         return self._ledgers.stream.upto
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
-        """Publish entries of one branch to the sidecar, or of none to the topic."""
+        """Append entries of one branch to the sidecar, or entries outside transactions to the topic."""
         await self.recover()
         return await self._sending.append(entries)
 
     async def read(self, request: ReadRequest) -> EntryPage:
-        """Return what may be read after a position: what is outside transactions, and at each marker what it lists."""
+        """Return the readable entries after a position: those outside transactions, and the messages of each marker."""
         await self.recover()
         after = request.after.entry
         if after >= self._ledgers.stream.upto:
@@ -97,7 +97,7 @@ class SidecarBuffer:
         shown: list[ReadableEntry] = []
         skipped: list[Position] = []
         size = 0
-        repeated = self._ledgers.stream.repeated  # as it was before the entries are fetched, and may be trimmed
+        repeated = self._ledgers.stream.repeated  # as before the fetch; a concurrent trim may shrink it
         for entry in await self._ledgers.topic.read(EntryRange(after, upto), request.limit):
             marker = read_topic_entry(entry, self.segment)
             size += len(entry.data) if marker is None else marker.part.bytes
@@ -113,13 +113,16 @@ class SidecarBuffer:
         return EntryPage(tuple(shown), after if shown or skipped else upto, tuple(skipped))
 
     async def max_read_position(self) -> Position:
-        """Return the end of the topic: everything in it is decided."""
+        """Return the end of the topic: all of its entries are decided."""
         await self.recover()
         await self._ledgers.read_topic()
         return self._ledgers.stream.upto
 
     async def advanced(self, beyond: Position) -> Position:
-        """Wait until more stands in the topic, or nothing can any more; a commit grows it, and so wakes."""
+        """
+        Wait until the topic has more entries or, on a sealed topic, all are read. A commit grows it and so wakes the
+        watch.
+        """
         await self.recover()
         watch = await self._ledgers.topic.watch()
         try:
@@ -134,13 +137,13 @@ class SidecarBuffer:
             await watch.close()
 
     async def finished(self, at: Position) -> bool:
-        """Return whether the topic is sealed and everything in it stands at or before ``at``."""
+        """Return whether the topic is sealed and all of its entries are at or before ``at``."""
         await self.recover()
         tail = await self._ledgers.topic.tail()
         return tail.sealed and tail.last_confirmed <= at
 
     async def resolve(self, branch: Branch) -> Visibility:
-        """Return what the sidecar says of a branch; where it does not say how it ended, its coordinator."""
+        """Return the visibility of a branch from the sidecar or, if it has no outcome there, from its coordinator."""
         await self.recover()
         await self._ledgers.read_sidecar()
         known = self._ledgers.index.of_branch(branch)
@@ -156,20 +159,20 @@ class SidecarBuffer:
 
     async def settle(self, ended: Transaction) -> None:
         """
-        Append the markers of a commit, unless they stand there, and note the end in the sidecar.
+        Append the markers of a commit unless they are stored already, and note the end in the sidecar.
 
-        :raises Unavailable: the topic is sealed, and takes no marker any more.
+        :raises Unavailable: the topic is sealed and takes no marker, or its open ledgers changed too often.
         """
         await self.recover()
         await self._settling.settle(ended)
 
     async def trim(self, ledger_id: int) -> Swept:
-        """Trim whole ledgers of the topic, then those of the sidecar that nobody refers to any more."""
+        """Trim whole ledgers of the topic, then the ledgers of the sidecar that no marker refers to any more."""
         await self.recover()
         return await self._retaining.trim(ledger_id)
 
     async def close(self) -> None:
-        """Stop; whoever waits gets Closed."""
+        """Stop; calls that wait raise ``Closed``."""
         self._closing.close()
         await self._ledgers.close()
         await self._own.close()
@@ -177,10 +180,10 @@ class SidecarBuffer:
 
     async def _visibility_of_copy(self, branch: Branch, position: Position) -> Visibility:
         """
-        Return what is known of an earlier copy of an entry in the sidecar.
+        Return the visibility of an earlier copy of an entry in the sidecar.
 
-        Whether an entry counts of a transaction that was committed is known once its markers are written: what was
-        appended after the decision may be listed or not. So they are written here, if nobody has.
+        For a committed transaction, only its markers show which entries count: an entry appended after the decision may
+        be listed or not. The markers are therefore written here if they are missing.
         """
         await self._ledgers.read_sidecar()
         known = self._ledgers.index.of_copy(branch, position)
@@ -189,7 +192,8 @@ class SidecarBuffer:
         try:
             transaction = await self._coordinator.describe(branch.txn_id)
         except TransactionNotFound:
-            # Forgotten: everybody was told before, so it is noted; or it was never admitted, and cannot be committed.
+            # Forgotten. Either all participants were settled, so it is noted, or it never enlisted and cannot be
+            # committed.
             await self._ledgers.read_sidecar()
             known = self._ledgers.index.of_copy(branch, position) or Visibility.COMMITTED
             return Visibility.ABORTED if known is Visibility.OPEN else known

@@ -1,4 +1,4 @@
-"""Options of the plugin; times and bounds that every family shares stand under ``[transactions]``."""
+"""Options of the plugin; times and bounds that all families share are in ``[transactions]``."""
 
 from __future__ import annotations
 

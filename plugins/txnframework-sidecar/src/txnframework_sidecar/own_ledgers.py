@@ -1,4 +1,4 @@
-"""The ledgers that large transactions have of their own, one each, beside the sidecar."""
+"""Own ledgers of large transactions, one each, beside the sidecar."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PREFIX = "own-"
 
 @dataclass
 class _Open:
-    """One that is open: how many are at it now, and whose turn it is to append."""
+    """An open ledger, the number of its current users, and the lock for appends."""
 
     ledger: IManagedLedger
     ledger_id: int
@@ -30,11 +30,11 @@ class _Open:
 
 class OwnLedgers:
     """
-    Writes, reads and drops them; a ledger is called after its transaction, so who knows the one finds the other.
+    Appends to, reads and deletes these ledgers. A ledger's name contains the transaction id.
 
-    What stands in one counts for nothing by itself: the entry of the sidecar that refers to it does. So messages are
-    appended here first and referred to then, and whoever is killed between the two has written nothing: sent again, the
-    messages stand here a second time, and only those are referred to.
+    A message in such a ledger counts only if an entry of the sidecar refers to it. Messages are therefore appended here
+    first, and referred to afterwards. After a crash between the two, nothing was sent. A retry stores the messages
+    again, and only the new copies are referred to.
     """
 
     def __init__(self, store: ILedgerStore, topic: IManagedLedger, segment: str, life: int, open_max: int) -> None:
@@ -48,12 +48,12 @@ class OwnLedgers:
 
     async def append(self, txn_id: TxnID, entries: Sequence[Append]) -> list[Position]:
         """
-        Append in the order of the calls, and return where the entries stand; the ledger is made with the first.
+        Append in the order of the calls and return the positions; the first append creates the ledger.
 
-        :raises LedgerNotFound: the transaction is over, or the topic was deleted.
+        :raises LedgerNotFound: the transaction is settled here, or the topic was deleted.
         """
         async with self._at(txn_id, make=True) as own, own.turn:
-            # The sidecar compares the sequences of what refers to these.
+            # The references carry the sequences, and the sidecar compares those.
             alone = tuple(Append(entry.data, entry.messages, entry.branch) for entry in entries)
             return [one.position for one in await own.ledger.append(alone, own.ledger_id)]
 
@@ -61,13 +61,13 @@ class OwnLedgers:
         """
         Return every entry of a span.
 
-        :raises LedgerNotFound: nobody referred to the ledger any more, and it was dropped.
+        :raises LedgerNotFound: no marker referred to the ledger any more, and it was deleted.
         """
         async with self._at(txn_id, make=False) as own:
             return await read_span(own.ledger, span)
 
     async def transactions(self) -> AsyncIterator[TxnID]:
-        """Go through the transactions that have a ledger of their own."""
+        """Yield the transactions that have an own ledger."""
         prefix = beside(SIDECAR, self._segment, self._life, _PREFIX)
         after = ""
         while names := await self._store.list_names(prefix, after, NAMES_MAX):
@@ -76,14 +76,14 @@ class OwnLedgers:
             after = names[-1]
 
     async def drop(self, txn_id: TxnID) -> None:
-        """Delete the ledger of a transaction; one that is not there is as good."""
+        """Delete the own ledger of a transaction; idempotent."""
         held = self._held.pop(txn_id, None)
         if held is not None and not held.users:
             await held.ledger.close()
         await self._store.delete(self._name(txn_id), None)
 
     async def close(self) -> None:
-        """Let all of them go."""
+        """Close all open ledgers."""
         while self._held:
             _, held = self._held.popitem()
             await held.ledger.close()
@@ -93,7 +93,7 @@ class OwnLedgers:
 
     @asynccontextmanager
     async def _at(self, txn_id: TxnID, *, make: bool) -> AsyncIterator[_Open]:
-        """Hold a ledger open while something is done there."""
+        """Keep a ledger open while it is used."""
         own = self._held.get(txn_id)
         if own is None:
             async with self._opening:
@@ -115,12 +115,12 @@ class OwnLedgers:
         name = self._name(txn_id)
         ledger = await (self._store.create(name) if make else self._store.open(name))
         if make:
-            # Whoever deletes a topic removes its ledger first, and what stands beside it then: see `make_sidecar`.
+            # A topic's deletion removes its ledger first, and the ledgers beside it afterwards: see ``make_sidecar``.
             await self._topic.tail()
         return _Open(ledger, (await ledger.tail()).open_ledger_id)
 
     async def _let_go(self) -> None:
-        """Close those that were not used for longest, as far as nobody is at them."""
+        """Close the least recently used ledgers above the bound, as far as they are unused."""
         idle = [txn_id for txn_id, own in self._held.items() if not own.users]
         for txn_id in idle[: max(0, len(self._held) - self._open_max)]:
             await self._held.pop(txn_id).ledger.close()

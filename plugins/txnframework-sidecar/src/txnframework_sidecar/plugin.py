@@ -1,4 +1,4 @@
-"""The hook: transaction buffer ``sidecar``."""
+"""Plugin hook: transaction buffer ``sidecar``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def open_buffer(context: SegmentContext) -> ITransactionBuffer:
 
 @hookimpl
 def txnframework_buffers() -> list[Provider[SegmentContext, ITransactionBuffer]]:
-    """Provide ``sidecar``; it is imported here, since the command line does not need it to list commands."""
+    """Provide the buffer ``sidecar``; it is imported here, because listing commands does not need it."""
     from txnframework_sidecar.buffer import SidecarBuffer
     from txnframework_sidecar.options import SidecarOptions
 

@@ -12,7 +12,7 @@ async def read_span(ledger: IManagedLedger, span: Span) -> list[LedgerEntry]:
     """
     Return every entry of a span.
 
-    :raises CorruptEntry: one of them never stood there.
+    :raises CorruptEntry: an entry of the span was never stored.
     """
     found: list[LedgerEntry] = []
     after = span.after

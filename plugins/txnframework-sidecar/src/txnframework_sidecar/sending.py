@@ -1,4 +1,4 @@
-"""Appending: what is of a transaction to the sidecar, everything else to the topic, and each sequence once in both."""
+"""Appending: messages of transactions to the sidecar, others to the topic; each sequence is stored once across both."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Sending:
     """
     All appends of this process to one topic.
 
-    A ledger compares sequences with what it holds itself. What the other one holds is looked at before: of two copies
-    that are sent at the very same time, one in a transaction and one in none, both may come to stand. A retry, which is
-    sent when the first has been answered or given up, finds the first.
+    A ledger rejects sequences that it holds itself. The other ledger is searched before the append. Two copies that are
+    sent concurrently, one in a transaction and one outside, may therefore both be stored. A retry finds the first copy,
+    because it is sent after the first append returned or was cancelled.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Sending:
         self._inside: Appending | None = None
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
-        """Append all of ``entries``, or find that they stand already; see ITransactionBuffer.append."""
+        """Append all of ``entries``, or find that they are stored already; see ``ITransactionBuffer.append``."""
         if any(entry.branch is not None for entry in entries):
             return await self._append(entries, self._in_transaction, self._find_in_topic)
         return await self._append(entries, self._plain.append, self._find_in_sidecar)
@@ -64,7 +64,7 @@ class Sending:
         append: Callable[[tuple[Append, ...]], Awaitable[tuple[Appended, ...]]],
         find: Callable[[Append], Awaitable[Appended | None]],
     ) -> tuple[Appended, ...]:
-        """Confirm the entries that stand in the other ledger, and append the others."""
+        """Confirm the entries that the other ledger holds already, and append the others."""
         found = await asyncio.gather(*(find(entry) for entry in entries))
         left = tuple(entry for entry, copy in zip(entries, found, strict=True) if copy is None)
         appended = iter(await append(left)) if left else iter(())
@@ -84,7 +84,7 @@ class Sending:
         return tuple(replace(one, position=outward(one.position)) for one in appended)
 
     async def _find_in_topic(self, entry: Append) -> Appended | None:
-        """Return the copy of an entry that was sent outside transactions."""
+        """Return the copy of an entry that was sent outside transactions; None if there is none."""
         for sequence in _ends_of(entry):
             found = await self._ledgers.topic.find_sequence(*sequence)
             if found is not None:
@@ -92,7 +92,7 @@ class Sending:
         return None
 
     async def _find_in_sidecar(self, entry: Append) -> Appended | None:
-        """Return the copy of an entry that was sent in a transaction and counts."""
+        """Return the committed copy of an entry that was sent in a transaction; None if there is none."""
         sequences = _ends_of(entry)
         sidecar = await self._ledgers.find_sidecar() if sequences else None
         if sidecar is None:
@@ -104,7 +104,9 @@ class Sending:
         return None
 
     async def _copy(self, sidecar: IManagedLedger, producer: str, sequence: int) -> Appended | None:
-        """Return the copy that counts; where what is known of it may have gone meanwhile, the ledger is asked again."""
+        """
+        Return the copy that counts; search again if the state of an aborted copy may have been forgotten meanwhile.
+        """
         while True:
             asked_ms = self._retention.now_ms()
             found = await sidecar.find_sequence(producer, sequence)
@@ -122,12 +124,12 @@ class Sending:
 
 
 def outward(position: Position) -> Position:
-    """Return how a place in the sidecar is told: reading the topic finds no message there."""
+    """Return the position in the sidecar as reported to callers; a read of the topic finds no message there."""
     return Position(position.ledger_id + ASIDE, position.entry_id)
 
 
 def _ends_of(entry: Append) -> tuple[tuple[str, int], ...]:
-    """Return the first and the last sequence of an entry: copies of its parts begin or end with one of them."""
+    """Return the first and the last sequence of an entry; a copy of a part of it begins or ends with one of them."""
     sequence = entry.sequence
     if sequence is None:
         return ()
@@ -135,17 +137,17 @@ def _ends_of(entry: Append) -> tuple[tuple[str, int], ...]:
 
 
 class _Nobody:
-    """Nobody is admitted to the topic's own ledger."""
+    """Admission to the topic's own ledger: it accepts no branch."""
 
     async def admit(self, branch: Branch, principal: str) -> int:
         raise AssertionError(f"{branch} of {principal} is to write to the sidecar")
 
     def closed(self, branch: Branch) -> None:
-        """Nobody was admitted."""
+        """Do nothing: no branch was admitted."""
 
 
 class _Admission:
-    """Admits to the sidecar whoever could be admitted to the topic: one that is sealed takes no commit any more."""
+    """Admits branches to the sidecar unless the topic is sealed, because a sealed topic takes no commit."""
 
     def __init__(self, segment: str, topic: IManagedLedger, enlisted: EnlistedBranches, branches_max: int) -> None:
         self._segment = segment
@@ -155,7 +157,11 @@ class _Admission:
         self._known: OrderedDict[Branch, None] = OrderedDict()
 
     async def admit(self, branch: Branch, principal: str) -> int:
-        """Return the ledger of the sidecar that a branch may append to."""
+        """
+        Return the id of the sidecar's ledger that a branch may append to.
+
+        :raises LedgerSealed: the topic is sealed.
+        """
         if branch not in self._known:
             if (await self._topic.tail()).sealed:
                 raise LedgerSealed(self._segment)
@@ -165,5 +171,5 @@ class _Admission:
         return await self._enlisted.admit(branch, principal)
 
     def closed(self, branch: Branch) -> None:
-        """The ledger that a branch was admitted to takes no more entries."""
+        """Forget the admission of a branch whose ledger was closed."""
         self._enlisted.closed(branch)

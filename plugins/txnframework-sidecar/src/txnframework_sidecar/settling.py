@@ -1,4 +1,4 @@
-"""Ending a transaction in one topic: its markers in the topic, then a note in the sidecar."""
+"""Settling a transaction in one topic: its markers in the topic, then a note in the sidecar."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from txnframework_sidecar.options import SidecarOptions
 
 class Settling:
     """
-    Writes what an outcome means here; any process may, as often as it likes.
+    Writes a transaction's outcome to one topic. Any process may do this, any number of times.
 
-    The order of its steps makes a commit visible once:
+    The order of its steps makes a commit visible exactly once:
 
-    1. *The open ledger of the topic is asked for first*, then both are read. A marker of somebody else that is not
-       found by that can only stand in this very ledger, or the append to it is refused. So whoever reads that ledger
-       finds both, and passes over the second.
-    2. *Markers, then note.* Killed between the two: nobody has noted the commit, so whoever settles next finds the
-       markers, also where the ledger was closed since, and only notes it. Killed before the markers: nothing is
-       visible, and whoever settles next begins anew.
-    3. *The note says what the markers say*: what stands in the sidecar behind that is not listed, and is told apart.
+    1. *The open ledger of the topic is determined first*, then the topic and the sidecar are read. Another process's
+       marker that this reading misses can only be in that ledger; otherwise the append to that ledger is refused. So a
+       reader of that ledger finds both markers and skips the second one.
+    2. *Markers, then note.* After a crash between the two, the commit is not noted. The next process that settles finds
+       the markers, even if their ledger was closed since, and only writes the note. After a crash before the markers
+       nothing is visible, and the next process starts again.
+    3. *The note repeats the markers' contents*: entries of the sidecar after its ``upto`` are not listed, and are
+       recognized as late.
     """
 
     def __init__(
@@ -39,15 +40,15 @@ class Settling:
 
     async def settle(self, ended: Transaction) -> None:
         """
-        Make an outcome take effect, unless it has.
+        Write the transaction's outcome to this topic unless it is stored already.
 
-        :raises Unavailable: the topic is sealed, and takes no marker any more.
+        :raises Unavailable: the topic is sealed and takes no marker, or its open ledgers changed too often.
         """
         if self._participant in ended.participants:
             await self._trying(lambda: self._settle(ended))
 
     async def note_before(self, ledger_id: int) -> None:
-        """Note every commit whose markers stand in front of a ledger of the topic that is about to be trimmed."""
+        """Note every commit whose markers are before a ledger of the topic that is about to be trimmed."""
 
         async def note_all() -> None:
             sidecar = await self._ledgers.read_sidecar()
@@ -77,11 +78,11 @@ class Settling:
                 ) from error
             await self._ledgers.read_topic()
         marked = self._ledgers.stream.marked.get(txn_id)
-        if marked is not None:  # otherwise it was noted meanwhile, and the topic has gone on to another ledger
+        if marked is not None:  # else another process has noted it and the topic has a newer ledger
             await self._note(_note_of(txn_id, marked), sidecar.open_ledger_id)
 
     def _markers_of(self, ended: Transaction) -> tuple[Append, ...]:
-        """Return the markers of a commit, which one call appends: all of them stand there, or none."""
+        """Return the markers of a commit. One call appends them, so all of them are stored, or none."""
         index, branches = self._ledgers.index, ended.branches or frozenset()
         parts = parts_of(index.listed(ended.txn_id, branches), self._options)
         now_ms = self._environment.now_ms()
@@ -96,7 +97,7 @@ class Settling:
         await self._ledgers.read_sidecar()
 
     async def _trying(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Begin again where a ledger was closed under the work."""
+        """Run ``work``, and again if a ledger was closed during it."""
         for _ in range(self._options.attempts_max):
             try:
                 await work()

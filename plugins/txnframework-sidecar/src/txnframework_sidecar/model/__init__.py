@@ -1,1 +1,1 @@
-"""What the entries of a topic and of its sidecar look like, and what they mean; pure, without I/O."""
+"""Format and meaning of the entries of a topic and its sidecar; no I/O."""

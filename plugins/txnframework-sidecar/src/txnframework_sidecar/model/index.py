@@ -1,4 +1,4 @@
-"""The transaction index: what the entries of a sidecar mean; the same in every process that reads them in order."""
+"""The transaction index: the meaning of a sidecar's entries, the same in every process that reads them in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txnframework_sidecar.options import SidecarOptions
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """No entry of a branch from ``first`` on counts, and it has none behind ``last``."""
+    """The late entries of a branch: those from ``first`` on do not count, and none is after ``last``."""
 
     first: Position
     last: Position
@@ -22,12 +22,13 @@ class Late:
 @dataclass
 class TransactionIndex:
     """
-    What is known of a sidecar up to ``upto``; it grows with what is open, not with what was.
+    The state of a sidecar up to ``upto``; its size depends on the open transactions, not on the ended ones.
 
-    ``writing``: where the messages of each transaction stand that is not noted as over. ``noted``: the notes in the
-    ledger of ``upto``; nobody is admitted to a later ledger for a transaction that was over before, so only there can
-    an entry stand behind its note. ``aborted``: branches that do not count, with the last entry of each. ``late``:
-    branches that count, but for these entries, which no marker lists.
+    * ``writing``: the runs of each transaction that has no note yet.
+    * ``noted``: the notes in the ledger of ``upto``. An ended transaction is not admitted to a later ledger, so an
+      entry can follow its note only there.
+    * ``aborted``: branches that do not count, with the last entry of each.
+    * ``late``: branches that count except for these entries, which no marker lists.
     """
 
     bounds: SidecarOptions
@@ -38,7 +39,7 @@ class TransactionIndex:
     late: dict[Branch, Late] = field(default_factory=dict)
 
     def apply(self, found: Written | Note, position: Position) -> None:
-        """Go on by one entry."""
+        """Apply the next entry."""
         if position.ledger_id != self.upto.ledger_id:
             self.noted.clear()
         self.upto = position
@@ -50,11 +51,11 @@ class TransactionIndex:
             self._write(found)
 
     def listed(self, txn_id: TxnID, branches: frozenset[int]) -> list[Run]:
-        """Return what a commit with these branches makes visible, in order."""
+        """Return the runs that a commit with these branches makes visible, in order."""
         return [run for run in self.writing.get(txn_id, ()) if run.branch in branches]
 
     def of_branch(self, branch: Branch) -> Visibility | None:
-        """Return what is known of a branch; None: nothing, if it is here at all."""
+        """Return the visibility of a branch; None if it is neither open, noted nor aborted here."""
         if branch in self.aborted:
             return Visibility.ABORTED
         note = self.noted.get(branch.txn_id)
@@ -63,31 +64,33 @@ class TransactionIndex:
         return Visibility.OPEN if branch.txn_id in self.writing else None
 
     def of_copy(self, branch: Branch, position: Position) -> Visibility | None:
-        """Return what is known of one entry of a branch."""
+        """Return the visibility of one entry of a branch; None as in ``of_branch``."""
         late = self.late.get(branch)
         return Visibility.ABORTED if late is not None and position >= late.first else self.of_branch(branch)
 
     def has_own_ledger(self, txn_id: TxnID) -> bool:
-        """Return whether an open transaction is known to have gone on in a ledger of its own."""
+        """Return whether an open transaction is known to use an own ledger."""
         runs = self.writing.get(txn_id)
         return runs is not None and runs[-1].own
 
     def first_open_ledger(self) -> int | None:
-        """Return the first ledger with an entry of a transaction that is not noted as over; None: there is none."""
+        """Return the first ledger with an entry of a transaction without a note; None if there is none."""
         return min((runs[0].begun.ledger_id for runs in self.writing.values()), default=None)
 
     def aborted_before(self, ledger_id: int) -> frozenset[Branch]:
         """
-        Return the branches that may have entries before a ledger which do not count.
+        Return the branches that may have aborted or late entries before a ledger.
 
-        Of a branch with a late entry the others go as well: a producer that repeats one of them after it was trimmed is
-        not recognized then. To confirm the late one instead would lose it.
+        A branch with a late entry is dropped as a whole. If a producer repeats one of its other entries after the trim,
+        the copy is not recognized. Confirming the late entry instead would lose it.
         """
         late = {branch for branch, late in self.late.items() if late.first.ledger_id < ledger_id}
         return frozenset(self.aborted) | late
 
     def without(self, below_ledger_id: int, is_due: Callable[[], bool]) -> None:
-        """Forget what stands in ledgers that are gone, long enough for whoever read it before."""
+        """
+        Forget entries in trimmed ledgers; aborted ones only when ``is_due`` says that no reader can still hold them.
+        """
         self.writing = {txn: runs for txn, runs in self.writing.items() if runs[-1].upto.ledger_id >= below_ledger_id}
         if is_due():
             self.aborted = {one: last for one, last in self.aborted.items() if last.ledger_id >= below_ledger_id}
@@ -114,9 +117,10 @@ class TransactionIndex:
 
     def _be_late(self, run: Run, note: Note) -> None:
         """
-        Written by somebody who was paused, after the decision: no marker lists what stands behind ``upto`` of the note.
+        Record entries of a branch after the note's ``upto`` as late: a paused writer stored them, and no marker lists
+        them.
 
-        Of a branch that does not count none of it does anyway.
+        In a branch that does not count, this changes nothing.
         """
         branch = Branch(note.txn_id, run.branch)
         first = max(run.begun, Position(note.upto.ledger_id, note.upto.entry_id + 1))

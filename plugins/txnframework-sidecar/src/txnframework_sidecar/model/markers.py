@@ -1,9 +1,9 @@
 """
-Markers in the topic and notes in the sidecar, which say how a transaction ended, and references there to what it wrote.
+Markers in the topic, and notes and references in the sidecar. Markers and notes store how a transaction ended.
 
-All are encoded as any entry, so that whoever reads the ledger without this family sees an entry of a transaction,
-which it can neither show nor judge. Their branch has the bit that no branch of a client can have. The markers of one
-transaction are appended by one call, and so stand adjacent, or not at all. Each has a format; an unknown one is
+All are encoded as ordinary entries. A reader without this family therefore sees an entry of a transaction, which it can
+neither show nor resolve. Their branch has the bit that no branch of a client can have. The markers of one transaction
+are appended by one call: all of them are stored consecutively, or none. Each has a format number; an unknown one is
 refused.
 """
 
@@ -71,10 +71,11 @@ class _NoteDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 @dataclass(frozen=True, slots=True)
 class Marker:
     """
-    The transaction was committed, and these are its messages; ``number`` counts the ``parts`` of one commit from 0.
+    The transaction was committed, and this part lists messages of it; ``number`` counts the ``parts`` of a commit from
+    0.
 
-    A commit of which nothing counts has one without messages. ``branches``: all that count; what they wrote up to
-    ``upto`` of the sidecar, and nothing behind it, is listed in one of the markers.
+    A commit without messages has one marker with an empty part. ``branches``: all branches that count. Their entries in
+    the sidecar up to ``upto``, and none after it, are each listed in one of the markers.
     """
 
     txn_id: TxnID
@@ -85,16 +86,16 @@ class Marker:
     branches: frozenset[int]
 
     def first(self, position: Position) -> Position:
-        """Return where the first marker of the same commit stands, if this one stands at a position."""
+        """Return the position of the first marker of the same commit, given the position of this one."""
         return Position(position.ledger_id, position.entry_id - self.number)
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
     """
-    The transaction is over: what it wrote in ``branches`` up to ``upto`` counts, and nothing else of it.
+    The transaction is settled here: its entries in ``branches`` up to ``upto`` count, and no others.
 
-    ``marker``: where its markers in the topic begin; None: it was aborted, so there is none.
+    ``marker``: the position of its first marker in the topic; None if it was aborted.
     """
 
     txn_id: TxnID
@@ -105,14 +106,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An entry that a transaction wrote, in the sidecar or, as its entry there says, in a ledger of its own."""
+    """An entry of a transaction, stored in the sidecar, or in an own ledger to which the sidecar's entry refers."""
 
     txn_id: TxnID
     run: Run
 
 
 def encode_marker(marker: Marker, now_ms: int) -> Append:
-    """Return the entry of the topic that holds a marker; it counts as many messages as it lists."""
+    """Return the topic entry for a marker; it counts as many messages as it lists."""
     part = marker.part
     document = _MarkerDocument(
         format=FORMAT,
@@ -131,9 +132,9 @@ def encode_marker(marker: Marker, now_ms: int) -> Append:
 
 def encode_reference(entry: Append, position: Position, now_ms: int) -> Append:
     """
-    Return what the sidecar holds for an entry that stands in the ledger of its transaction's own.
+    Return the sidecar's reference to an entry in the transaction's own ledger.
 
-    It has the sequences of that entry, so that the sidecar compares them with those of every other one.
+    It has the entry's sequences, so that the sidecar compares them with those of all other entries.
     """
     assert entry.branch is not None
     view = EntryView(entry.data)
@@ -152,7 +153,7 @@ def encode_reference(entry: Append, position: Position, now_ms: int) -> Append:
 
 
 def encode_note(note: Note, now_ms: int) -> Append:
-    """Return the entry of the sidecar that holds a note."""
+    """Return the sidecar entry for a note."""
     document = _NoteDocument(
         format=FORMAT,
         branches=sorted(note.branches),
@@ -164,11 +165,11 @@ def encode_note(note: Note, now_ms: int) -> Append:
 
 def read_topic_entry(entry: LedgerEntry, topic: str) -> Marker | None:
     """
-    Return what an entry of the topic says if it is a marker; None: it is a message outside transactions.
+    Return the marker in an entry of the topic; None if the entry is a message outside transactions.
 
     :raises UnknownFormat: the marker was written by another release.
     :raises CorruptEntry: the entry is damaged.
-    :raises ConfigurationError: it was written through another buffer.
+    :raises ConfigurationError: the entry was written through another buffer.
     """
     view = EntryView(entry.data, entry.position, topic)
     if view.branch is None:
@@ -190,10 +191,10 @@ def read_topic_entry(entry: LedgerEntry, topic: str) -> Marker | None:
 
 def read_sidecar_entry(entry: LedgerEntry, sidecar: str) -> Written | Note:
     """
-    Return what an entry of the sidecar says.
+    Return the message or the note in an entry of the sidecar.
 
-    :raises UnknownFormat: the note was written by another release.
-    :raises CorruptEntry: it is damaged, or of no transaction.
+    :raises UnknownFormat: the note or reference was written by another release.
+    :raises CorruptEntry: the entry is damaged, or belongs to no transaction.
     """
     view = EntryView(entry.data, entry.position, sidecar)
     if view.branch is None:
@@ -230,7 +231,7 @@ def _append(document: msgspec.Struct, producer: str, txn_id: TxnID, messages: in
 
 
 def _document(view: EntryView, position: Position, name: str, kind: type[D]) -> D:
-    value = view.message(0).value or b""  # a marker has a value: without one it cannot be read
+    value = view.message(0).value or b""  # a marker always has a value; an empty one fails to decode
     try:
         version = msgspec.json.decode(value, type=_Format).format
         if version != FORMAT:

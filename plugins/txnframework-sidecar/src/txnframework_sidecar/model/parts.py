@@ -1,4 +1,4 @@
-"""How the messages of a transaction are divided into what one marker lists, and put together again."""
+"""Dividing the messages of a transaction into parts, one for each marker, and joining them again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPAN = re.compile(r"([0-9]{1,18}):([0-9]{1,18})-([0-9]{1,18})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Entries without a gap: ``first`` to ``last`` of one ledger, of the sidecar or of a transaction's own."""
+    """Consecutive entries ``first`` to ``last`` of one ledger, of the sidecar or an own ledger."""
 
     ledger_id: int
     first: int
@@ -27,7 +27,11 @@ class Span:
 
     @classmethod
     def parse(cls, text: str) -> Span:
-        """Return the span written as ``ledger:first-last``, or raise ValueError."""
+        """
+        Return the span written as ``ledger:first-last``.
+
+        :raises ValueError: the text is not a span.
+        """
         found = _SPAN.fullmatch(text)
         if found is None:
             raise ValueError(f"{text!r} is not a span (ledger:first-last)")
@@ -35,22 +39,22 @@ class Span:
 
     @property
     def after(self) -> Position:
-        """The place before the first entry."""
+        """The position before the first entry."""
         return Position(self.ledger_id, self.first - 1)
 
     @property
     def upto(self) -> Position:
-        """Where the last entry stands."""
+        """The position of the last entry."""
         return Position(self.ledger_id, self.last)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """
-    Messages of one branch and one producer, whose sequence ids grow, in entries without a gap.
+    Messages of one branch and one producer with increasing sequence ids, in consecutive entries.
 
-    ``own``: they stand in the ledger of the transaction's own, and not in the sidecar. ``begun`` and ``upto``: the
-    first and the last entry of the sidecar that holds or refers to them; entries of others may stand between these.
+    ``own``: the messages are in the transaction's own ledger instead of the sidecar. ``begun`` and ``upto``: the first
+    and the last entry of the sidecar that holds or refers to them; entries of other transactions may be between these.
     """
 
     span: Span
@@ -72,7 +76,7 @@ class Run:
         return cls(span, branch, view.producer, *sequences, view.count, size, position, position)
 
     def then(self, other: Run, bounds: SidecarOptions) -> Run | None:
-        """Return both as one, None where that cannot be."""
+        """Return both runs joined; None if one run cannot hold both."""
         adjacent = self.span.ledger_id == other.span.ledger_id and self.span.last + 1 == other.span.first
         messages, size = self.messages + other.messages, self.bytes + other.bytes
         if not adjacent or not _go_together(self, other) or not fits(messages, size, bounds):
@@ -90,9 +94,9 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Part:
     """
-    What one marker lists: it is read as one entry, of one producer in one branch; there may be nothing.
+    The messages that one marker lists. They are read as one entry of one producer in one branch; it may be empty.
 
-    ``own``: its spans are of the ledger that the transaction has of its own.
+    ``own``: its spans are in the transaction's own ledger.
     """
 
     branch: int
@@ -104,11 +108,11 @@ class Part:
 
 def parts_of(runs: Sequence[Run], bounds: SidecarOptions) -> tuple[Part, ...]:
     """
-    Return the parts of a transaction, in the order in which its messages stand in the sidecar.
+    Return the parts of a transaction, in the order of its messages in the sidecar.
 
-    One entry cannot hold messages of two producers, nor sequence ids that do not grow: there a part ends, and where it
-    is full. What stands in a ledger of the transaction's own is listed apart: without a gap between its entries, each
-    of these parts names one span.
+    A part ends where it is full, where the producer changes, and where sequence ids do not increase: one entry cannot
+    hold such messages. Messages in an own ledger have parts of their own. Entries there are consecutive, so each of
+    these parts has one span.
     """
     parts: list[Part] = []
     previous: Run | None = None
@@ -130,7 +134,7 @@ def parts_of(runs: Sequence[Run], bounds: SidecarOptions) -> tuple[Part, ...]:
 
 
 def as_one_entry(entries: Sequence[bytes], branch: Branch) -> bytes:
-    """Return the messages of several entries of one producer as one entry: the n-th of them has the index n."""
+    """Return the messages of several entries of one producer as one entry; the n-th message has index n."""
     if len(entries) == 1:
         return entries[0]
     views = [EntryView(data) for data in entries]
@@ -138,7 +142,7 @@ def as_one_entry(entries: Sequence[bytes], branch: Branch) -> bytes:
 
 
 def fits(messages: int, size: int, bounds: SidecarOptions) -> bool:
-    """Return whether one marker can list so much."""
+    """Return whether one marker can list this much."""
     return messages <= bounds.marker_messages_max and size <= bounds.marker_bytes_max
 
 

@@ -1,4 +1,4 @@
-"""What the markers of a topic mean; the same in every process that reads them in order."""
+"""The meaning of a topic's markers, the same in every process that reads them in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from txnframework_sidecar.model.markers import Marker, Note
 
 @dataclass(slots=True)
 class Marked:
-    """Where the markers of a commit begin, what counts of it and is listed in them, and whether that is noted."""
+    """
+    The markers of a commit: the first one's position, the branches that count, the listed ``upto``, and whether it is
+    noted.
+    """
 
     first: Position
     branches: frozenset[int]
@@ -22,17 +25,17 @@ class Marked:
 @dataclass
 class References:
     """
-    Which ledgers beside it the topic still refers to: the retention cursor.
+    The ledgers beside the topic that its markers still refer to: the retention cursor.
 
-    ``lowest``: kept are only the last markers with each lowest ledger of the sidecar, so it grows with these ledgers.
-    ``own``: transactions with messages in a ledger of their own, with the last marker that lists some of them.
+    ``lowest``: the last marker for each lowest ledger of the sidecar, so its size depends on the number of these
+    ledgers. ``own``: transactions with messages in an own ledger, with the last marker that lists some of them.
     """
 
     lowest: deque[tuple[Position, int]] = field(default_factory=deque)
     own: dict[TxnID, Position] = field(default_factory=dict)
 
     def add(self, marker: Position, found: Marker) -> None:
-        """A marker refers to what it lists."""
+        """Add the references of a marker."""
         if found.part.own:
             self.own[found.txn_id] = marker
             return
@@ -42,28 +45,29 @@ class References:
         self.lowest.append((marker, ledger_id))
 
     def compacted(self, upto: Position) -> None:
-        """The markers up to here refer to the sidecar no more; what stands in ledgers of its own is not compacted."""
+        """Drop the references to the sidecar of markers up to here; own ledgers are not compacted."""
         while self.lowest and self.lowest[0][0] <= upto:
             self.lowest.popleft()
 
     def trimmed(self, upto: Position) -> None:
-        """The markers up to here are gone."""
+        """Drop all references of markers up to here."""
         self.compacted(upto)
         self.own = {txn_id: last for txn_id, last in self.own.items() if last > upto}
 
     def first_ledger(self) -> int | None:
-        """Return the first ledger that is referred to; None: none is."""
+        """Return the first ledger of the sidecar that is referred to; None if there is none."""
         return self.lowest[0][1] if self.lowest else None
 
 
 @dataclass
 class Stream:
     """
-    What is known of a topic up to ``upto``.
+    The state of a topic up to ``upto``.
 
-    ``marked``: the commits whose markers stand in the ledger of ``upto``, and those before it that are not noted in the
-    sidecar: a commit that is neither here nor noted has no marker. ``repeated``: markers of a commit that has others
-    before them. ``ahead``: notes that were read before the marker that they name.
+    * ``marked``: the commits with markers in the ledger of ``upto``, and earlier ones without a note. A commit that is
+      neither here nor noted has no marker.
+    * ``repeated``: markers of a commit that already has earlier ones.
+    * ``ahead``: notes that were read before the marker that they name.
     """
 
     upto: Position = EARLIEST
@@ -73,17 +77,17 @@ class Stream:
     references: References = field(default_factory=References)
 
     def apply(self, found: Marker | None, position: Position) -> None:
-        """Go on by one entry."""
+        """Apply the next entry."""
         if position.ledger_id != self.upto.ledger_id:
-            # A marker is appended to the ledger that was open before the topic and the sidecar were read, so whoever
-            # finds a note, or a marker that is kept here for want of one, appends none to this ledger.
+            # A marker is appended only to the ledger that was open before the topic and the sidecar were read. A
+            # process that found a note, or a marker that is kept here without one, appends no marker to this ledger.
             self.marked = {txn: one for txn, one in self.marked.items() if not one.noted}
         self.upto = position
         if found is not None:
             self._mark(found, position)
 
     def noted(self, note: Note) -> None:
-        """The sidecar says that a transaction is over."""
+        """Apply a note of the sidecar."""
         if note.marker is None:
             return
         marked = self.marked.get(note.txn_id)
@@ -95,11 +99,11 @@ class Stream:
             self.ahead[note.txn_id] = note.marker
 
     def to_be_noted(self, below_ledger_id: int) -> dict[TxnID, Marked]:
-        """Return the commits with markers in front of a ledger of which the sidecar does not know yet."""
+        """Return the commits without a note whose markers are before a ledger."""
         return {txn: one for txn, one in self.marked.items() if not one.noted and one.first.ledger_id < below_ledger_id}
 
     def without(self, below_ledger_id: int) -> None:
-        """Forget what stands in ledgers that are gone."""
+        """Forget the entries of trimmed ledgers."""
         before = Position(below_ledger_id, -1)
         self.upto = max(self.upto, before)
         self.repeated = {at for at in self.repeated if at > before}
