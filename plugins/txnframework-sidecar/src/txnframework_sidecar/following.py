@@ -1,4 +1,4 @@
-"""Reading a ledger on from where this process has come, and applying what its entries say."""
+"""Reading a ledger on from the last entry read, and applying its entries to a state."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ PAGE = Limit(1_000)
 
 
 class State(Protocol):
-    """What entries were applied to, and up to where."""
+    """The state to which entries are applied, and the last entry applied."""
 
     upto: Position
 
 
 class Following(Generic[F]):
     """
-    One ledger, read by one reader at a time.
+    One ledger, read by one task at a time.
 
-    ``decode`` reads an entry, ``apply`` takes what it said; ``skipped`` is told which ledger is the first that is left
-    where others were trimmed behind this process. What was trimmed was decided, and nobody refers to it any more.
+    ``decode`` decodes an entry, ``apply`` applies it. ``skipped`` gets the first remaining ledger when ledgers were
+    trimmed before this process read them. The trimmed entries were decided, and no marker refers to them any more.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class Following(Generic[F]):
         self._apply = apply
         self._skipped = skipped
         self.entries = 0
-        """How many were read."""
+        """The number of entries read."""
         self._is_begun = False
         self._reading = asyncio.Lock()
 
     async def catch_up(self, ledger: IManagedLedger) -> Tail:
-        """Apply every entry that was confirmed before this was called; return the tail of then."""
+        """Apply every entry that was confirmed before this call; return the tail at the call."""
         tail = await ledger.tail()
         async with self._reading:
             if not self._is_begun:
@@ -60,7 +60,7 @@ class Following(Generic[F]):
         return tail
 
     async def _read_on(self, ledger: IManagedLedger, upto: Position) -> None:
-        """Read a page; what cannot be read stops before it, and is met again."""
+        """Read and apply one page. An entry that cannot be decoded raises its error; the next call reads it again."""
         entries = await ledger.read(EntryRange(self._state.upto, upto), PAGE)
         for entry in entries:
             self._apply(self._decode(entry, ledger.name), entry.position)

@@ -1,4 +1,4 @@
-"""Large transactions: which ones no single marker could list, and what they write instead of their messages."""
+"""Large transactions: those that no single marker could list write to an own ledger and store references to it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from txnframework_sidecar.own_ledgers import OwnLedgers
 
 @dataclass
 class _Sent:
-    """What this process has sent in a transaction."""
+    """The amount that this process has sent in a transaction; ``bytes`` of entries."""
 
     entries: int = 0
     messages: int = 0
     bytes: int = 0
 
     def is_too_much(self, bounds: SidecarOptions) -> bool:
-        """Whether no single marker could list it, wherever it stands; one entry always has one."""
+        """Return whether no single marker could list all of it; a single entry always fits into one."""
         return self.entries > 1 and (
             self.entries > bounds.marker_spans_max or not fits(self.messages, self.bytes, bounds)
         )
@@ -32,11 +32,11 @@ class _Sent:
 
 class Large:
     """
-    From where on a transaction writes to a ledger of its own.
+    Decides when a transaction starts to write to an own ledger.
 
-    Nobody has to agree on it: a message counts wherever it stands, by the entry of the sidecar that holds it or refers
-    to it, and these are compared with each other alike. So each process decides by what it has sent itself, and by what
-    it happens to have read of others; what was sent before stays where it is.
+    Processes need not agree on this. A message counts wherever it is stored, because an entry of the sidecar either
+    holds it or refers to it. Both kinds of entries are compared for duplicates alike. Each process decides by what it
+    has sent itself, and by what it has read of others. Earlier messages stay in the sidecar.
     """
 
     def __init__(
@@ -50,25 +50,27 @@ class Large:
 
     async def referred(self, txn_id: TxnID, entries: tuple[Append, ...]) -> tuple[Append, ...]:
         """
-        Return what the sidecar is to hold for entries: themselves or, once they are stored elsewhere, references.
+        Return the sidecar's entries for these: the entries themselves, or references once they are stored in an own
+        ledger.
 
-        Killed between the two, nothing was sent: what no reference names goes with its ledger.
+        After a crash before the references are appended, nothing was sent. Entries without a reference are deleted with
+        their ledger.
         """
         if not self._is_large(txn_id, entries):
             return entries
         try:
             positions = await self._own.append(txn_id, entries)
         except LedgerNotFound:
-            return entries  # the transaction is over, or the topic is gone: whoever appends to the sidecar is told so
+            return entries  # the transaction or topic has ended; the append to the sidecar reports it
         now_ms = self._environment.now_ms()
         return tuple(encode_reference(entry, at, now_ms) for entry, at in zip(entries, positions, strict=True))
 
     def _is_large(self, txn_id: TxnID, entries: tuple[Append, ...]) -> bool:
-        """Count entries that are about to be sent, and judge what that makes of their transaction."""
+        """Count entries that are about to be sent, and return whether their transaction is large."""
         sent = self._sent.setdefault(txn_id, _Sent())
         self._sent.move_to_end(txn_id)
         if len(self._sent) > self._options.branches_max:
-            self._sent.popitem(last=False)  # counted anew, should it go on: what stands in the sidecar counts as well
+            self._sent.popitem(last=False)  # if it continues, its count restarts; the index still knows an own ledger
         sent.entries += len(entries)
         sent.messages += sum(entry.messages for entry in entries)
         sent.bytes += sum(len(entry.data) for entry in entries)

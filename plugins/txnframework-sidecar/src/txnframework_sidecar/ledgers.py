@@ -1,4 +1,4 @@
-"""A topic and its sidecar, as one process knows them."""
+"""A topic and its sidecar, as this process has read them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from txnframework_sidecar.snapshots import Snapshots, restore, snapshot_of
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What stands beside one topic is called."""
+    """The names of the ledgers beside one topic."""
 
     sidecar: str
     compacted: str
@@ -29,7 +29,7 @@ class Names:
 
 
 def names_of(segment: str, life: int) -> Names:
-    """Return the names of what stands beside a topic, in its ``life``; it goes with the topic."""
+    """Return the names of the ledgers beside a topic, in its ``life``; they are deleted with the topic."""
     return Names(
         beside(SIDECAR, segment, life),
         beside(SIDECAR, segment, life, "compacted"),
@@ -39,9 +39,10 @@ def names_of(segment: str, life: int) -> Names:
 
 class TopicLedgers:
     """
-    Reads both to their ends, each when it is needed: reading a topic needs its own ledger only.
+    Reads the topic's ledger and the sidecar to their ends, each when it is needed.
 
-    The sidecar is made with the first transaction that writes; until then, a process looks for it whenever it needs it.
+    The sidecar is created with the first write in a transaction. Until then, a process tries to open it whenever it
+    needs it.
     """
 
     def __init__(
@@ -70,20 +71,23 @@ class TopicLedgers:
         self._sidecar_following = Following(self.index, read_sidecar_entry, self._apply_sidecar, self.sidecar_trimmed)
 
     async def read_topic(self) -> Tail:
-        """Let ``stream`` be what every entry says that was confirmed before this was called; return the tail then."""
+        """Apply every entry that was confirmed before this call to ``stream``; return the tail at the call."""
         await self._begin()
         tail = await self._topic_following.catch_up(self.topic)
         await self._write_down()
         return tail
 
     async def read_sidecar(self) -> Tail | None:
-        """Let ``index`` be what every entry of the sidecar says that was confirmed before; None: there is none."""
+        """
+        Apply every sidecar entry that was confirmed before this call to ``index``; return its tail, None without
+        sidecar.
+        """
         await self._begin()
         sidecar = await self.find_sidecar()
         return None if sidecar is None else await self._sidecar_following.catch_up(sidecar)
 
     async def find_sidecar(self) -> IManagedLedger | None:
-        """Return the sidecar; None: no transaction has written yet."""
+        """Return the sidecar; None if no transaction has written yet."""
         if self._sidecar is None:
             async with self._opening:
                 try:
@@ -94,7 +98,7 @@ class TopicLedgers:
 
     async def make_sidecar(self) -> IManagedLedger:
         """
-        Return the sidecar, made if there was none.
+        Return the sidecar; create it if it does not exist.
 
         :raises LedgerNotFound: the topic was deleted.
         """
@@ -102,14 +106,15 @@ class TopicLedgers:
         if found is None:
             async with self._opening:
                 made = self._sidecar or await self._store.create(self._name)
-                # Whoever deletes a topic removes its ledger first and its sidecar then: if the topic is still there,
-                # that is yet to come. If it is not, nobody may ever remove this one, and nothing is written to it.
+                # A topic's deletion removes its ledger first and its sidecar afterwards. If the topic still exists, the
+                # deletion of this sidecar is still to come. If it does not, this sidecar may never be deleted, so
+                # nothing is written to it.
                 await self.topic.tail()
                 self._sidecar = found = made
         return found
 
     def sidecar_trimmed(self, first_ledger_id: int) -> None:
-        """Forget what stands in front of a ledger, after the time in which somebody may still judge entries of it."""
+        """Forget the entries before a ledger, after the time in which a caller may still judge some of them."""
         now_ms = self._retention.now_ms()
         since_ms = self._trimmed_ms if self._trimmed_ms is not None else now_ms
         due = self._retention.is_over(since_ms)
@@ -117,13 +122,13 @@ class TopicLedgers:
         self.index.without(first_ledger_id, lambda: due)
 
     async def close(self) -> None:
-        """Let what stands beside the topic go."""
+        """Close the ledgers beside the topic."""
         await self._snapshots.close()
         if self._sidecar is not None:
             await self._sidecar.close()
 
     async def _begin(self) -> None:
-        """Begin with what was written down last, by whichever process."""
+        """Restore the last snapshot, whichever process wrote it."""
         async with self._beginning:
             if self._is_begun:
                 return
@@ -145,12 +150,14 @@ class TopicLedgers:
             )
 
     async def _write_down(self) -> None:
-        """Write down what was found, where it is much; killed before that, more is read again."""
+        """
+        Write a snapshot if many entries were read since the last one. After a crash before that, more is read again.
+        """
         read = self._topic_following.entries + self._sidecar_following.entries
         if read - self._written_at < self._options.snapshot_entries:
             return
         self._written_at = read
-        with suppress(TxnFrameworkError):  # the one before is good as well
+        with suppress(TxnFrameworkError):  # the previous snapshot is still valid
             await self.read_sidecar()
             await self._snapshots.write(snapshot_of(self.stream, self.index))
 

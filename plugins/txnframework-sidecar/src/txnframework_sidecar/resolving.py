@@ -1,4 +1,4 @@
-"""From a marker to its messages."""
+"""Finding the messages of a marker."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ class Resolving:
 
     async def entry(self, marker: Marker, position: Position) -> ReadableEntry:
         """
-        Return the messages of a marker as one entry that stands where the marker does.
+        Return the messages of a marker as one entry at the marker's position.
 
-        :raises EntryTrimmed: the topic was trimmed there since the marker was read.
+        :raises EntryTrimmed: the topic was trimmed past the marker since the marker was read.
+        :raises CorruptEntry: a ledger or entry that the marker names does not exist.
         """
         if marker.part.own:
             return await self._from_own(marker, position)
@@ -33,7 +34,7 @@ class Resolving:
             try:
                 return await self.from_sidecar(marker, position)
             except EntryTrimmed:
-                # It stays there until it was compacted, or until the topic does not refer to it any more.
+                # The sidecar keeps the messages until they are compacted, or until the topic no longer refers to them.
                 await self._compacted.refresh()
                 found = await self._compacted.find(position)
         if found is None:
@@ -42,9 +43,10 @@ class Resolving:
 
     async def from_sidecar(self, marker: Marker, position: Position) -> ReadableEntry:
         """
-        Return the same, from where the messages were sent.
+        Return the messages of a marker from the sidecar.
 
-        :raises EntryTrimmed: the sidecar was trimmed there.
+        :raises EntryTrimmed: the messages were trimmed from the sidecar.
+        :raises CorruptEntry: the sidecar or an entry of it does not exist.
         """
         sidecar = await self._ledgers.find_sidecar()
         if sidecar is None:
@@ -52,7 +54,7 @@ class Resolving:
         return _together([await read_span(sidecar, span) for span in marker.part.spans], marker, position)
 
     async def _from_own(self, marker: Marker, position: Position) -> ReadableEntry:
-        """Return the same, from the ledger of the transaction's own, which stands as long as the marker does."""
+        """Return the messages from the transaction's own ledger, which is kept as long as the marker."""
         try:
             found = [await self._own.read(marker.txn_id, span) for span in marker.part.spans]
         except LedgerNotFound as error:

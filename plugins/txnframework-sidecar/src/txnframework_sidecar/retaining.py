@@ -1,4 +1,4 @@
-"""Trimming: the topic as far as it may be, then what stands beside it as far as the topic no longer refers to it."""
+"""Trimming: the topic first, then the ledgers beside it to which the topic no longer refers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEDGERS_MAX = 1_000
 
 
 class Retaining:
-    """Removes what nobody can read any more; any process may, at any time."""
+    """Removes data that no reader needs any more. Any process may do this, at any time."""
 
     def __init__(
         self,
@@ -39,10 +39,11 @@ class Retaining:
 
     async def trim(self, ledger_id: int) -> Swept:
         """
-        Trim the ledgers of the topic below one, then those beside it; where the sidecar is long, compact some of it.
+        Trim the topic's ledgers below ``ledger_id``, then those beside it; compact some of the sidecar if it is long.
 
-        The topic first: killed between the two, what nobody refers to stays until the next time. Before it, the commits
-        whose markers go are noted: whoever ended one of them again would find neither marker nor note.
+        The topic is trimmed first: after a crash between the two, unreferenced data stays until the next time. Before
+        that, the commits whose markers will be trimmed are noted. Otherwise a process that settles one of them again
+        would find neither marker nor note.
         """
         topic = self._ledgers.topic
         tail = await self._ledgers.read_topic()
@@ -62,7 +63,7 @@ class Retaining:
         return Swept(int(first > before.ledger_id), int(first < below) + left)
 
     async def _trim_sidecar(self, sidecar: IManagedLedger) -> int:
-        """Trim the sidecar; return 1 if more could be compacted."""
+        """Trim the sidecar; return 1 if more of it could be compacted."""
         tail = await sidecar.tail()
         if tail.last_confirmed.entry_id + 1 >= self._options.sidecar_ledger_entries_max:
             await sidecar.roll()
@@ -81,11 +82,11 @@ class Retaining:
 
     async def _drop_own(self) -> None:
         """
-        Drop the ledgers of large transactions to which nothing refers, nor ever will.
+        Delete the own ledgers of large transactions to which no marker refers, now or later.
 
-        That a transaction is over comes first, then the sidecar is read, then the topic, as for `_bounds`: what refers
-        to the ledger of one that was over before stands in what is read then. Killed half way, or made anew by a writer
-        that was paused: a ledger that is left is found again by its name.
+        Each transaction's end is checked first, then the sidecar is read, then the topic, as in ``_bounds``. So all
+        references to the own ledger of an ended transaction are read. After a crash, or if a paused writer creates a
+        ledger again, the ledger is found again by its name.
         """
         index, references = self._ledgers.index, self._ledgers.stream.references
         over = [
@@ -102,7 +103,10 @@ class Retaining:
                 await self._own.drop(txn_id)
 
     async def _is_over(self, txn_id: TxnID) -> bool:
-        """Return whether nothing that a transaction sends from now on can come to count here; let it be noted."""
+        """
+        Return whether no later send of the transaction can count here; write its markers and its note if they are
+        missing.
+        """
         if txn_id in self._ledgers.index.noted:
             return True
         try:
@@ -112,7 +116,7 @@ class Retaining:
         if transaction.state is State.OPEN:
             return False
         try:
-            # Decided is not enough: what was sent behind the decision is listed, if nobody has looked before.
+            # A decision is not enough: until the markers are written, an entry sent after the decision is still listed.
             await self._settling.settle(transaction)
         except Unavailable:
             return False
@@ -120,14 +124,15 @@ class Retaining:
 
     async def _bounds(self) -> tuple[int, int]:
         """
-        Return the first ledger of the sidecar with something undecided, and the first that a marker refers to.
+        Return the first ledger of the sidecar with undecided entries, and the first one that a marker refers to.
 
-        The sidecar is read first, then the topic: the markers of everything that is noted stood before it was, and are
-        found; what is not noted is undecided. The other way round, a commit between the two would be missed.
+        The sidecar is read first, then the topic. The markers of every noted transaction were stored before its note,
+        so they are read. A transaction without a note is undecided. The reverse order would miss a commit between the
+        two.
         """
         tail = await self._ledgers.read_sidecar()
         assert tail is not None
-        # As it was when reading began: whatever ledgers were opened since, nobody has looked into them.
+        # As it was when reading began: ledgers opened since have not been read.
         open_ledger_id = tail.open_ledger_id
         first_open = self._ledgers.index.first_open_ledger()
         await self._ledgers.read_topic()
@@ -138,7 +143,7 @@ class Retaining:
         return undecided, open_ledger_id if referred is None else referred
 
     async def _is_long(self, sidecar: IManagedLedger, undecided: int, referred: int) -> bool:
-        """Whether so many closed ledgers are kept for nothing but messages that were committed."""
+        """Return whether too many closed ledgers are kept only for committed messages."""
         if referred >= undecided:
             return False
         kept = [one for one in await sidecar.ledgers(referred - 1, LEDGERS_MAX) if one.ledger_id < undecided]

@@ -1,4 +1,4 @@
-"""What was found in a topic and its sidecar, written down beside them, so that opening reads them from there on."""
+"""Snapshots of the state of a topic and its sidecar, stored beside them, so that recovery reads on from there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txnframework_sidecar.options import SidecarOptions
 
 
 class RunDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Messages of an open transaction, as ``Run`` has them."""
+    """A run of an open transaction, with the fields of ``Run``."""
 
     span: str
     branch: int
@@ -32,7 +32,7 @@ class RunDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class MarkedDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A commit whose markers stand in the topic."""
+    """A commit whose markers are stored in the topic."""
 
     first: str
     branches: list[int]
@@ -41,7 +41,7 @@ class MarkedDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class NoteDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A transaction that is over."""
+    """A transaction that is settled here."""
 
     branches: list[int]
     upto: str
@@ -50,7 +50,7 @@ class NoteDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    ``Stream`` and ``TransactionIndex``, each up to where it was read.
+    ``Stream`` and ``TransactionIndex``, each with the position up to which it was read.
 
     Transactions by their ids, branches as ``transaction:number``, positions as ``ledger:entry``.
     """
@@ -69,17 +69,17 @@ class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def topic_upto(self) -> Position:
-        """Up to where the topic was read."""
+        """The position up to which the topic was read."""
         return Position.parse(self.topic)
 
     @property
     def sidecar_upto(self) -> Position:
-        """Up to where the sidecar was read."""
+        """The position up to which the sidecar was read."""
         return Position.parse(self.sidecar)
 
 
 class Snapshots:
-    """The snapshots of one topic; the last one counts, whoever wrote it, and older ones are trimmed."""
+    """The snapshots of one topic, of all processes; the last one counts, and older ones are trimmed."""
 
     def __init__(self, ledgers: ILedgerStore, name: str, options: SidecarOptions) -> None:
         self._ledgers = ledgers
@@ -88,7 +88,7 @@ class Snapshots:
         self._ledger: IManagedLedger | None = None
 
     async def last(self) -> Snapshot | None:
-        """Return what was written down last; None: nothing was."""
+        """Return the last snapshot; None if there is none."""
         try:
             self._ledger = self._ledger or await self._ledgers.open(self._name)
         except LedgerNotFound:
@@ -100,11 +100,11 @@ class Snapshots:
             try:
                 entries = await read_document(self._ledger, last)
             except EntryTrimmed:
-                continue  # somebody has written another one, and trimmed this one
+                continue  # another process has written a newer one and trimmed this one
             return decode_document(entries, self._name, Snapshot) if entries else None
 
     async def write(self, snapshot: Snapshot) -> None:
-        """Write one down, and trim what was written before."""
+        """Write a snapshot and trim the older ones."""
         option = "buffers.sidecar.snapshot_entry_bytes_max"
         entries = tuple(map(Append, encode(snapshot, self._entry_bytes_max, option)))
         self._ledger = self._ledger or await self._ledgers.create(self._name)
@@ -113,13 +113,13 @@ class Snapshots:
         await self._ledger.trim(appended[0].position.ledger_id, frozenset())
 
     async def close(self) -> None:
-        """Let the ledger go."""
+        """Close the ledger."""
         if self._ledger is not None:
             await self._ledger.close()
 
 
 def snapshot_of(stream: Stream, index: TransactionIndex) -> Snapshot:
-    """Return what is known, as it is written down."""
+    """Return the snapshot of this state."""
     return Snapshot(
         topic=str(stream.upto),
         marked={
@@ -149,9 +149,9 @@ def snapshot_of(stream: Stream, index: TransactionIndex) -> Snapshot:
 
 def restore(found: Snapshot, stream: Stream, index: TransactionIndex) -> None:
     """
-    Let both be what was written down.
+    Restore both states from a snapshot.
 
-    :raises CorruptEntry: something in it cannot be read.
+    :raises CorruptEntry: a value in it cannot be parsed.
     """
     at = Position.parse
     try:

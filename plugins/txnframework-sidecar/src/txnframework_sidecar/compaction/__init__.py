@@ -1,8 +1,8 @@
 """
-Compaction: messages of committed transactions written anew in the order of their commits, so that the sidecar can go.
+Compaction: messages of committed transactions are rewritten in commit order, so that the sidecar can be trimmed.
 
-In a sidecar the messages of transactions stand as they were sent, between each other and between what was aborted: to
-read a commit is to read here and there, and one old transaction keeps all that was sent beside it. Compaction writes
-what each marker lists as one entry into another ledger beside the topic, in the order of the markers. ``format`` is
-what stands there, ``compacted`` finds in it what a marker lists, ``compacting`` writes it.
+The sidecar holds messages in the order of the sends, mixed with those of other and of aborted transactions. Reading a
+commit requires reads at many positions, and one old transaction retains all messages sent around it. Compaction writes
+the messages of each marker as one entry to another ledger beside the topic, in the order of the markers. ``format`` is
+the format of its entries, ``compacted`` finds the messages of a marker, ``compacting`` writes them.
 """

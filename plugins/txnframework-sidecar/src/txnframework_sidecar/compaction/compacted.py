@@ -1,4 +1,4 @@
-"""What was compacted of a topic, and where in it a marker's messages stand."""
+"""The compacted ledgers of a topic, and lookup of a marker's messages in them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _ONE = Limit(1)
 
 class Compacted:
     """
-    The runs of one topic, as far as this process has seen them: each goes on where the one before ended, and the last
-    one names them all.
+    The runs of one topic, as this process has read them. Each continues where the previous one ended, and the last one
+    lists all others.
 
-    A marker is found by halving, as its run is in the order of the markers, or right behind the one that was asked for
-    before: so nothing is kept in memory for each of them.
+    A marker is found by binary search, because a run is in the order of the markers, or directly after the previously
+    found one. So memory does not grow with the number of markers.
     """
 
     def __init__(self, store: ILedgerStore, name: str) -> None:
         self.runs: list[Run] = []
         self.upto = EARLIEST
-        """Up to where the topic was compacted, also where nothing of it is left."""
+        """The position up to which the topic was compacted, even if all of its runs are trimmed."""
         self._store = store
         self._name = name
         self._ledger: IManagedLedger | None = None
@@ -31,12 +31,12 @@ class Compacted:
         self._before: Position | None = None
 
     async def ledger(self) -> IManagedLedger:
-        """Return the row of compacted ledgers, made if there was none."""
+        """Return the managed ledger of compacted entries; create it if it does not exist."""
         self._ledger = self._ledger or await self._store.create(self._name)
         return self._ledger
 
     async def refresh(self) -> None:
-        """See the runs that were finished before this was called, and that are left."""
+        """Read the list of the runs that were finished before this call and are not trimmed."""
         try:
             self._ledger = self._ledger or await self._store.open(self._name)
         except LedgerNotFound:
@@ -51,7 +51,7 @@ class Compacted:
                 return
 
     async def find(self, marker: Position) -> bytes | None:
-        """Return the messages that a marker lists, as one entry; None: they were not compacted, or are gone."""
+        """Return the messages of a marker as one entry; None if they were not compacted, or were trimmed."""
         run = next((one for one in self.runs if one.after < marker <= one.upto), None)
         if run is None:
             return None
@@ -61,7 +61,7 @@ class Compacted:
             return None
 
     async def trim(self, before: Position) -> None:
-        """Drop the runs that are about markers at or before a place only."""
+        """Trim the runs all of whose markers are at or before a position."""
         if self._ledger is None or not self.runs:
             return
         kept = [run for run in self.runs if run.upto > before]
@@ -72,15 +72,15 @@ class Compacted:
         self.runs = kept
 
     async def close(self) -> None:
-        """Let the ledger go."""
+        """Close the ledger."""
         if self._ledger is not None:
             await self._ledger.close()
 
     async def _runs_upto(self, summary: LedgerSummary) -> list[Run] | None:
         """
-        Return the run that a ledger holds behind those before it; None: it holds none that was finished.
+        Return the run in a ledger preceded by all earlier runs; None if the ledger has no finished run.
 
-        Others may have claimed the ledger behind the first one, at any time: nothing of theirs counts.
+        Other processes may have claimed the ledger later, after its first entry. Their entries do not count.
         """
         try:
             claim = await self._line(Position(summary.ledger_id, 0))
@@ -118,7 +118,7 @@ class Compacted:
         return line.data
 
     async def _own(self, run: Run, number: int) -> tuple[int, Line | None]:
-        """Return the first entry from a number on that is the run's own; None: there is none."""
+        """Return the run's own first entry from a number on, with its number; None if there is none."""
         while number <= run.last:
             line = await self._line(Position(run.ledger_id, number))
             if line.token == run.token:

@@ -21,7 +21,7 @@ _APPEND_BYTES = 1024 * 1024
 
 @dataclass
 class _Run:
-    """What a run has written; ``upto``: how far it has looked."""
+    """A run in progress; ``upto`` is the last position of the topic that it has processed."""
 
     ledger_id: int
     token: int
@@ -32,15 +32,15 @@ class _Run:
 
 class Compacting:
     """
-    Writes what markers list anew; any process may, and several at a time do no harm.
+    Rewrites the messages that markers list. Any process may do this, and several may do it concurrently.
 
-    A run takes a ledger of its own, by closing the one before: whoever wrote there can append nothing any more, least
-    of all that it is done, so no two runs that count are about the same markers. Killed at any step, a run does not
-    count; what it wrote is dropped with the ledger. Reading goes on from the sidecar until the run is done, and from
-    there on as long as the sidecar stands.
+    A run takes a ledger of its own by closing the previous one. The previous run can then append nothing more, its
+    final entry included, so no two finished runs cover the same markers. A run that crashes at any step does not count,
+    and is trimmed with its ledger. Readers use the sidecar until the run is finished, and afterwards as long as the
+    sidecar is not trimmed.
 
-    What a large transaction wrote to a ledger of its own stays there: it stands together, and goes as a whole as soon
-    as the topic does not refer to it any more.
+    Messages in a large transaction's own ledger stay there. They are stored together, and the whole ledger is deleted
+    when the topic no longer refers to it.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class Compacting:
         self._options = options
 
     async def run(self) -> None:
-        """Compact some markers behind those that were, unless another process does."""
+        """Compact the next markers after those compacted already, unless another process does."""
         ledger = await self._compacted.ledger()
         ledger_id = (await ledger.roll()).open_ledger_id
-        # What stands in the ledgers before this one is final now.
+        # The contents of earlier ledgers are final now.
         await self._compacted.refresh()
         token = self._environment.random_bits(TOKEN_BITS)
         run = _Run(ledger_id, token, self._compacted.upto)
@@ -74,11 +74,11 @@ class Compacting:
             done = encode_line(Line(Kind.DONE, token, run.upto, encode_runs(self._compacted.runs)))
             await ledger.append((*run.waiting, done), ledger_id)
         except (LedgerClosed, EntryTrimmed):
-            return  # another process has gone on, or is done with what this one was about to read
+            return  # another process started a later run, or trimmed the data being read
         await self._compacted.refresh()
 
     async def _keep(self, run: _Run, ledger: IManagedLedger) -> None:
-        """Write what the next markers list; at the end only whole commits are behind ``upto``."""
+        """Write the messages of the next markers; at the end, ``upto`` is never within a commit."""
         topic, end = self._ledgers.topic, self._ledgers.stream.upto
         (first, *_) = await topic.ledgers(-1, 1)
         run.upto = max(run.upto, Position(first.ledger_id, -1))
@@ -106,5 +106,5 @@ class Compacting:
 
 
 def _belongs(run: _Run, marker: Marker, entries_max: int) -> bool:
-    """Whether a marker is still this run's: it is bounded, but for the markers of one commit."""
+    """Return whether a marker belongs to this run: the run is bounded, but never ends within a commit."""
     return marker.number > 0 or run.kept < entries_max

@@ -1,11 +1,10 @@
 """
-What stands in a compacted ledger.
+The format of a compacted ledger.
 
-Each attempt to compact, a run, has a ledger of its own in the row, and every entry of it a token. It claims the ledger
-with its first entry, writes what it keeps, and says at last how far it came, and which runs before it are left: only
-then it counts. An entry is a plain one of a log that begins with
-``[format 2 bytes][kind 1 byte][token 8 bytes][ledger 8 bytes][entry 8 bytes]``, big-endian; an unknown format is
-refused.
+Each attempt to compact, a run, has a ledger of its own in the managed ledger, and a token in each of its entries. Its
+first entry claims the ledger. The next ones hold the rewritten messages. The last one stores how far the run came and
+which earlier runs are left; only then the run counts. Each is a plain entry of a log that begins with ``[format 2
+bytes][kind 1 byte][token 8 bytes][ledger 8 bytes][entry 8 bytes]``, big-endian; an unknown format is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +26,10 @@ _HEADER = struct.Struct(">HBQqq")
 
 
 class Kind(Enum):
-    """What an entry is: who writes here, and behind which place; what a marker lists; up to where the run came."""
+    """
+    The kind of an entry: the claim with the start position, the messages of a marker, or the end with the last
+    position.
+    """
 
     CLAIM = 0
     KEPT = 1
@@ -36,7 +38,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One entry of a run; ``position`` is a place in the topic."""
+    """One entry of a run; ``position`` is a position in the topic."""
 
     kind: Kind
     token: int
@@ -46,7 +48,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one attempt kept: of the markers behind ``after`` up to ``upto``, in entries 1 to ``last`` of its ledger."""
+    """One finished run: the markers after ``after`` up to ``upto``, in entries 1 to ``last`` of its ledger."""
 
     ledger_id: int
     token: int
@@ -64,7 +66,7 @@ class _RunDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def encode_runs(runs: Sequence[Run]) -> bytes:
-    """Return what the end of a run says of those before it."""
+    """Return the stored form of the earlier runs, for the last entry of a run."""
     return msgspec.json.encode(
         [
             _RunDocument(ledger=one.ledger_id, token=one.token, after=str(one.after), upto=str(one.upto), last=one.last)
@@ -75,9 +77,9 @@ def encode_runs(runs: Sequence[Run]) -> bytes:
 
 def decode_runs(data: bytes, position: Position, name: str) -> list[Run]:
     """
-    Return the runs that stand before one, by its end.
+    Return the earlier runs that the last entry of a run lists.
 
-    :raises CorruptEntry: they cannot be read.
+    :raises CorruptEntry: the list cannot be decoded.
     """
     try:
         return [
@@ -97,10 +99,10 @@ def encode_line(line: Line) -> Append:
 
 def decode_line(entry: LedgerEntry, name: str) -> Line:
     """
-    Return what an entry holds.
+    Return the line in an entry.
 
-    :raises UnknownFormat: it was written by another release.
-    :raises CorruptEntry: it is none of a compacted ledger.
+    :raises UnknownFormat: the entry was written by another release.
+    :raises CorruptEntry: the entry is not an entry of a compacted ledger.
     """
     (data, *_) = decode_entry(entry, name)
     if len(data) < _HEADER.size:
