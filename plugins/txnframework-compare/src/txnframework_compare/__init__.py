@@ -1,9 +1,9 @@
 """
-``txnframework compare``: one workload through every family of transactions, on one backend, in one run.
+``txnframework compare``: one workload through every transaction family, on one backend, in one run.
 
-``families`` says what is compared, as data; ``backends`` gives each of them a place of its own; ``counting`` stands
-before the stores and counts; ``system`` is a family opened there. ``measures`` holds one module for each thing that is
-measured: a function that takes an opened system and returns figures. ``running`` takes them in rounds, all families in
-turn, into ``results``; ``document`` writes those as JSON, ``tables`` for people, ``plots`` as pictures. ``command`` is
-what is typed.
+``families`` defines what is compared, as data; ``backends`` creates empty stores for each family; ``counting`` counts
+writes in front of the stores; ``system`` is a family opened on such stores. ``measures`` has one module for each
+measure: a function that takes an opened system and returns figures. ``running`` takes the measures in rounds,
+alternating the families, and returns ``results``. ``document`` writes the results as JSON, ``tables`` as tables,
+``plots`` as pictures. ``command`` is the command line.
 """

@@ -1,8 +1,8 @@
 """
-Places on a backend: stores of its own for each family and measure, so that none finds what another one left there.
+Places on a backend: separate stores for each family and measure, so that none reads data of another one.
 
-What is typed names where places are made, and is itself neither read nor written: beside a SQLite file, on the server
-of a PostgreSQL database, below a ZooKeeper chroot.
+The URL on the command line names where places are created; the store at the URL itself is neither read nor written.
+Places are created beside a SQLite file, on the server of a PostgreSQL database, or below a ZooKeeper chroot.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from txnframework.plugin import PluginRegistry, Role
 from txnframework_compare.errors import UnusableBackend
 
 Make = Callable[[str], str]
-"""Makes a place of this name; returns its URL."""
+"""Creates a place of this name and returns its URL."""
 
 PREFIX: Final = "txnframework_compare"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Stores that are empty at first: URLs as a configuration names them."""
+    """Initially empty stores; the URLs are those of a configuration."""
 
     metadata: str
     ledger: str
 
     def config(self) -> dict[str, object]:
-        """Return the sections that name them."""
+        """Return the configuration sections with these URLs."""
         return {"metadata": {"url": self.metadata}, "ledger": {"url": self.ledger}}
 
 
 class Backend:
-    """Makes places; opened by ``backend``, which removes them."""
+    """Creates places; the context manager ``backend`` opens it, and removes the places at its exit."""
 
     def __init__(self, metadata: Make, ledger: Make | None) -> None:
         self._metadata = metadata
@@ -50,7 +50,7 @@ class Backend:
         self._made = 0
 
     def place(self) -> Place:
-        """Make another one."""
+        """Create a new place."""
         self._made += 1
         name = f"{PREFIX}_{self._token}_{self._made}"
         url = self._metadata(name)
@@ -60,11 +60,12 @@ class Backend:
 @contextmanager
 def backend(url: str | None, ledger: str | None, registry: PluginRegistry) -> Iterator[Backend]:
     """
-    Make places where ``url`` says, with messages where ``ledger`` says.
+    Create places on the store at ``url``, with messages on the store at ``ledger``.
 
-    Without a URL: SQLite files in a temporary directory; the messages of a store that keeps none are there as well.
+    Without a URL, the places are SQLite files in a temporary directory. Messages are in such files too if the store at
+    ``url`` keeps none.
 
-    :raises UnusableBackend: no places can be made there.
+    :raises UnusableBackend: no places can be created there.
     """
     with ExitStack() as stack:
 
@@ -91,7 +92,7 @@ def _memory(_: str) -> Iterator[Make]:
 
 @contextmanager
 def _sqlite(url: str) -> Iterator[Make]:
-    """Make files beside the one that is named, which is left alone; they are removed at the end."""
+    """Create files beside the named file, which is not touched; they are removed at the end."""
     path = Path(url.partition("///")[2])
     if not path.name:
         raise UnusableBackend(url, "write sqlite:///directory/name.db")
@@ -113,7 +114,7 @@ def _sqlite(url: str) -> Iterator[Make]:
 
 @contextmanager
 def _postgresql(url: str) -> Iterator[Make]:
-    """Make databases on the server of the one that is named; they are dropped at the end."""
+    """Create databases on the server of the named database; they are dropped at the end."""
     made: list[str] = []
 
     def make(name: str) -> str:
@@ -151,7 +152,7 @@ def _run_sql(url: str, statement: str) -> None:
 
 @contextmanager
 def _zookeeper(url: str) -> Iterator[Make]:
-    """Make chroots below the one that is named; what is there is left to whoever owns the servers."""
+    """Create chroots below the named chroot; their removal is left to the owner of the servers."""
     parts = urlsplit(url)
     yield lambda name: urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}"))
 

@@ -1,4 +1,4 @@
-"""``txnframework compare``: what a person types."""
+"""The command ``txnframework compare``."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def compare(
 
 
 async def _measured(run: Run, families: list[Family], *, tables: bool) -> list[Measured]:
-    """Take every measure, and show each as soon as it is there."""
+    """Take every measure, and print its tables as soon as it is finished."""
     found = []
     async for one in run.measured():
         found.append(one)
@@ -132,7 +132,7 @@ async def _measured(run: Run, families: list[Family], *, tables: bool) -> list[M
 
 
 def _named(known: Mapping[str, T], typed: str | None, option: str, what: str) -> list[T]:
-    """Return what was named, in the order in which it was."""
+    """Return the items named by an option's value, in the order of their names there."""
     if typed is None:
         return list(known.values())
     names = dict.fromkeys(part.strip() for part in typed.split(","))
@@ -153,7 +153,7 @@ def _workload(quick: bool, rounds: int | None, participants: str | None, finishe
 
 
 def _sizes(typed: str | None, option: str, default: Iterable[int]) -> tuple[int, ...]:
-    """Return the sizes that were typed, smallest first: each stands on what the one before left."""
+    """Return an option's sizes, smallest first: each size reuses the data of the previous one."""
     if typed is None:
         return tuple(default)
     parts = [part.strip() for part in typed.split(",")]

@@ -1,4 +1,4 @@
-"""Stores that count what is written to those behind them, whoever writes it."""
+"""Wrappers of stores that count all writes that go through them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from txnframework.model.names import parse_name
 @dataclass(slots=True)
 class Counts:
     """
-    Writes that were confirmed, so far.
+    The numbers of confirmed writes.
 
-    ``topic_entries`` were appended to topics and segments, ``log_entries`` to any other ledger; ``records`` were put,
-    new or again, and ``deletions`` took one away. What leases write is the store's own and not counted.
+    ``topic_entries`` were appended to topics and segments, ``log_entries`` to all other ledgers. ``records`` counts
+    puts of new and existing records, and ``deletions`` removed records. The store's own writes for leases are not
+    counted.
     """
 
     topic_entries: int = 0
@@ -28,20 +29,20 @@ class Counts:
 
     @property
     def entries(self) -> int:
-        """Entries of every ledger."""
+        """The entries of all ledgers."""
         return self.topic_entries + self.log_entries
 
     def copy(self) -> Counts:
-        """Return what stands here now."""
+        """Return a copy of the current numbers."""
         return Counts(*astuple(self))
 
     def since(self, before: Counts) -> Counts:
-        """Return what came since ``before``."""
+        """Return the numbers added since ``before``."""
         return Counts(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
 
 
 class CountingMetadata(ForwardingProxy):
-    """Counts records that are put and deleted."""
+    """Counts the records that are put and deleted."""
 
     _behind: IAtomicBatchStore
 
@@ -50,24 +51,24 @@ class CountingMetadata(ForwardingProxy):
         self._counts = counts
 
     async def put(self, write: Put) -> int:
-        """Write a record, counted."""
+        """Put a record and count it."""
         version = await self._behind.put(write)
         self._counts.records += 1
         return version
 
     async def put_sequential(self, write: PutSequential) -> Key:
-        """Write a record under the next number, counted."""
+        """Put a record under the next number and count it."""
         key = await self._behind.put_sequential(write)
         self._counts.records += 1
         return key
 
     async def delete(self, key: Key, expected: Expected) -> None:
-        """Remove a record, counted."""
+        """Delete a record and count it."""
         await self._behind.delete(key, expected)
         self._counts.deletions += 1
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply a batch, each of its steps counted."""
+        """Apply a batch and count each of its puts and deletions."""
         written = await self._behind.apply(batch)
         self._counts.records += len(batch.puts)
         self._counts.deletions += len(batch.deletes)
@@ -85,7 +86,7 @@ class CountingLedger(ForwardingProxy):
         self._is_topic = _names_a_topic(behind.name)
 
     async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
-        """Append, counted; what stood there before is not."""
+        """Append entries and count those that are not duplicates."""
         appended = await self._behind.append(entries, ledger_id)
         count = _new(appended)
         if self._is_topic:
@@ -96,7 +97,7 @@ class CountingLedger(ForwardingProxy):
 
 
 class CountingLedgers(ForwardingProxy):
-    """Gives out ledgers that count."""
+    """Returns ledgers that count."""
 
     _behind: ILedgerStore
 
@@ -105,11 +106,11 @@ class CountingLedgers(ForwardingProxy):
         self._counts = counts
 
     async def create(self, name: str) -> IManagedLedger:
-        """Make or open one that counts."""
+        """Create or open a counting ledger."""
         return self._counted(await self._behind.create(name))
 
     async def open(self, name: str) -> IManagedLedger:
-        """Open one that counts."""
+        """Open a counting ledger."""
         return self._counted(await self._behind.open(name))
 
     def _counted(self, ledger: IManagedLedger) -> IManagedLedger:
@@ -117,12 +118,12 @@ class CountingLedgers(ForwardingProxy):
 
 
 def counting_metadata(behind: IMetadataStore, counts: Counts) -> IMetadataStore:
-    """Return ``behind``, with what is written through it counted."""
+    """Return ``behind`` with its writes counted."""
     return IMetadataStore(CountingMetadata(behind, counts))
 
 
 def counting_ledgers(behind: ILedgerStore, counts: Counts) -> ILedgerStore:
-    """Return ``behind``, with what is appended to its ledgers counted."""
+    """Return ``behind`` with the appends to its ledgers counted."""
     return ILedgerStore(CountingLedgers(behind, counts))
 
 
@@ -131,7 +132,7 @@ def _new(appended: Iterable[Appended]) -> int:
 
 
 def _names_a_topic(ledger: str) -> bool:
-    """Whether a ledger holds messages: every other one has a name that no topic can have."""
+    """Return whether a ledger holds messages; the names of all others are invalid as topic names."""
     try:
         parse_name(ledger)
     except InvalidName:

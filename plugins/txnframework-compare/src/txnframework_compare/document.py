@@ -1,4 +1,4 @@
-"""The result as one JSON document; the README describes it, and ``FORMAT`` changes with what it means."""
+"""The result as one JSON document. The README describes it; ``FORMAT`` changes when its meaning changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMAT: Final = 1
 def document_of(
     measured: Sequence[Measured], families: Sequence[Family], workload: Workload, backend: dict[str, str | None]
 ) -> dict[str, object]:
-    """Return everything that was measured; ``backend``: what was typed, by option."""
+    """Return all results; ``backend`` has the URLs from the command line, by option."""
     return {
         "format": FORMAT,
         "measured": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -1,4 +1,4 @@
-"""What this distribution raises."""
+"""Exceptions of this distribution."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from txnframework.errors import InvalidInput
 
 
 class UnusableOption(InvalidInput):
-    """What was typed after ``option`` cannot be used."""
+    """The value of ``option`` is invalid."""
 
     def __init__(self, option: str, reason: str) -> None:
         self.option = option
@@ -15,7 +15,7 @@ class UnusableOption(InvalidInput):
 
 
 class UnusableBackend(InvalidInput):
-    """No places for the families can be made on the store of this URL."""
+    """No places for the families can be created on the store at this URL."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"{redact_url(url)}: {reason}")

@@ -1,4 +1,4 @@
-"""What is compared: a family of transactions with its configuration, as data."""
+"""The transaction families that are compared, with their configurations, as data."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Family:
     """
     One side of the comparison.
 
-    ``domain``: that of its topics, ``persistent`` or ``topic``. ``plugins``: coordinator, buffer and pending-ack store
-    of that domain. ``sections``: what else its configuration says.
+    ``domain``: the domain of its topics, ``persistent`` or ``topic``. ``plugins``: coordinator, buffer and pending-ack
+    store of that domain. ``sections``: further sections of its configuration.
     """
 
     name: str
@@ -30,11 +30,11 @@ class Family:
 
     @property
     def section(self) -> str:
-        """The domain as the configuration and transactions name it."""
+        """The domain's name in the configuration and in transactions."""
         return "segment" if self.domain == "topic" else self.domain
 
     def config(self) -> dict[str, object]:
-        """Return the sections of the configuration that make it this family."""
+        """Return the configuration sections that select this family."""
         plugins = {
             "coordinator": self.plugins.coordinator,
             "buffer": self.plugins.buffer,
@@ -43,7 +43,7 @@ class Family:
         return {"domains": {self.section: plugins}, **self.sections}
 
     def missing(self, registry: PluginRegistry) -> str | None:
-        """Return what is not installed of it and what to install, or None."""
+        """Return which plugin is not installed and how to install it; None if all are installed."""
         for find, name in (
             (registry.coordinator, self.plugins.coordinator),
             (registry.buffer, self.plugins.buffer),
@@ -78,4 +78,4 @@ FAMILIES: Final = {
         Family("metadata", "decided by one record, as PIP-473 has it", "topic", _RECORDS),
     )
 }
-"""Every family, in the order in which it is shown."""
+"""Every family, in the order of display."""

@@ -1,4 +1,4 @@
-"""Where something was measured: what kind of machine, and with which releases."""
+"""The machine and the releases with which figures were measured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def machine() -> dict[str, object]:
-    """Return what figures depend on; no name of a host and no user."""
+    """Return the properties that figures depend on, without host and user names."""
     return {
         "system": platform.system(),
         "architecture": platform.machine(),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000")
-"""Okabe and Ito's, which people with any kind of colour vision tell apart."""
+"""The palette of Okabe and Ito, distinguishable with any kind of colour vision."""
 MARKERS: Final = "osD^vPX"
 DASHES: Final = ("-", "--", "-.", ":")
 HATCHES: Final = ("", "///", "...", "xx")
@@ -27,7 +27,7 @@ WIDE_DECADES: Final = 2
 
 
 def require_matplotlib() -> None:
-    """Raise UnusableOption if there is nothing to draw with: before anything is measured."""
+    """Raise ``UnusableOption`` if matplotlib is not installed; called before anything is measured."""
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError as error:
@@ -37,7 +37,7 @@ def require_matplotlib() -> None:
 
 
 def write_plot(measured: Measured, families: Sequence[Family], directory: Path, kind: str) -> Path:
-    """Draw a measure into a file of its name; return its path."""
+    """Draw a measure into a file with its name; return the file's path."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
@@ -54,7 +54,7 @@ def write_plot(measured: Measured, families: Sequence[Family], directory: Path, 
 
 
 def _lines(axes: Axes, measured: Measured, families: Sequence[Family]) -> None:
-    """One line for each family over the sizes, from the lowest round to the highest at each."""
+    """Draw one line for each family over the sizes, with bars from the lowest to the highest round."""
     plot = measured.measure.plot
     (name,) = plot.figures
     for number, family in enumerate(families):
@@ -74,7 +74,7 @@ def _lines(axes: Axes, measured: Measured, families: Sequence[Family]) -> None:
 
 
 def _dots(axes: Axes, measured: Measured, families: Sequence[Family]) -> None:
-    """A row for each family, a dot for each figure: a bar has no beginning on a logarithmic axis."""
+    """Draw a row for each family and a dot for each figure; bars have no start on a logarithmic axis."""
     plot = measured.measure.plot
     (size,) = measured.sizes
     step = ROW_HEIGHT / len(plot.figures)
@@ -93,7 +93,7 @@ def _dots(axes: Axes, measured: Measured, families: Sequence[Family]) -> None:
 
 
 def _stacks(axes: Axes, measured: Measured, families: Sequence[Family]) -> None:
-    """One bar for each family, of all figures."""
+    """Draw one bar for each family, stacked from all figures."""
     from matplotlib.ticker import MaxNLocator
 
     plot = measured.measure.plot
@@ -131,18 +131,18 @@ def _name_rows(axes: Axes, families: Sequence[Family], label: str) -> None:
 
 
 def _style(number: int) -> dict[str, Any]:
-    """Return how one line or row of dots differs from the others: by its colour, and by its mark."""
+    """Return the colour and the marker of one line or row of dots."""
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "capsize": 3}
 
 
 def _reach(several: Iterable[Taken]) -> tuple[list[float], list[float]]:
-    """Return how far the lowest and the highest round are from the median of each."""
+    """Return the distances of the lowest and the highest round from the median of each figure."""
     found = list(several)
     return [one.median - min(one.rounds) for one in found], [max(one.rounds) - one.median for one in found]
 
 
 def _log_ticks(axis: Axis, limits: tuple[float, float]) -> None:
-    """Label decades, and what is between them where there are few."""
+    """Label the decades, and the steps 2 and 5 between them if there are few decades."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     few = math.log10(limits[1] / limits[0]) <= WIDE_DECADES
@@ -152,7 +152,7 @@ def _log_ticks(axis: Axis, limits: tuple[float, float]) -> None:
 
 
 def _note(axes: Axes, measured: Measured, families: Sequence[Family]) -> None:
-    """Say below what a family cannot: a missing dot or point says nothing."""
+    """Write below the picture what a family cannot do: a missing dot or point does not explain itself."""
     found: dict[str, str] = {}
     for family in families:
         for result in measured.of(family).values():

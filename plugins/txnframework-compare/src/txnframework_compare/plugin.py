@@ -1,4 +1,4 @@
-"""What this distribution brings to the command line: ``txnframework compare``."""
+"""Plugin hook: the command ``txnframework compare``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def txnframework_commands() -> Iterable[Command]:
-    """Return the command; what it needs (click, rich, matplotlib) is imported when it is used."""
+    """Return the command; its dependencies (click, rich, matplotlib) are imported when it is used."""
     return (Command("compare", "Measure every family of transactions side by side, on one backend.", _compare),)
 
 

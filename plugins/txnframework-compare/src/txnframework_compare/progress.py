@@ -1,4 +1,4 @@
-"""What is being done right now, on standard error: a live line on a terminal, one for each measure elsewhere."""
+"""Progress on standard error: a live line on a terminal, otherwise one line for each finished measure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txnframework_compare.measures import Measure
 
 
 class Shown:
-    """Shows progress while a measure is taken; between two of them standard output is free for tables."""
+    """Shows progress while a measure is taken; between measures, tables can be written to standard output."""
 
     def __init__(self, console: Console, measures: int) -> None:
         self._console = console
@@ -24,7 +24,7 @@ class Shown:
         self._task: TaskID | None = None
 
     def begin(self, measure: Measure, steps: int) -> None:
-        """Go on to the next measure."""
+        """Start the next measure."""
         self._number += 1
         self._began_s = time.monotonic()
         self._measure = measure
@@ -35,12 +35,12 @@ class Shown:
             self._progress.start()
 
     def step(self, doing: str) -> None:
-        """Go on to the next step of it."""
+        """Start the next step of the measure."""
         if self._progress is not None and self._measure is not None and self._task is not None:
             self._progress.update(self._task, description=f"{self._measure.name}: {doing}", advance=1)
 
     def end(self) -> None:
-        """Say that it is done."""
+        """Report that the measure is finished."""
         self.stop()
         if self._measure is not None and not self._console.is_terminal:
             seconds = time.monotonic() - self._began_s
@@ -48,7 +48,7 @@ class Shown:
             self._console.print(Text(title), soft_wrap=True)
 
     def stop(self) -> None:
-        """Take the live line away, whatever has become of the measure; may be repeated."""
+        """Remove the live line, whatever the state of the measure. Idempotent."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None

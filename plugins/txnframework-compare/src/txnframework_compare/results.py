@@ -1,4 +1,4 @@
-"""What was measured: figures by measure, size and family, a value for each round."""
+"""Results: figures by measure, size and family, with a value for each round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txnframework_compare.measures import Figure, Measure, Unable
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """One figure over all rounds; ``rounds`` is empty if it could not be taken, and ``unable`` says why."""
+    """One figure over all rounds. If it could not be measured, ``rounds`` is empty and ``unable`` gives the reason."""
 
     name: str
     unit: str
@@ -21,13 +21,13 @@ class Taken:
 
     @property
     def median(self) -> float:
-        """The one in the middle."""
+        """The median of the rounds."""
         return statistics.median(self.rounds)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a family was measured to at one size; no figures where it cannot be measured, and ``unable`` says why."""
+    """The figures of a family at one size. If it cannot be measured, there are none and ``unable`` gives the reason."""
 
     family: Family
     size: int
@@ -35,13 +35,13 @@ class Result:
     unable: str | None = None
 
     def figure(self, name: str) -> Taken:
-        """Return a figure, of a family that cannot be measured too."""
+        """Return a figure; if the family cannot be measured, the figure has the reason instead of rounds."""
         return self.figures.get(name) or Taken(name, "", (), self.unable or "it was not measured")
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A measure of all families, sizes ascending, families in their order."""
+    """One measure of all families: sizes ascending, families in the order of display."""
 
     measure: Measure
     sizes: tuple[int, ...]
@@ -53,7 +53,7 @@ class Measured:
 
 
 def result_of(family: Family, size: int, rounds: Iterable[tuple[Figure, ...]]) -> Result:
-    """Unite the figures of several rounds; one that could not be taken in one of them was not taken."""
+    """Combine the figures of several rounds. A figure that failed in one round counts as not measured."""
     by_name: dict[str, list[Figure]] = {}
     for figures in rounds:
         for figure in figures:

@@ -1,4 +1,4 @@
-"""Taking measures: all families in turn, round after round, so that what is slow for a while is so for all of them."""
+"""Taking measures: the families alternate in each round, so that a slow phase of the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from txnframework_compare.workload import Workload
 
 
 class Listener(Protocol):
-    """Is told what is being done."""
+    """Receives reports of progress."""
 
     def begin(self, measure: Measure, steps: int) -> None:
-        """A measure begins, with so many steps."""
+        """A measure begins, with this number of steps."""
 
     def step(self, doing: str) -> None:
         """The next step begins."""
@@ -33,7 +33,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is compared, how, and where."""
+    """The families, measures, workload and backend of one comparison."""
 
     families: Sequence[Family]
     measures: Sequence[Measure]
@@ -43,7 +43,7 @@ class Run:
     listener: Listener
 
     async def measured(self) -> AsyncIterator[Measured]:
-        """Take one measure after the other."""
+        """Yield the results of each measure in order."""
         for measure in self.measures:
             sizes = measure.sizes(self.workload)
             self.listener.begin(measure, len(sizes) * self.workload.rounds * len(self.families))
@@ -61,7 +61,7 @@ class Run:
                 if missing is not None:
                     unable[family.name] = missing
                     continue
-                # Making one may wait for a server, and has an event loop of its own.
+                # Creating a place may wait for a server, and runs an event loop of its own.
                 place = await asyncio.to_thread(self.backend.place)
                 opening = opened(family, place, self.workload, self.registry, measure.transactions)
                 systems[family.name] = await stack.enter_async_context(opening)
@@ -78,9 +78,10 @@ class Run:
         self, measure: Measure, size: int, systems: dict[str, System], unable: dict[str, str]
     ) -> dict[str, list[tuple[Figure, ...]]]:
         """
-        Take every round of one size, every other one in the other order.
+        Take all rounds of one size; every second round takes the families in reverse order.
 
-        A family that ``unable`` names is left out; one that gives up is named there, with why, for larger sizes too.
+        Families in ``unable`` are left out. A family whose transaction cannot be ended in time is added to it with the
+        reason, and is left out for larger sizes too.
         """
         names = [family.name for family in self.families]
         taken: dict[str, list[tuple[Figure, ...]]] = {name: [] for name in names}

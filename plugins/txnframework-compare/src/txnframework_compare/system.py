@@ -1,4 +1,4 @@
-"""A family opened on a place of its own: what every measure is given."""
+"""A family opened on a place of its own: the argument of every measure."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from txnframework_compare.families import Family
 from txnframework_compare.workload import Workload
 
 TIMEOUT_MS: Final = 24 * 3_600_000
-"""No transaction times out while others are measured."""
+"""Long enough that no transaction times out while others are measured."""
 SOON_MS: Final = 60_000
-"""How long a message that has been sent is waited for."""
+"""The longest wait for a message that has been sent."""
 TOPICS_TOGETHER: Final = 16
-"""How many topics are made at the same time."""
+"""How many topics are created concurrently."""
 
 
 class System:
     """
-    One family's client, with counting stores, on a place that nothing else uses.
+    One family's client, with counting stores, on a place that no other system uses.
 
-    Nothing sweeps, and settling is left to ``end``: nothing runs beside what is measured. ``finished`` and ``sealed``
-    say how many transactions and topics measures have left here in that state.
+    There are no sweeps, and settling is left to ``end``, so nothing runs in the background of a measure. ``finished``
+    and ``sealed`` count the transactions and topics that measures have left here in that state.
     """
 
     def __init__(self, family: Family, workload: Workload, config: Config, host: Host, counts: Counts) -> None:
@@ -51,13 +51,15 @@ class System:
         return f"{self.family.domain}://public/compare/{name}"
 
     async def segment(self, name: str) -> str:
-        """Return the full name of the one segment of a topic."""
+        """Return the full name of a topic's only segment."""
         layout = await self.client.layout(self.topic(name))
         (segment,) = layout.active()
         return str(layout.name_of(segment.id))
 
     async def producers(self, name: str, count: int) -> list[Producer]:
-        """Return producers of so many topics, ``name`` and a number; each is made once and has one message."""
+        """
+        Return producers for ``count`` topics, ``name`` and a number; each is created once, and sends one message then.
+        """
         together = asyncio.Semaphore(TOPICS_TOGETHER)
 
         async def make(topic: str) -> None:
@@ -78,35 +80,35 @@ class System:
         return txn
 
     async def end(self, txn: Transaction, action: Action = Action.COMMIT) -> None:
-        """End it and let the outcome take effect."""
+        """End a transaction and settle it."""
         await (txn.commit() if action is Action.COMMIT else txn.abort())
         await self.settle(txn)
 
     async def settle(self, txn: Transaction) -> None:
-        """Let the outcome of a transaction that has ended take effect everywhere."""
+        """Settle an ended transaction at all participants."""
         await self.client.settle(txn.id)
 
     def other(self) -> AbstractAsyncContextManager[Client]:
-        """Open another client on the same place, as another process has it; what it writes is not counted."""
+        """Open another client on the same place, like another process; its writes are not counted."""
         return txnframework.open(self.config, registry=self._registry)
 
     async def close(self) -> None:
-        """Close the client, and its stores."""
+        """Close the client and its stores."""
         await self.client.host.close()
 
 
 class _UnsettledHost(Host):
-    """Leaves it to whoever measures when an ended transaction is settled."""
+    """A host that never settles transactions in the background."""
 
     def settle_soon(self, txn_id: TxnID) -> None:
-        """Do nothing."""
+        """Do nothing; the measure settles explicitly."""
 
 
 @asynccontextmanager
 async def opened(
     family: Family, place: Place, workload: Workload, registry: PluginRegistry, transactions: Mapping[str, object]
 ) -> AsyncIterator[System]:
-    """Open a family on a place; ``transactions``: what a measure asks of that section of the configuration."""
+    """Open a family on a place; ``transactions`` are the options that a measure sets in that configuration section."""
     quiet = {"sweep": False, "timeout_ms_max": TIMEOUT_MS, **transactions}
     config = load_config({**family.config(), **place.config(), "transactions": quiet})
     check_config(config, registry)
@@ -118,11 +120,11 @@ async def opened(
     try:
         yield system
     finally:
-        await system.close()  # which closes the stores of both hosts
+        await system.close()  # closes the stores of both hosts
 
 
 async def received(consumer: Consumer, count: int) -> list[Message]:
-    """Return the next messages of a consumer, so many."""
+    """Return the next ``count`` messages of a consumer."""
     found: list[Message] = []
     while len(found) < count:
         found += await consumer.receive_many(messages_max=count - len(found), timeout_ms=SOON_MS)

@@ -1,4 +1,4 @@
-"""Tables for people: 80 columns are enough, and under each stands what it shows."""
+"""Tables for people: they fit into 80 columns, and a sentence below each explains it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from txnframework_compare.measures import View
 from txnframework_compare.results import Measured, Taken
 
 PLAIN_WIDTH: Final = 80
-"""Into a file or a pipe."""
+"""The width for files and pipes."""
 INLINE_COLUMNS: Final = 3
-"""A table with more columns has no room for reasons in its cells: they stand below it."""
+"""A table with more columns has no room for reasons in its cells; they are printed below it."""
 
 
 def print_measured(measured: Measured, families: Sequence[Family]) -> None:
@@ -31,7 +31,7 @@ def print_measured(measured: Measured, families: Sequence[Family]) -> None:
 
 
 def parts_of(measured: Measured, view: View, families: Sequence[Family]) -> Iterator[RenderableType]:
-    """Give one view: its title, a row for each family with a column for each size or figure, and what it shows."""
+    """Yield one view: its title, a row for each family with a column for each size or figure, and its explanation."""
     columns = list(_columns(measured, view))
     reasons = _Reasons(inline=len(columns) <= INLINE_COLUMNS)
     yield Text(f"{measured.measure.title}: {view.title}", style="bold")
@@ -59,7 +59,9 @@ class _Column:
 
 @dataclass(slots=True)
 class _Reasons:
-    """Why families cannot: in the cell where there is room, otherwise by a number that is explained below."""
+    """
+    The reasons why families cannot be measured: in the cells if there is room, otherwise numbered below the table.
+    """
 
     inline: bool
     _found: list[str] = field(default_factory=list)
@@ -99,7 +101,7 @@ def _says(view: View, families: Sequence[Family]) -> str:
 
 
 def shown(number: float) -> str:
-    """Return a number with three digits that count, and without an exponent."""
+    """Return a number rounded to about three significant digits, without decimals from 100 on and without an exponent."""
     if number == int(number) or abs(number) >= 100:
         return f"{number:,.0f}"
     if abs(number) >= 10:
@@ -108,7 +110,7 @@ def shown(number: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """Return a ratio as people say it: ``12x``, ``1.2x``, ``0.25x``, ``1/40``."""
+    """Return a readable ratio: ``12x``, ``1.2x``, ``0.25x``, ``1/40``."""
     if ratio >= 10:
         return f"{ratio:,.0f}x"
     if ratio >= 1:

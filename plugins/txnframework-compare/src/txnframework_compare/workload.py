@@ -1,4 +1,4 @@
-"""How much is done: the same for every family of one run."""
+"""The amount of work, equal for all families of one run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Final
 @dataclass(frozen=True, slots=True)
 class Workload:
     """
-    What transactions of a run do, and how often each thing is measured.
+    The transactions of a run, and how often each measure repeats them.
 
-    A transaction that is counted reads and writes ``topics`` topics, ``messages`` of each. ``participants`` and
-    ``finished`` are the sizes to measure ending and recovery at, ``together`` how many transactions run at a time.
-    Of the finished ones every ``abort_every``-th was aborted. ``samples``: how often what is quick is done in a round.
+    * A counted transaction reads and writes ``topics`` topics, ``messages`` of each.
+    * ``participants`` and ``finished`` are the sizes for the measures of ending and recovery.
+    * ``together`` is the number of concurrent transactions.
+    * Every ``abort_every``-th finished transaction was aborted.
+    * ``samples`` is how often a round repeats what is fast.
     """
 
     topics: int = 3
@@ -27,14 +29,14 @@ class Workload:
     rounds: int = 3
 
     def message(self) -> bytes:
-        """Return one message."""
+        """Return the value of one message."""
         return b"x" * self.message_bytes
 
     def samples_of(self, size: int) -> int:
-        """Return how often something of this size is repeated in a round: less often what is large."""
+        """Return how often a round repeats work of this size; larger work is repeated less."""
         return max(1, min(self.samples, 2 * self.samples // size))
 
 
 WHOLE: Final = Workload()
 QUICK: Final = replace(WHOLE, messages=3, participants=(1, 10), finished=(10, 50), together=(1, 8), samples=2, rounds=2)
-"""Whether it runs, not how fast."""
+"""A workload that shows whether the measures run, not how fast."""

@@ -1,4 +1,4 @@
-"""What every family is measured for, one module each."""
+"""The measures, one module each."""
 
 from __future__ import annotations
 

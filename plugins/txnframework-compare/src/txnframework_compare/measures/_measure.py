@@ -1,4 +1,4 @@
-"""What a measure is: a function over an opened system, and how what it returns is shown."""
+"""The structure of a measure: a function over an opened system, and how its figures are shown."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from txnframework_compare.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Unable:
-    """Stands where a number would: what the family cannot do, and why."""
+    """The value of a figure that the family cannot provide, with the reason."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One thing that was measured, with its unit."""
+    """One measured value, with its unit."""
 
     name: str
     value: float | Unable
@@ -27,16 +27,17 @@ class Figure:
 
 
 Take = Callable[[System, int], Awaitable[tuple[Figure, ...]]]
-"""Measures a system once at one size; returns figures of the same names each time."""
+"""Measures a system once at one size; each call returns figures with the same names."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """
-    One table: figures under a title, and one sentence that says what it shows.
+    One table: figures under a title, and one sentence that explains it.
 
-    A measure of several sizes shows one figure, a column for each size; one without sizes a column for each figure,
-    under the name that stands beside it. ``compared``: each family also as a multiple of the first one.
+    A measure with sizes shows one figure, with a column for each size. A measure without sizes has a column for each
+    figure, with the title mapped to it in ``figures``. ``compared``: values are also shown as a multiple of the first
+    family's.
     """
 
     title: str
@@ -50,7 +51,7 @@ class Plot:
     """
     One picture: ``lines`` of one figure over the sizes, ``dots`` of each figure, or ``stacks`` of them.
 
-    Beside each figure stands its name in the legend. ``label`` is that of the value's axis, with its unit.
+    ``figures`` maps each figure to its name in the legend. ``label`` is the label of the value axis, with its unit.
     """
 
     kind: Literal["lines", "dots", "stacks"]
@@ -61,10 +62,10 @@ class Plot:
 @dataclass(frozen=True, slots=True)
 class Measure:
     """
-    Something that every family is measured for.
+    One thing that is measured for every family.
 
-    ``sizes`` are those of the workload that it is taken at, smallest first, and ``axis`` what they count; None: it has
-    no sizes. ``transactions``: what it asks of that section of the configuration.
+    ``sizes`` returns the workload's sizes for it, smallest first, and ``axis`` is what they count; None if it has no
+    sizes. ``transactions`` are the options that it sets in that configuration section.
     """
 
     name: str

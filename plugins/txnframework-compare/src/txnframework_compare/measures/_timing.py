@@ -1,4 +1,4 @@
-"""Time, in milliseconds."""
+"""Durations in milliseconds, and their statistics."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Awaitable, Sequence
 
 
 async def timed_ms(work: Awaitable[object]) -> float:
-    """Return how long ``work`` takes."""
+    """Return the duration of ``work`` in milliseconds."""
     begun = time.perf_counter()
     await work
     return (time.perf_counter() - begun) * 1e3
 
 
 def median(values: Sequence[float]) -> float:
-    """Return the one in the middle."""
+    """Return the median."""
     return statistics.median(values)
 
 
 def p99(values: Sequence[float]) -> float:
-    """Return what 99 of 100 do not exceed; of fewer, the largest."""
+    """Return the 99th percentile; with fewer than 100 values, the largest."""
     return statistics.quantiles(values, n=100, method="inclusive")[98] if len(values) >= 100 else max(values)

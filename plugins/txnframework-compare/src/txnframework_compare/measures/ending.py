@@ -1,4 +1,4 @@
-"""How long ending takes, by how many topics took part."""
+"""Duration of ending a transaction, by the number of its topics."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from txnframework_compare.measures._timing import median, timed_ms
 from txnframework_compare.system import System
 
 PAUSE_S: Final = 0.02
-"""So long nothing is asked of a family before it ends: what its sends have woken is done by then."""
+"""The pause between a transaction's sends and its end, so that work triggered by the sends is finished."""
 
 
 async def ending(system: System, participants: int) -> tuple[Figure, ...]:
-    """Write to so many topics in a transaction, and time the call that ends it; a commit and an abort in turn."""
+    """
+    Write to ``participants`` topics in a transaction and time the call that ends it; commits and aborts alternate.
+    """
     commits, aborts = [], []
     for _ in range(system.workload.samples_of(participants)):
         committed = await _written(system, participants)
@@ -28,7 +30,7 @@ async def ending(system: System, participants: int) -> tuple[Figure, ...]:
 
 
 async def _written(system: System, participants: int) -> Transaction:
-    """Return an open transaction that has written to so many topics."""
+    """Return an open transaction that has written to ``participants`` topics."""
     producers = await system.producers("ending", participants)
     txn = await system.begin()
     await asyncio.gather(*(producer.send(system.workload.message(), txn=txn) for producer in producers))
@@ -42,7 +44,7 @@ ENDING = Measure(
     take=ending,
     axis="participants",
     sizes=lambda workload: workload.participants,
-    # What is measured is how long it takes, not when it is given up.
+    # A long timeout: the duration is measured, not the timeout.
     transactions={"end_timeout_ms": 600_000},
     views=(
         View(

@@ -1,4 +1,4 @@
-"""How long a new process takes to recover, by how many transactions have finished."""
+"""Duration of a new process's recovery, by the number of finished transactions."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ INPUT: Final = "recovery-input"
 OUTPUT: Final = "recovery-output"
 SUBSCRIPTION: Final = "compare"
 AT_ONCE: Final = 32
-"""How many transactions of the history run at a time."""
+"""How many transactions of the history run concurrently."""
 OPENINGS: Final = 5
-"""How often at most a round opens what is there."""
+"""The maximum number of recoveries in a round."""
 
 
 async def recovery(system: System, finished: int) -> tuple[Figure, ...]:
     """
-    Open what a process needs to go on, in a client that has nothing open yet.
+    Time the recovery of a client that has nothing open yet.
 
-    That is: the coordinator with its open transactions, the topic that was written to, and the acknowledgments of the
-    one that was read. Transactions are run first until so many have finished.
+    It opens the coordinator with its open transactions, the topic that was written to, and the pending acknowledgments
+    of the subscription. Before that, transactions are run until ``finished`` of them have ended.
     """
     await _let_finish(system, finished)
     parts = [await _opened(system) for _ in range(min(OPENINGS, system.workload.samples))]
@@ -39,7 +39,7 @@ async def recovery(system: System, finished: int) -> tuple[Figure, ...]:
 
 
 async def _opened(system: System) -> tuple[float, float, float]:
-    """Return how long the coordinator, the topic and the subscription take."""
+    """Return the durations for the coordinator, the topic and the subscription, in milliseconds."""
     written, read = await system.segment(f"{OUTPUT}-0"), await system.segment(f"{INPUT}-0")
     async with system.other() as client:
         return (
@@ -60,7 +60,7 @@ async def _subscription(client: Client, topic: str, segment: str) -> None:
 
 
 async def _let_finish(system: System, finished: int) -> None:
-    """Run transactions until so many have ended; each acknowledges a message and sends one."""
+    """Run transactions until ``finished`` have ended; each acknowledges one message and sends one."""
     (source,) = await system.producers(INPUT, 1)
     (sink,) = await system.producers(OUTPUT, 1)
     async with await system.client.consumer(system.topic(f"{INPUT}-0"), SUBSCRIPTION, start="latest") as consumer:

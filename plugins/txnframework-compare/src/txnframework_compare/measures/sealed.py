@@ -1,4 +1,4 @@
-"""What becomes of a transaction whose topic is sealed before it ends, as a split does."""
+"""Ending a transaction after one of its topics was sealed, as in a split."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from txnframework_compare.measures._measure import Figure, Measure, Plot, Unable
 from txnframework_compare.system import System
 
 END_TIMEOUT_MS: Final = 400
-"""A short one: who cannot end such a transaction tries until another try would come later than this."""
+"""A short timeout: a family that cannot end such a transaction retries until the next retry would exceed it."""
 
 
 async def sealed(system: System, _: int) -> tuple[Figure, ...]:
-    """Write to two topics, seal one of them, and commit; read both when everybody has been told who can be."""
+    """Write to two topics, seal one of them, and commit; read both after all reachable participants have settled."""
     system.sealed += 1
     name = f"sealed-{system.sealed}"
     producers = await system.producers(name, 2)
@@ -33,7 +33,8 @@ async def sealed(system: System, _: int) -> tuple[Figure, ...]:
         commit = Unable(f"EndTransactionTimeout, end_timeout_ms is {error.timeout_ms}")
     took_ms = (time.perf_counter() - begun_s) * 1e3
     if isinstance(commit, Unable):
-        # The decision stands. The other topic may not have been told either in so short a time; a sweep takes its own.
+        # The decision is stored. In so short a time the other topic may be unsettled too; a sweep settles it, as done
+        # here.
         await system.settle(txn)
     after = [await _readable(system, f"{name}-{number}") for number in range(2)]
     new = sum(now > then for now, then in zip(after, before, strict=True))
@@ -41,7 +42,7 @@ async def sealed(system: System, _: int) -> tuple[Figure, ...]:
 
 
 async def _readable(system: System, topic: str) -> int:
-    """Return how many messages a new reader of a topic finds."""
+    """Return how many messages a new reader of a topic receives."""
     async with system.other() as client, await client.reader(system.topic(topic)) as reader:
         return len([message async for message in reader])
 

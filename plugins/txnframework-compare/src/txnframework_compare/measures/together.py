@@ -1,4 +1,4 @@
-"""What transactions cost that run at the same time: where batches share entries."""
+"""Cost of concurrent transactions, whose records may share entries in batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from txnframework_compare.system import System
 
 
 async def together(system: System, at_once: int) -> tuple[Figure, ...]:
-    """Run small transactions, so many at a time, each of one message to one of a few topics."""
+    """Run ``at_once`` small transactions at a time, each with one message to one of a few topics."""
     producers = await system.producers("together", system.workload.topics)
     each = system.workload.samples_of(at_once)
     await asyncio.gather(*(_run(system, [producers[number % len(producers)]]) for number in range(at_once)))
@@ -29,7 +29,7 @@ async def together(system: System, at_once: int) -> tuple[Figure, ...]:
 
 
 async def _run(system: System, producers: list[Producer]) -> int:
-    """Run one transaction after the other; return how many."""
+    """Run transactions one after the other; return their number."""
     for producer in producers:
         txn = await system.begin()
         await producer.send(system.workload.message(), txn=txn)

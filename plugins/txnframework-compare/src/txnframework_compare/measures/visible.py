@@ -1,4 +1,4 @@
-"""How soon another client receives what a transaction has sent."""
+"""Time from the commit until another client receives the transaction's messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txnframework_compare.system import SOON_MS, System
 
 
 async def visible(system: System, _: int) -> tuple[Figure, ...]:
-    """Commit one message at a time, with a consumer of another client waiting for it."""
+    """Commit one message at a time, while another client's consumer waits for it."""
     (producer,) = await system.producers("visible", 1)
     confirmed, seen = [], []
     async with (
@@ -24,7 +24,7 @@ async def visible(system: System, _: int) -> tuple[Figure, ...]:
             txn = await system.begin()
             await producer.send(system.workload.message(), txn=txn)
             waiting = asyncio.ensure_future(_next(consumer))
-            await asyncio.sleep(0)  # it waits before the commit begins
+            await asyncio.sleep(0)  # the consumer waits before the commit begins
             begun_s = time.perf_counter()
             await txn.commit()
             confirmed.append((time.perf_counter() - begun_s) * 1e3)
@@ -38,7 +38,7 @@ async def visible(system: System, _: int) -> tuple[Figure, ...]:
 
 
 async def _next(consumer: Consumer) -> float:
-    """Receive a message; return when it was there."""
+    """Receive and acknowledge a message; return when it was received."""
     message = await consumer.receive(timeout_ms=SOON_MS)
     at_s = time.perf_counter()
     await consumer.ack(message)

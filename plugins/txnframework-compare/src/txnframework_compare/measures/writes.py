@@ -1,4 +1,4 @@
-"""What a transaction writes: ledger entries and metadata records, counted at the stores."""
+"""Writes of a transaction: ledger entries and metadata records, counted at the stores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNITS: Final[Mapping[str, Callable[[Counts], int]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class _Topics:
-    """What is read and what is written."""
+    """The topics that a transaction reads and writes."""
 
     inputs: list[Producer]
     consumers: list[Consumer]
@@ -35,16 +35,16 @@ class _Topics:
 
 
 async def writes(system: System, _: int) -> tuple[Figure, ...]:
-    """Count what one committed and one aborted transaction write, one after the other, by what it does."""
+    """Count the writes of one committed and then one aborted transaction, by phase."""
     async with _topics(system) as topics:
-        await _counted(system, topics, Action.COMMIT)  # ids are reserved by the thousand, logs are made once
+        await _counted(system, topics, Action.COMMIT)  # warm-up: reserves a block of ids and creates the logs
         committed = await _counted(system, topics, Action.COMMIT)
         aborted = await _counted(system, topics, Action.ABORT)
         return (*_figures("commit", committed), *_figures("abort", aborted))
 
 
 async def _counted(system: System, topics: _Topics, action: Action) -> dict[str, Counts]:
-    """Send messages one by one and acknowledge as many, all of a topic in one call; return what each phase wrote."""
+    """Send messages one by one and acknowledge as many, each topic's in one call; return the writes of each phase."""
     count = system.workload.messages
     for producer in topics.inputs:
         await producer.send_many([system.workload.message()] * count)
@@ -63,7 +63,7 @@ async def _counted(system: System, topics: _Topics, action: Action) -> dict[str,
     marks.append(system.counts.copy())
     await system.settle(txn)
     marks.append(system.counts.copy())
-    if action is Action.ABORT:  # what was given back is not what the next one is to acknowledge
+    if action is Action.ABORT:  # released messages must not be delivered to the next transaction
         for consumer in topics.consumers:
             await consumer.ack(*await received(consumer, count))
     return {phase: after.since(before) for phase, (before, after) in zip(PHASES, pairwise(marks), strict=True)}
@@ -80,7 +80,7 @@ def _figures(ending: str, phases: dict[str, Counts]) -> list[Figure]:
 
 @asynccontextmanager
 async def _topics(system: System) -> AsyncIterator[_Topics]:
-    """Give topics to read and to write; a subscription has one consumer at a time, so it is closed again."""
+    """Yield topics to read and to write; a subscription has one consumer at a time, so it is closed again."""
     count = system.workload.topics
     inputs = await system.producers("input", count)
     outputs = await system.producers("output", count)
