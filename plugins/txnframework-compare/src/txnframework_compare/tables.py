@@ -101,7 +101,7 @@ def _says(view: View, families: Sequence[Family]) -> str:
 
 
 def shown(number: float) -> str:
-    """Return a number rounded to about three significant digits, without decimals from 100 on and without an exponent."""
+    """Return a number rounded to about three significant digits, without an exponent."""
     if number == int(number) or abs(number) >= 100:
         return f"{number:,.0f}"
     if abs(number) >= 10:

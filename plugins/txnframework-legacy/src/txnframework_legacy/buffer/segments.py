@@ -29,8 +29,7 @@ class AbortedSegments:
     The segments of one topic's aborted set, of all processes, each in a ledger of its own.
 
     A segment is trimmed when all entries of its branches are trimmed, whether or not a snapshot refers to it. So no
-    process can trim a segment that another process still needs. A reference to a trimmed segment stands for no
-    branches.
+    process can trim a segment that another process still needs. A reference to a trimmed segment means no branches.
     """
 
     def __init__(self, ledgers: ILedgerStore, name: str, entry_bytes_max: int) -> None:

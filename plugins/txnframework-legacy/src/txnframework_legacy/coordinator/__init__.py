@@ -7,7 +7,8 @@ concurrent ends, the record that is stored first therefore decides the outcome. 
 its lease on the coordinator, may append late: only the record's position counts. So no writer is exclusive and no
 writer is fenced; leases only distribute the coordinators over the hosts.
 
-``records`` are the stored records, ``states`` their meaning (without I/O), ``log`` one coordinator's log as this
-process has read it, ``logs`` all logs of the family. ``ending`` decides transactions and delivers outcomes to the
-participants; ``sweeping`` does both for transactions that were left unfinished.
+* ``records`` are the stored records, ``states`` their meaning, without I/O.
+* ``log`` is one coordinator's log as this process has read it, ``logs`` all logs of the family.
+* ``ending`` decides transactions and delivers outcomes to the participants.
+* ``sweeping`` does both for transactions that were left unfinished.
 """

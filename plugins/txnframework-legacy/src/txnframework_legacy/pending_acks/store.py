@@ -98,7 +98,7 @@ class LogPendingAcks:
         await self._require_alone()
         log = await self._opened(make=False)
         if log is None:
-            return PendingAcks({}, {})  # nobody has acknowledged here in a transaction
+            return PendingAcks({}, {})  # no transaction has acknowledged here
         await log.catch_up()
         found: dict[TxnID, tuple[PendingAck, ...]] = {}
         ended: dict[TxnID, State] = {}
