@@ -1,14 +1,13 @@
 """
 Metadata store and ledger store in one SQLite file, for the processes of a machine, or in one PostgreSQL database.
 
-* ``schema`` and ``migrations``: the tables, one history of them for both kinds of database.
-* ``steps``: what is done in a database, as statements and decisions; no driver, no I/O.
-* ``sqlite`` and ``postgresql``: an executor of steps each, and what is its own: how it is opened, what its errors mean,
-  what wakes watches, and in PostgreSQL the statements that do what is hot in one round trip.
-* Beside them the roles, the same for both: ``_metadata_store`` (on ``_records``, ``_leases``, ``_watch``),
-  ``_ledger_store`` and ``_ledger`` (on ``_entries``). They know a ``_database``, but not which one;
-  ``_opening`` chooses.
-* ``_revisions``, ``_upkeep`` and ``_command``: which schema a database has, and its upgrade.
+* ``schema`` and ``migrations``: the tables, with one migration history for both kinds of database.
+* ``steps``: the operations, as SQL statements and decisions without a driver or I/O.
+* ``sqlite`` and ``postgresql``: one executor of steps each, and what differs: opening, error translation and the
+  wake-ups of watches. PostgreSQL also has statements that perform frequent operations in one round trip.
+* The roles, the same for both kinds: ``_metadata_store`` (on ``_records``, ``_leases``, ``_watch``), ``_ledger_store``
+  and ``_ledger`` (on ``_entries``). They use the interface ``_database``; ``_opening`` chooses the implementation.
+* ``_revisions``, ``_upkeep`` and ``_command``: the schema revision of a database, and its upgrade.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ _PLACES = {
     "open_metadata_store": "_metadata_store",
 }
 
-if not TYPE_CHECKING:  # what a type checker sees are the imports above
+if not TYPE_CHECKING:  # a type checker sees the imports above
 
     def __getattr__(name: str) -> object:
-        """Import a name when it is first asked for: the command line lists commands without SQLAlchemy."""
+        """Import a name on first use, so that the command line lists commands without importing SQLAlchemy."""
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

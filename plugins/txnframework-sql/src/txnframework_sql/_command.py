@@ -1,4 +1,4 @@
-"""``txnframework sql``: the schema of the databases that a configuration names."""
+"""The command ``txnframework sql``: shows and upgrades the schema of the databases that a configuration names."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _told(found: Standing) -> str:
 
 
 def _urls(config: Path | None, url: str | None) -> list[str]:
-    """Return the SQL databases that are meant, each once."""
+    """Return the selected SQL databases, each once."""
     if url is not None:
         return [url]
     settings = load_config(config or (_CONFIG_FILE if _CONFIG_FILE.exists() else None))

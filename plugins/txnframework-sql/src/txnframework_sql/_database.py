@@ -1,4 +1,4 @@
-"""What the stores need of a database; one implementation for each kind of it."""
+"""The interface between the stores and a database; each kind of database implements it."""
 
 from __future__ import annotations
 
@@ -20,62 +20,63 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Observer = Callable[[tuple[Change, ...]], None]
-"""Called after a commit, in any thread, with what it changed; must be quick and not raise."""
+"""Called after a commit, in any thread, with its changes; must return quickly and not raise."""
 
 
 class Executor(Protocol):
     """
-    Performs steps; used in the event loop in which it was opened.
+    Performs steps in the event loop in which it was opened.
 
-    What is given to ``read`` and ``write`` makes new steps each time it is called: they may have to be performed again.
+    The argument of ``read`` and ``write`` returns new steps on each call, because steps may be performed more than
+    once.
 
     :raises Closed: it was closed, or this process was forked from the one that opened it.
     """
 
     shown_url: str
-    """The database's URL, as it may be printed."""
+    """The database's URL without secrets, fit to be printed."""
 
     async def read(self, work: Callable[[], Steps[T]]) -> T:
-        """Return what steps find in one view that holds every write confirmed before this call."""
+        """Return the result of steps that read one view; the view holds every write confirmed before this call."""
 
     async def write(self, work: Callable[[], Steps[T]]) -> T:
         """
-        Return what steps return, once what they wrote is durable.
+        Return the result of the steps once their writes are durable.
 
-        They raise before they write, or everything they wrote is undone.
+        Steps raise before they write, or all their writes are rolled back.
         """
 
     def observe(self, observer: Observer) -> None:
-        """Call ``observer`` after every commit of this executor, also after one that may have happened."""
+        """Call ``observer`` after every commit of this executor, including commits with an unknown outcome."""
 
     def ignore(self, observer: Observer) -> None:
-        """Do not call ``observer`` any more."""
+        """Stop calling ``observer``."""
 
     def require_open(self) -> None:
-        """Raise Closed if this cannot be used any more."""
+        """Raise Closed if this can no longer be used."""
 
     async def close(self) -> None:
-        """Let go of the database, after what is under way; may be repeated."""
+        """Finish the running operations and release the database; idempotent."""
 
 
 class Database(Executor, Protocol):
-    """An executor, and what its kind of database does in its own way."""
+    """An executor, and the operations that differ between the kinds of database."""
 
     def records(self, options: MetadataOptions) -> Records:
         """Return the operations on records."""
 
     def clock(self, environment: Environment) -> Clock:
-        """Return the clock by which leases expire for everybody who shares the database."""
+        """Return the clock by which leases expire for all users of the database."""
 
     def wake_ups(self, watches: Watches, environment: Environment) -> WakeUps:
-        """Return what wakes the watches of one store after the commits of others."""
+        """Return the wake-ups of one store's watches after the commits of other processes."""
 
     def entries(self, options: LedgerOptions) -> Entries:
-        """Return how the entries of one store's ledgers are appended and read."""
+        """Return the operations that append and read the entries of one store's ledgers."""
 
 
 def copy_of(error: TxnFrameworkError, cause: BaseException | None) -> TxnFrameworkError:
-    """Return an exception for one caller: raising one object in several tasks would mix up their tracebacks."""
+    """Return a copy of an error for one caller: one object raised in several tasks would mix up their tracebacks."""
     own = type(error)(*error.args)
     own.__cause__ = cause
     return own

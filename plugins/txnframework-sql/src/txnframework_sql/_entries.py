@@ -1,4 +1,4 @@
-"""How entries are appended to managed ledgers and read: the operations that each database does in its own way."""
+"""Operations on the entries of managed ledgers; each kind of database implements them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from txnframework_sql.steps.ledgers import Managed
 
 
 class Entries(Protocol):
-    """The entries of one store's ledgers; see IManagedLedger for what each method promises."""
+    """The entries of one store's ledgers; IManagedLedger describes what each method promises."""
 
     async def append(
         self, managed: Managed, entries: tuple[Append, ...], ledger_id: int | None, now_ms: int
     ) -> tuple[Appended, ...]:
-        """Append durably, in order, adjacent, to ``ledger_id`` and no other."""
+        """Append durably, in order, adjacent, to ledger ``ledger_id`` only."""
 
     async def tail(self, managed: Managed) -> Tail:
-        """Return last confirmed position, open ledger and sealed flag, as one consistent fact."""
+        """Return last confirmed position, open ledger and sealed flag, read at one moment."""
 
     async def read(self, managed: Managed, range_: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
         """Return the first entries of the range in order."""
 
     async def close(self) -> None:
-        """Wait for what is under way; each still gets its true answer."""
+        """Wait for the running operations; each still returns its true result."""
 
 
 class EntrySteps:
-    """Entries by the steps that are right in every database."""
+    """Entries by steps that are correct in every kind of database."""
 
     def __init__(self, executor: Executor, options: LedgerOptions) -> None:
         self._executor = executor
@@ -39,11 +39,11 @@ class EntrySteps:
     async def append(
         self, managed: Managed, entries: tuple[Append, ...], ledger_id: int | None, now_ms: int
     ) -> tuple[Appended, ...]:
-        """Append durably, in order, adjacent, to ``ledger_id`` and no other."""
+        """Append durably, in order, adjacent, to ledger ``ledger_id`` only."""
         return await self._executor.write(lambda: appending.append(managed, entries, ledger_id, now_ms, self._options))
 
     async def tail(self, managed: Managed) -> Tail:
-        """Return last confirmed position, open ledger and sealed flag, as one consistent fact."""
+        """Return last confirmed position, open ledger and sealed flag, read at one moment."""
         return await self._executor.read(lambda: ledgers.tail_of(managed))
 
     async def read(self, managed: Managed, range_: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
@@ -51,4 +51,4 @@ class EntrySteps:
         return await self._executor.read(lambda: reading.read(managed, range_, limit))
 
     async def close(self) -> None:
-        """Nothing is under way here that is not the executor's."""
+        """Return at once: the executor waits for its own running operations."""

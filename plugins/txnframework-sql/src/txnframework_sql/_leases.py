@@ -1,4 +1,4 @@
-"""The session of one opening and the leases that live with it."""
+"""The session of one opening, and the leases bound to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from txnframework_sql.steps.leases import (
     take,
 )
 
-# A session counts as lost here this part of its life before anybody else may take its leases.
+# The session expires locally this fraction of its lifetime before other processes may take its leases.
 _MARGIN = 6
 _HEARTBEATS = 3
 
@@ -45,20 +45,20 @@ class Lease:
         await self._lost.wait()
 
     async def release(self) -> None:
-        """Give it up now; may be repeated, also after it was lost."""
+        """Release the lease now; idempotent, also after it was lost."""
         await self._session.release(self)
 
     def end(self) -> None:
-        """Tell those who wait for its loss."""
+        """Wake the callers that wait for its loss."""
         self._lost.set()
 
 
 class LeaseSession:
     """
-    Keeps the session alive while it may hold a lease; an opening that holds none writes nothing.
+    Renews the session while it may hold a lease; an opening without a lease writes nothing.
 
-    ``clock`` says when leases expire in the database. What is relied on here is counted by this process's own clock,
-    from before the database was asked: so its clock and the database's are never compared.
+    ``clock`` decides when leases expire in the database. The local expiry is measured by this process's own clock,
+    starting before each request to the database. The two clocks are therefore never compared.
     """
 
     def __init__(self, executor: Executor, environment: Environment, name: str, ttl_ms: int, clock: Clock) -> None:
@@ -68,19 +68,19 @@ class LeaseSession:
         self._ttl_ms = ttl_ms
         self._clock = clock
         self._held: dict[Lease, None] = {}
-        # Until when the database surely knows the session, less the margin.
+        # The time until which the database surely keeps the session, minus the margin.
         self._relied_on_ms = 0
-        # How often what was held was given up here, and how many of those times the database knows.
+        # How often the held leases were dropped locally, and how many of those times are stored in the database.
         self._lapses = 0
         self._told_lapses = 0
         self._is_known = False
         self._is_closed = False
-        # A heartbeat that ends a lapsed session must not meet an acquisition that begins it anew.
+        # Serializes a heartbeat that ends a lapsed session with an acquisition that starts the session again.
         self._changing = asyncio.Lock()
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     async def acquire(self, name: str, holder: str) -> Lease:
-        """Take a lease, or raise LeaseHeld."""
+        """Acquire a lease, or raise LeaseHeld."""
         async with self._changing:
             self._require_open()
             now_ms = self._environment.now_ms()
@@ -89,10 +89,10 @@ class LeaseSession:
             lapses = self._lapses
             request = Request(name, holder, self.name, self._ttl_ms, lapses > self._told_lapses)
             was_known, self._is_known = self._is_known, True
-            # Before the answer, which may be lost, so that the session does not outlive what it holds.
+            # Set before the reply, which may be lost, so that the session does not outlive the leases it holds.
             self.look_after_expired()
             answer = await self._executor.write(lambda: take(request, self._clock))
-            # What lapsed during the commit is still granted in the database: the next step of the session ends it.
+            # Leases that lapsed during the commit are still granted in the database: the session's next step ends them.
             self._told_lapses = lapses
             if isinstance(answer, Refused):
                 self._is_known = was_known
@@ -102,15 +102,16 @@ class LeaseSession:
             lease = Lease(self, name, answer)
             self._held[lease] = None
         if self._lapses > lapses or self._environment.now_ms() >= self._relied_on_ms:
-            # The session lapsed before the answer came, or the answer took longer than it lives: lost from the start.
+            # The session lapsed before the reply, or the reply took longer than its lifetime: the lease is lost at
+            # once.
             self._lapse()
         return lease
 
     def look_after_expired(self) -> None:
         """
-        End what others left to expire, from now on, since somebody here waits for it.
+        Start ending expired leases of other sessions, because a caller waits for one.
 
-        A process that was killed changes nothing by itself, so nobody would be woken by the end of its leases.
+        A killed process writes nothing, so the end of its leases would otherwise wake no watch.
         """
         if not self._tasks and not self._is_closed:
             loop = asyncio.get_running_loop()
@@ -120,7 +121,7 @@ class LeaseSession:
             )
 
     async def release(self, lease: Lease) -> None:
-        """Give up a lease; every copy of it in this session ends."""
+        """Release a lease; every copy of it in this session ends."""
         if lease not in self._held:
             return
         await self._executor.write(lambda: give_up(self.name, lease.name, lease.fencing))
@@ -130,9 +131,9 @@ class LeaseSession:
                 held.end()
 
     async def close(self) -> None:
-        """End the session, and its leases with it; may be repeated."""
+        """End the session and its leases; idempotent."""
         await self._stop()
-        # Behind an acquisition under way, which may have made the session known.
+        # Wait for a running acquisition, which may have stored the session.
         async with self._changing:
             if self._is_known:
                 try:
@@ -141,7 +142,7 @@ class LeaseSession:
                     self._is_known = False
 
     async def abandon(self) -> None:
-        """Stop keeping it alive without a word to the database, as the kill of a process does."""
+        """Stop renewing the session without a write to the database, like a killed process."""
         await self._stop()
         self._is_known = False
 
@@ -162,7 +163,7 @@ class LeaseSession:
         self._relied_on_ms = max(self._relied_on_ms, expires_ms - self._ttl_ms // _MARGIN)
 
     async def _beat(self) -> None:
-        """Write a new time of expiry every third of a session's life."""
+        """Write a new expiry time every third of the session's lifetime."""
         while True:
             await self._environment.sleep_until(self._environment.now_ms() + self._ttl_ms // _HEARTBEATS)
             try:
@@ -171,7 +172,7 @@ class LeaseSession:
             except Closed:
                 return
             except TxnFrameworkError:
-                # The next heartbeat may get through; if none does in time, the session lapses.
+                # The next heartbeat may succeed; if none succeeds in time, the session lapses.
                 continue
 
     async def _renew(self) -> None:
@@ -182,7 +183,8 @@ class LeaseSession:
             return
         lapses = self._lapses
         if not self._held:
-            # What an acquisition of unknown outcome may have taken goes with it. The next one begins it anew.
+            # This also ends leases taken by an acquisition of unknown outcome. The next acquisition starts the session
+            # again.
             await self._executor.write(lambda: end_session(self.name))
             self._told_lapses, self._is_known = lapses, False
             return
@@ -192,10 +194,10 @@ class LeaseSession:
             self._lapse()
 
     async def _expire(self) -> None:
-        """Give up the leases here, before others can be granted them, when no heartbeat got through in time."""
+        """Drop the leases locally, before other processes can acquire them, when no heartbeat succeeded in time."""
         while True:
             now_ms = self._environment.now_ms()
-            # A lease that is taken meanwhile can be relied on for longer than this.
+            # A lease acquired in the meantime extends the session beyond this time.
             await self._environment.sleep_until(
                 self._relied_on_ms if self._held else now_ms + self._ttl_ms // _HEARTBEATS
             )
@@ -203,7 +205,7 @@ class LeaseSession:
                 self._lapse()
 
     def _lapse(self) -> None:
-        """Rely on nothing any more."""
+        """Treat all leases as lost."""
         held, self._held = self._held, {}
         self._lapses += 1
         for lease in held:

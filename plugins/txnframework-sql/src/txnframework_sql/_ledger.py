@@ -34,13 +34,13 @@ from txnframework_sql.steps.ledgers import Managed
 
 T = TypeVar("T")
 
-# How many producers one trim looks at.
+# The number of producers that one trim examines.
 _PRODUCERS_A_TRIM = 100
 
 
 @implementer(IManagedLedger)
 class SqlManagedLedger:
-    """A handle of a managed ledger; any number of them, in any number of processes, may append and read."""
+    """A handle of a managed ledger; any number of handles in any number of processes may append and read."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class SqlManagedLedger:
         self._is_closed = False
 
     async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
-        """Append durably, in order, adjacent, to ``ledger_id`` and no other."""
+        """Append durably, in order, adjacent, to ledger ``ledger_id`` only."""
         if ledger_id is None and any(entry.branch is not None for entry in entries):
             raise ValueError("an entry with a branch is appended to the ledger that its intent names")
         now_ms = self._environment.now_ms()
@@ -71,16 +71,16 @@ class SqlManagedLedger:
         return await self._entries.append(self.managed, entries, ledger_id, now_ms)
 
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
-        """Return the copy of this sequence that counts, or None."""
+        """Return the valid copy of this sequence, or None."""
         return await self._read(lambda: appending.find_sequence(self.managed, producer, sequence))
 
     async def remembered(self, producer: str, sequence: int) -> Remembered:
-        """Return what is remembered of a producer, and how much of it above a sequence."""
+        """Return what is stored of a producer, and how many of its sequences are above the given one."""
         window = self._options.deduplication_window_sequences
         return await self._read(lambda: appending.remembered(self.managed, producer, sequence, window))
 
     async def tail(self) -> Tail:
-        """Return last confirmed position, open ledger and sealed flag, as one consistent fact."""
+        """Return last confirmed position, open ledger and sealed flag, read at one moment."""
         self._require_open()
         return await self._entries.tail(self.managed)
 
@@ -94,7 +94,7 @@ class SqlManagedLedger:
         return await self._read(lambda: reading.count(self.managed, entries, messages_max))
 
     async def ledgers(self, after: int, items_max: int) -> tuple[LedgerSummary, ...]:
-        """Return the first ledgers that are left behind one."""
+        """Return the first remaining ledgers after a ledger id."""
         return await self._read(lambda: ledgers.summaries(self.managed, after, items_max))
 
     async def find_time(self, published_ms: int) -> Position:
@@ -102,19 +102,19 @@ class SqlManagedLedger:
         return await self._read(lambda: reading.find_time(self.managed, published_ms))
 
     async def roll(self) -> Tail:
-        """Close the open ledger for ever and open the next, unless it is sealed or empty."""
+        """Close the open ledger permanently and open the next, unless it is sealed or empty."""
         return await self._write(lambda: ledgers.roll(self.managed))
 
     async def seal(self) -> Tail:
-        """Refuse appends for ever; may be repeated, with the same answer."""
+        """Refuse appends permanently; idempotent, with the same result."""
         return await self._write(lambda: ledgers.seal(self.managed))
 
     async def trim(self, ledger_id: int, aborted: frozenset[Branch]) -> int:
-        """Drop closed ledgers below ``ledger_id``, in a bounded step; return the first ledger that is left."""
-        # What an earlier trim that did not come to its end has left behind comes first.
+        """Remove closed ledgers below ``ledger_id``, in a bounded step; return the first remaining ledger."""
+        # First finish an earlier trim that was interrupted.
         await self._remove_hidden()
-        # Before the first ledger goes: a crash in between leaves copies settled whose entries still stand, and those
-        # are decided anyway.
+        # Before the first ledger is removed: a crash in between leaves settled copies whose entries are still stored,
+        # and those entries are decided in any case.
         below = min(ledger_id, (await self.tail()).open_ledger_id)
         await self._settle_copies(below, aborted)
         removed = 0
@@ -141,14 +141,14 @@ class SqlManagedLedger:
         return watch
 
     async def close(self) -> None:
-        """Let go; appends in flight still get their true answer; may be repeated."""
+        """Close the handle; running appends still return their true result; idempotent."""
         self._is_closed = True
         for watch in self._armed:
             watch.end()
         self._armed.clear()
 
     async def _settle_copies(self, below: int, aborted: frozenset[Branch]) -> None:
-        """Settle the window's copies in the closed ledgers below, if there are such ledgers."""
+        """Settle the window's copies in the closed ledgers below ``below``, if there are any."""
         if await self._read(lambda: trimming.first_ledger(self.managed)) >= below:
             return
         page: trimming.CopyPage | None = trimming.FIRST_COPIES
@@ -158,7 +158,11 @@ class SqlManagedLedger:
     async def _settle_page(
         self, page: trimming.CopyPage, below: int, aborted: frozenset[Branch]
     ) -> trimming.CopyPage | None:
-        """Settle some copies; return where to go on. Looking holds up no writer, and mostly there is nothing to do."""
+        """
+        Settle some copies; return the page to continue with.
+
+        The read blocks no writer, and usually finds nothing to settle.
+        """
         copies, following = await self._read(lambda: trimming.unsettled_copies(self.managed, page, below))
         if copies:
             await self._write(lambda: trimming.settle_copies(self.managed, copies, aborted))

@@ -19,7 +19,7 @@ from txnframework_sql.steps.ledgers import Managed
 
 @implementer(ILedgerStore, IRestorable)
 class SqlLedgerStore:
-    """Managed ledgers in a SQL database that several processes use at once; what is confirmed is on disk."""
+    """Managed ledgers in a SQL database that several processes use at once; confirmed writes are on disk."""
 
     def __init__(self, database: Database, environment: Environment, options: LedgerOptions, identity: str) -> None:
         self.identity = identity
@@ -30,17 +30,17 @@ class SqlLedgerStore:
         self._watches = Watches(database, lambda watches: database.wake_ups(watches, environment))
 
     async def create(self, name: str) -> IManagedLedger:
-        """Make an empty one, or open the one that is there."""
+        """Create an empty managed ledger, or open the existing one."""
         now_ms = self._environment.now_ms()
         return self._handle(await self.database.write(lambda: ledgers.create(name, now_ms)))
 
     async def open(self, name: str) -> IManagedLedger:
-        """Open it, or raise LedgerNotFound."""
+        """Open the managed ledger, or raise LedgerNotFound."""
         return self._handle(await self.database.read(lambda: ledgers.find(name)))
 
     async def delete(self, name: str, upto_ledger_id: int | None) -> None:
-        """Remove it with its data, unless it is a later one; an absent one succeeds."""
-        # From the first commit on it is not there; a crash before its data is removed leaves that to the next delete.
+        """Delete the managed ledger with its data, unless it is a later one; an absent one succeeds."""
+        # The first commit deletes the name. After a crash before all data is removed, the next delete removes the rest.
         await self.database.write(lambda: ledgers.forget_name(name, upto_ledger_id))
         while await self.database.write(trimming.remove_deleted):
             pass
@@ -54,12 +54,12 @@ class SqlLedgerStore:
         return await self.database.read(ledgers.highest_numbers)
 
     async def take_identity(self, identity: str) -> None:
-        """Belong to a metadata store of another identity from now on."""
+        """Bind the ledgers to a metadata store of another identity."""
         await self.database.write(lambda: take_ledger_identity(identity))
         self.identity = identity
 
     async def close(self) -> None:
-        """Let go of every ledger; may be repeated."""
+        """Close every ledger; idempotent."""
         try:
             await self._watches.close()
             await self._entries.close()
@@ -78,16 +78,17 @@ async def open_ledger_store(
     kind: Kind = SqliteDatabase,
 ) -> SqlLedgerStore:
     """
-    Open the ledgers of a database, made if it is not there; ``identity``: that of the metadata store to belong to.
+    Open the ledgers of a database; create the database if it does not exist.
 
-    :raises StoreMismatch: they belong to another metadata store.
-    :raises InvalidInput: the URL names no database that can be used, or one that was open when this process was forked.
-    :raises UnknownFormat: a later release made or upgraded it.
-    :raises Unavailable: it is locked, or cannot be opened; nothing was changed.
+    :param identity: identity of the metadata store that the ledgers must belong to.
+    :raises StoreMismatch: the ledgers belong to another metadata store.
+    :raises InvalidInput: the URL names no usable database, or a database that was open when this process was forked.
+    :raises UnknownFormat: the database was created or upgraded by a later release.
+    :raises Unavailable: the database is locked or cannot be opened; nothing was changed.
     """
     database = await open_database(url, environment, options, kind)
     try:
-        # Writes once in the life of a database; afterwards it is only compared.
+        # Written once in the life of a database; later openings only compare it.
         found = await database.read(known_ledger_identity) or ""
         if not found or (identity is not None and found != identity):
             found = await database.write(lambda: ledger_identity(identity, database.shown_url))

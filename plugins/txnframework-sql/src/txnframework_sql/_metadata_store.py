@@ -45,8 +45,8 @@ class SqlMetadataStore:
     """
     Records in a SQL database that several processes use at once.
 
-    A confirmed write is on disk: it outlives the kill of every process and the loss of power. Watches of what this
-    process writes wake at once; those of what others write in SQLite, within ``poll_ms``.
+    A confirmed write is on disk: it survives the kill of every process and a power failure. Writes of this process wake
+    its watches at once. In SQLite, writes of other processes wake them within ``poll_ms``.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SqlMetadataStore:
         return await self._records.put(write)
 
     async def delete(self, key: Key, expected: Expected) -> None:
-        """Remove a record and its index entries."""
+        """Delete a record and its index entries."""
         await self._records.delete(Delete(key, expected))
 
     async def put_sequential(self, write: PutSequential) -> Key:
@@ -83,7 +83,7 @@ class SqlMetadataStore:
         return await self._records.put_sequential(write)
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply every step of the batch, or none."""
+        """Apply all steps of the batch, or none."""
         check_batch(batch)
         return await self._records.apply(batch)
 
@@ -103,20 +103,20 @@ class SqlMetadataStore:
         return await self._watches.arm(target)
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
-        """Take the lease, or raise LeaseHeld; the session and holder that have it already get it again."""
+        """Acquire the lease, or raise LeaseHeld; a session and holder that already hold it acquire it again."""
         return await self._leases.acquire(name, holder)
 
     async def break_lease(self, name: str, version: int) -> None:
-        """End another session's lease, if its record still has this version, which is its number as well."""
+        """End another session's lease if its record still has this version; the version is also its fencing number."""
         await self.database.write(lambda: end_lease(name, version))
 
     async def take_identity(self, identity: str) -> None:
-        """Have another identity from now on."""
+        """Replace the identity of the store."""
         await self.database.write(lambda: take_identity(identity))
         self.identity = identity
 
     async def close(self) -> None:
-        """End the session: its leases go, its watches raise Closed; may be repeated."""
+        """End the session: its leases end, its watches raise Closed; idempotent."""
         try:
             await self._watches.close()
             await self._leases.close()
@@ -125,7 +125,7 @@ class SqlMetadataStore:
             await self.database.close()
 
     async def abandon(self) -> None:
-        """Let go as a process does that is killed: the session stays in the database until it expires."""
+        """Close like a killed process: the session stays in the database until it expires."""
         await self._watches.close()
         await self._leases.abandon()
         await self.database.close()
@@ -133,11 +133,11 @@ class SqlMetadataStore:
 
 @implementer(INotifyingStore)
 class PostgresqlMetadataStore(SqlMetadataStore):
-    """Records in a PostgreSQL database, which tells everybody of every commit."""
+    """Records in a PostgreSQL database, which notifies all listeners of every commit."""
 
 
 def _holds_leases(target: Key | KeyRange | IndexRange) -> bool:
-    """Whether somebody who watches this may wait for the end of a lease."""
+    """Return whether a watcher of this target may be waiting for the end of a lease."""
     if isinstance(target, Key):
         return target.path.startswith(_LEASES)
     return isinstance(target, KeyRange) and target.start < _BEHIND_LEASES and target.stop > _LEASES
@@ -151,14 +151,14 @@ async def open_metadata_store(
     clock: Clock | None = None,
 ) -> SqlMetadataStore:
     """
-    Open the records of a database, made if it is not there.
+    Open the records of a database; create the database if it does not exist.
 
-    ``clock``: when leases expire, for tests in which time is not real; otherwise the database or its machine says so.
-
-    :raises InvalidInput: the URL names no database that can be used, or one that was open when this process was forked,
-        or one with the schema of an earlier release.
-    :raises UnknownFormat: a later release made or upgraded it.
-    :raises Unavailable: it is locked, or cannot be opened; nothing was changed.
+    :param clock: decides when leases expire; only for tests with simulated time. By default the database or its machine
+        decides.
+    :raises InvalidInput: the URL names no usable database, a database that was open when this process was forked, or
+        one with the schema of an earlier release.
+    :raises UnknownFormat: the database was created or upgraded by a later release.
+    :raises Unavailable: the database is locked or cannot be opened; nothing was changed.
     """
     database = await open_database(url, environment, options, kind)
     try:

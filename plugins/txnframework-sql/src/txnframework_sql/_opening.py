@@ -1,4 +1,4 @@
-"""Which kind of database a URL names, and its opening."""
+"""The kind of database that a URL names, and the opening of that database."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from txnframework_sql._options import DatabaseOptions
 from txnframework_sql.sqlite import SqliteDatabase, SqliteExecutor, locate
 
 Kind = type[SqliteDatabase]
-"""What connects to a file; tests pass one with faults."""
+"""The class that opens SQLite files; tests pass one that injects faults."""
 
 _POSTGRESQL = ("postgresql", "postgres")
 
 
 def is_postgresql(url: str) -> bool:
-    """Whether a URL names a PostgreSQL database."""
+    """Return whether a URL names a PostgreSQL database."""
     return url.partition(":")[0].partition("+")[0] in _POSTGRESQL
 
 
 @contextmanager
 def postgresql_needed(url: str) -> Iterator[None]:
-    """Say what to install if the driver of PostgreSQL, which the block imports, is not there."""
+    """Report which extra to install if the block fails to import the PostgreSQL driver."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -37,7 +37,7 @@ def postgresql_needed(url: str) -> Iterator[None]:
 
 
 def check_url(url: str) -> None:
-    """Raise InvalidInput for a URL that names no database of a known kind, or has parameters that are not known."""
+    """Raise InvalidInput for a URL with an unknown kind of database or unknown parameters."""
     if not is_postgresql(url):
         locate(url)
         return
@@ -47,7 +47,7 @@ def check_url(url: str) -> None:
 
 
 async def open_database(url: str, environment: Environment, options: DatabaseOptions, kind: Kind) -> Database:
-    """Open a database; made, with an identity of its own, if it is not there."""
+    """Open a database; create it, with a new identity, if it does not exist."""
     new_identity = f"sql-{environment.random_bits(64):016x}"
     if not is_postgresql(url):
         return await SqliteExecutor.open(locate(url), options, new_identity, kind)

@@ -1,4 +1,4 @@
-"""What can be set for a store, with the defaults."""
+"""Options of the stores and their defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from txnframework_sql.postgresql._options import PostgresqlOptions
 
 
 class DatabaseOptions(PostgresqlOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What both stores can set; what is for one kind of database only has no effect on the other."""
+    """Options of both stores; an option for one kind of database has no effect on the other."""
 
     group_max: Annotated[int, Meta(ge=1, description="How many waiting writes share one commit at most.")] = 512
     queue_max: Annotated[
@@ -32,7 +32,7 @@ class DatabaseOptions(PostgresqlOptions, frozen=True, forbid_unknown_fields=True
 
 
 class MetadataOptions(DatabaseOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What metadata stores can set besides."""
+    """Options of metadata stores, in addition to those of both stores."""
 
     session_ttl_ms: Annotated[
         int,
@@ -44,7 +44,7 @@ class MetadataOptions(DatabaseOptions, frozen=True, forbid_unknown_fields=True, 
 
 
 class LedgerOptions(DatabaseOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What ledgers can set besides."""
+    """Options of ledger stores, in addition to those of both stores."""
 
     ledger_entries_max: Annotated[
         int, Meta(ge=1, le=1 << 31, description="The append that reaches so many entries closes its ledger.")
@@ -86,17 +86,17 @@ T = TypeVar("T", bound=DatabaseOptions)
 
 
 def for_sqlite(kind: type[DatabaseOptions]) -> type[msgspec.Struct]:
-    """Return the type of those options that mean something for SQLite; a configuration with others is refused."""
+    """Return the type of the options that apply to SQLite; a configuration with other options is refused."""
     return _without(kind, _POSTGRESQL_ONLY)
 
 
 def for_postgresql(kind: type[DatabaseOptions]) -> type[msgspec.Struct]:
-    """Return the type of those options that mean something for PostgreSQL; a configuration with others is refused."""
+    """Return the type of the options that apply to PostgreSQL; a configuration with other options is refused."""
     return _without(kind, _SQLITE_ONLY)
 
 
 def completed(given: object, kind: type[T]) -> T:
-    """Return options of one kind of database as those of both; the defaults if there are none."""
+    """Return options of one kind of database as options of both kinds; None gives the defaults."""
     return msgspec.convert(given or {}, kind, from_attributes=True)
 
 

@@ -1,4 +1,4 @@
-"""The stores, as the hooks provide them."""
+"""The store providers that the plugin hooks return."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def open_ledgers(context: StoreContext) -> ILedgerStore:
 
 
 def metadata_stores() -> list[Provider[StoreContext, IMetadataStore]]:
-    """Return ``sqlite`` and ``postgresql``."""
+    """Return the providers ``sqlite`` and ``postgresql``."""
     for_one, for_other = for_sqlite(MetadataOptions), for_postgresql(MetadataOptions)
     return [
         Provider("sqlite", open_metadata, SqlMetadataStore, options=for_one, check_url=check_url),
@@ -32,7 +32,7 @@ def metadata_stores() -> list[Provider[StoreContext, IMetadataStore]]:
 
 
 def ledger_stores() -> list[Provider[StoreContext, ILedgerStore]]:
-    """Return ``sqlite`` and ``postgresql``."""
+    """Return the providers ``sqlite`` and ``postgresql``."""
     for_one, for_other = for_sqlite(LedgerOptions), for_postgresql(LedgerOptions)
     return [
         Provider("sqlite", open_ledgers, SqlLedgerStore, options=for_one, check_url=check_url),

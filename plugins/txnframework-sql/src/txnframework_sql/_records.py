@@ -1,4 +1,4 @@
-"""The operations on records, where steps are all that there is."""
+"""The operations on records, and their implementation by steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from txnframework_sql.steps import records
 
 
 class Records(Protocol):
-    """What a metadata store does with records; see IMetadataStore. PostgreSQL has statements of its own for it."""
+    """
+    The operations of a metadata store on records; see IMetadataStore. PostgreSQL implements them by its own statements.
+    """
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
@@ -19,13 +21,13 @@ class Records(Protocol):
         """Write a record and its index entries; return its new version."""
 
     async def delete(self, step: Delete) -> None:
-        """Remove a record and its index entries."""
+        """Delete a record and its index entries."""
 
     async def put_sequential(self, write: PutSequential) -> Key:
         """Write a record under the next number; return its key."""
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply every step of a batch that was checked, or none."""
+        """Apply all steps of a checked batch, or none."""
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
@@ -34,11 +36,11 @@ class Records(Protocol):
         """Return a page of records in the order of an index."""
 
     async def close(self) -> None:
-        """Wait for what is under way; each still gets its true answer."""
+        """Wait for the running operations; each still returns its true result."""
 
 
 class RecordSteps:
-    """Operations performed as steps by an executor whose writers are serial."""
+    """Operations performed as steps, by an executor with serialized writers."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -52,7 +54,7 @@ class RecordSteps:
         return (await self._executor.write(lambda: records.put_record(write))).version
 
     async def delete(self, step: Delete) -> None:
-        """Remove a record and its index entries."""
+        """Delete a record and its index entries."""
         await self._executor.write(lambda: records.delete_record(step))
 
     async def put_sequential(self, write: PutSequential) -> Key:
@@ -60,7 +62,7 @@ class RecordSteps:
         return (await self._executor.write(lambda: records.put_next(write))).key
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply every step of a batch, or none."""
+        """Apply all steps of a batch, or none."""
         return await self._executor.write(lambda: records.apply_batch(batch))
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
@@ -72,4 +74,4 @@ class RecordSteps:
         return await self._executor.read(lambda: records.scan_index_entries(entries, items_max))
 
     async def close(self) -> None:
-        """Nothing is under way here that is not the executor's."""
+        """Return at once: the executor waits for its own running operations."""

@@ -1,4 +1,4 @@
-"""Which schema a database has, what is to be done about it, and the revisions as Alembic keeps them."""
+"""The schema revisions, managed by Alembic: which one a database has, and how it is upgraded."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from alembic.config import Config
     from sqlalchemy import Connection
 
-# Alembic is imported only where it is needed: it takes longer than opening a database that is current.
+# Alembic is imported only where it is needed: its import takes longer than opening a current database.
 
 
 class Schema(Enum):
-    """What stands in a database that may be used."""
+    """The schema state of a usable database."""
 
     CURRENT = "current"
     OLDER = "older"
@@ -27,10 +27,11 @@ class Schema(Enum):
 
 def schema_of(found: str | None, has_tables: bool, shown_url: str) -> Schema:
     """
-    Return what schema a database has; ``found``: the revision that it names, None: it names none.
+    Return the schema state of a database.
 
-    :raises InvalidInput: it belongs to another program.
-    :raises UnknownFormat: a later release has made or upgraded it.
+    :param found: the revision stored in the database, or None.
+    :raises InvalidInput: the database belongs to another program.
+    :raises UnknownFormat: the database was created or upgraded by a later release.
     """
     if found == REVISION:
         return Schema.CURRENT
@@ -48,9 +49,10 @@ def schema_of(found: str | None, has_tables: bool, shown_url: str) -> Schema:
 
 def refuse_older(schema: Schema, shown_url: str) -> None:
     """
-    Raise InvalidInput unless a database can be opened as it is, or made.
+    Raise InvalidInput unless the database is current or empty.
 
-    It is not upgraded by itself: that cannot be taken back, and other hosts may still use it with an earlier release.
+    The upgrade is not automatic: it is irreversible, and other hosts may still use the database with an earlier
+    release.
     """
     if schema is Schema.OLDER:
         raise InvalidInput(
@@ -67,7 +69,7 @@ def known_revisions() -> frozenset[str]:
 
 
 def upgrade_over(connection: Connection) -> None:
-    """Bring a database to the revision of this release, within the connection's transaction."""
+    """Upgrade a database to the revision of this release, within the connection's transaction."""
     from alembic import command
 
     config = _config()
@@ -77,9 +79,10 @@ def upgrade_over(connection: Connection) -> None:
 
 def upgrade_script(found: str | None) -> str:
     """
-    Return the statements that bring a PostgreSQL database from one revision, or from nothing, to that of this release.
+    Return the statements that upgrade a PostgreSQL database from one revision, or from nothing.
 
-    Rendered and not executed by Alembic: its driver would be another one. So a revision reads nothing by Python.
+    Alembic renders the statements and does not execute them, because it would need another driver. The result is the
+    revision of this release. A revision therefore must not read data in Python.
     """
     from alembic import command
 
@@ -91,10 +94,10 @@ def upgrade_script(found: str | None) -> str:
 
 
 def _config() -> Config:
-    """Return Alembic's configuration for the migrations in this package; there is no ini file."""
+    """Return Alembic's configuration for the migrations in this package; no ini file is used."""
     from alembic.config import Config
 
     config = Config()
-    # Interpolation would see a percent sign in a path as its own.
+    # Alembic's interpolation would interpret a percent sign in the path.
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     return config

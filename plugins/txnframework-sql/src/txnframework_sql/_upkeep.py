@@ -1,4 +1,4 @@
-"""What schema a database has, and its upgrade, which is asked for and never happens by itself."""
+"""The schema revision of a database, and the upgrade, which runs only on request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txnframework_sql.sqlite._upgrade import found_schema, stored_revision, upgr
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What was found in a database; ``revision``: that of its schema, None: it has none yet."""
+    """The schema state of a database; ``revision`` is None if the database has no schema yet."""
 
     shown_url: str
     schema: Schema
@@ -25,17 +25,17 @@ class Standing:
 
 async def standing_of(url: str, environment: Environment) -> Standing:
     """
-    Return what schema a database has; nothing is made or changed.
+    Return the schema state of a database; nothing is created or changed.
 
-    :raises InvalidInput: the URL names no database that can be used, or that of another program.
-    :raises UnknownFormat: a later release has made or upgraded it.
+    :raises InvalidInput: the URL names no usable database, or the database of another program.
+    :raises UnknownFormat: the database was created or upgraded by a later release.
     """
     return await _look(url, environment, new_identity=None)
 
 
 async def upgrade_database(url: str, environment: Environment) -> Standing:
     """
-    Bring a database to the schema of this release, or make it; return what there was before.
+    Upgrade a database to the schema of this release, or create it; return its earlier state.
 
     :raises InvalidInput: see ``standing_of``, as for UnknownFormat.
     """

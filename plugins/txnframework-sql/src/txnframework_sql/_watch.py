@@ -1,4 +1,4 @@
-"""Watches: woken at once by commits of this store, and by its wake-ups for those of others."""
+"""Watches: commits of this store wake them at once, and its wake-ups do so after commits of other processes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from txnframework.interfaces import IWatch
 from txnframework_sql._database import Executor
 from txnframework_sql.steps.changes import Change, Target, concerns
 
-# Anybody may notify as many names as fit: to read again costs less than to compare so many.
+# A notification may carry many names: to read again costs less than to compare so many.
 _COMPARED_MAX = 100_000
 
 
 @implementer(IWatch)
 class Watch:
-    """An armed watch on one target; it says that the watcher has to read again, and brings nothing along."""
+    """An armed watch on one target; it signals that the watcher must read again, and carries no data."""
 
     def __init__(self, watches: Watches, target: Target) -> None:
         self.target = target
@@ -38,7 +38,7 @@ class Watch:
         self._woken.clear()
 
     async def close(self) -> None:
-        """Give the watch back; a waiting ``changed`` raises Closed; may be repeated."""
+        """Remove the watch; a waiting ``changed`` raises Closed; idempotent."""
         self.end()
 
     def wake(self) -> None:
@@ -46,7 +46,7 @@ class Watch:
         self._woken.set()
 
     def end(self) -> None:
-        """Make ``changed`` raise Closed, now and later."""
+        """Make ``changed`` raise Closed, now and on later calls."""
         self.is_closed = True
         self._woken.set()
         self._watches.remove(self)
@@ -54,27 +54,27 @@ class Watch:
 
 class WakeUps(Protocol):
     """
-    How the watches of one store hear of what others commit: SQLite's are looked for, PostgreSQL's are notified.
+    Wakes the watches of one store after commits of other processes: SQLite is polled, PostgreSQL notifies.
 
-    Every commit of another process is followed by a wake-up of each watch that it concerns and that was armed before.
-    So is everything that may have hidden one.
+    After every commit of another process, each watch that was armed before and is concerned is woken. Everything that
+    may have hidden a commit wakes it as well.
     """
 
     async def arm(self, watch: Watch) -> None:
-        """Return when no commit from now on escapes the watch, which is among the armed ones already."""
+        """Return once no later commit escapes the watch, which is already among the armed ones."""
 
     def disarm(self, watch: Watch) -> None:
-        """Forget a watch; an unknown one is fine."""
+        """Remove a watch; an unknown one is ignored."""
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Return a context in which somebody waits; outside any of them nothing need be heard yet."""
+        """Return a context in which a caller waits; outside any such context, wake-ups may be delayed."""
 
     async def close(self) -> None:
-        """Stop; may be repeated."""
+        """Stop; idempotent."""
 
 
 class Watches:
-    """The armed watches of one store; ``wake_ups`` makes what they hear of the commits of others by."""
+    """The armed watches of one store; ``wake_ups`` creates their wake-ups after commits of other processes."""
 
     def __init__(self, executor: Executor, wake_ups: Callable[[Watches], WakeUps]) -> None:
         self._executor = executor
@@ -87,14 +87,14 @@ class Watches:
 
     @property
     def armed(self) -> Collection[Watch]:
-        """The watches that are to be woken, in the order in which they were armed."""
+        """The armed watches, in the order in which they were armed."""
         return self._armed.keys()
 
     async def arm(self, target: Target) -> Watch:
-        """Return a watch that no change from now on escapes."""
+        """Return a watch that no later change escapes."""
         self._require_open()
         watch = Watch(self, target)
-        # First the commits of this store, then those of others: what comes in between wakes once too often.
+        # First the commits of this store, then those of others: a commit in between only causes one extra wake-up.
         self._armed[watch] = None
         try:
             await self._wake_ups.arm(watch)
@@ -105,11 +105,11 @@ class Watches:
         return watch
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Return a context in which the commits of others are heard of."""
+        """Return a context in which commits of other processes wake watches."""
         return self._wake_ups.waiting()
 
     def wake(self, changes: Collection[Change]) -> None:
-        """Wake whom changes concern."""
+        """Wake the watches that the changes concern."""
         if len(changes) * len(self._armed) > _COMPARED_MAX:
             self.wake_all()
             return
@@ -118,17 +118,17 @@ class Watches:
                 watch.wake()
 
     def wake_all(self) -> None:
-        """Wake every watch: it is unknown what was missed."""
+        """Wake every watch: the missed changes are unknown."""
         for watch in tuple(self._armed):
             watch.wake()
 
     def remove(self, watch: Watch) -> None:
-        """Forget a watch; an unknown one is fine."""
+        """Remove a watch; an unknown one is ignored."""
         self._armed.pop(watch, None)
         self._wake_ups.disarm(watch)
 
     async def close(self) -> None:
-        """End every watch; may be repeated."""
+        """End every watch; idempotent."""
         self._is_closed = True
         self._executor.ignore(self._observe)
         for watch in tuple(self._armed):
@@ -141,8 +141,8 @@ class Watches:
             raise Closed(f"the store {self._executor.shown_url} is being closed, and its watches with it")
 
     def _observe(self, changes: tuple[Change, ...]) -> None:
-        # Perhaps on the thread of a database: only a glance here, the rest in the loop of the store.
+        # This may run on the thread of a database: only check here, and do the rest in the loop of the store.
         if self._armed:
-            # The loop may have been closed, by its own thread and at any moment; then nobody waits in it.
+            # The loop's own thread may close it at any moment; then no task waits in it.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.wake, changes)

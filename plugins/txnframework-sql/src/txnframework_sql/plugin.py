@@ -1,7 +1,7 @@
 """
-The hooks: ``sqlite:///directory/txn.db`` and ``postgresql://...`` as metadata store and as ledger store.
+The plugin hooks: ``sqlite:///directory/txn.db`` and ``postgresql://...`` as metadata store and as ledger store.
 
-Each imports what it provides, which the command line does not need to list commands.
+Each hook imports what it provides when it is called, so that listing commands imports little.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def txnframework_commands() -> Iterable[Command]:
-    """Return the command; click is imported when it is used."""
+    """Return the command ``sql``; click is imported when the command is used."""
     return (Command("sql", "Show and upgrade the schema of SQL databases.", _sql),)
 
 
@@ -31,7 +31,7 @@ def _sql() -> click.Command:
 
 @hookimpl
 def txnframework_servers() -> Iterable[EmbeddedServer]:
-    """Return ``postgresql``, which needs the extra ``testing-postgresql``."""
+    """Return the server ``postgresql``, which needs the extra ``testing-postgresql``."""
     return (EmbeddedServer("postgresql", _postgresql),)
 
 

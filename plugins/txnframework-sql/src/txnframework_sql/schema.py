@@ -1,4 +1,4 @@
-"""The tables, as the newest migration leaves them; a test holds the two together."""
+"""The tables, as the newest migration creates them; a test compares the two."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData
 from sqlalchemy.dialects import postgresql
 
 VERSION_TABLE = "txnframework_schema"
-"""Where Alembic keeps the revision; its presence says that a database is one of ours."""
+"""The table in which Alembic stores the revision; its presence marks a database of this framework."""
 
 REVISION = "0002"
 """The revision that this release reads and writes."""
 
-# SQLite makes a primary key the row's own number only if it is declared INTEGER; elsewhere that is too short.
+# SQLite uses a primary key as the row id only if it is declared INTEGER; in other databases INTEGER is too short.
 _Number = BigInteger().with_variant(Integer, "sqlite")
-# Compared by code points, as Python and SQLite compare text, whatever language the database was made for.
+# Compared by code points, as in Python and SQLite, whatever the locale of the database.
 _Text = Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
 
 metadata = MetaData()
@@ -26,8 +26,9 @@ store = Table(
     sqlite_with_rowid=False,
 )
 """
-``identity``: of the metadata store; ``ledger-identity``: of the metadata store that the ledgers belong to;
-``channel``, in PostgreSQL: what the name of the channel is made of on which changes are notified.
+``identity``: of the metadata store. ``ledger-identity``: of the metadata store that the ledgers belong to.
+
+``channel``, in PostgreSQL: the token from which the name of the notification channel is built.
 """
 
 counters = Table(
@@ -38,13 +39,13 @@ counters = Table(
     sqlite_with_rowid=False,
 )
 """
-``number``: the last version, sequence or fencing number given; ``ledger``: the last ledger id. They only grow.
+``number``: the last version, sequence or fencing number given; ``ledger``: the last ledger id. Both only grow.
 
-PostgreSQL keeps no ``number`` here, but the sequence ``NUMBERS``: writers would wait for each other at its row.
+PostgreSQL stores no ``number`` here: writers would wait for each other at its row. It uses the sequence ``NUMBERS``.
 """
 
 NUMBERS = "txnframework_numbers"
-"""The sequence of PostgreSQL from which versions, sequence and fencing numbers come."""
+"""The PostgreSQL sequence of versions, sequence numbers and fencing numbers."""
 
 records = Table(
     "records",
@@ -55,10 +56,11 @@ records = Table(
     Column("indexes", _Text),
     Column("value", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
-    # Room for the next version of a record beside the present one: its key's index then stays as it is.
+    # Leaves space for the next version of a record beside the current one, so that the index of its key does not
+    # change.
     postgresql_with={"fillfactor": 80},
 )
-"""``indexes``: the record's own list of its index entries (JSON; keys in hex), to know which to remove."""
+"""``indexes``: the record's own list of its index entries (JSON; keys in hex), which names the entries to remove."""
 
 index_entries = Table(
     "index_entries",
@@ -88,7 +90,7 @@ leases = Table(
     Index("leases_by_session", "session"),
     sqlite_with_rowid=False,
 )
-"""The leases that are held; ``fencing`` comes from the counter ``number``, so it outlives the row."""
+"""The held leases; ``fencing`` comes from the counter ``number``, so it outlives the row."""
 
 managed_ledgers = Table(
     "managed_ledgers",
@@ -102,12 +104,13 @@ managed_ledgers = Table(
     Column("last_entry_id", _Number, nullable=False),
     Column("trimmed_ledger_id", _Number),
     Column("trimmed_entry_id", _Number),
-    # An id never returns, so a handle of a deleted managed ledger never meets the one that is made after it.
+    # Ids are never reused, so a handle of a deleted managed ledger never reaches a later one of the same name.
     sqlite_autoincrement=True,
 )
 """
-``name`` NULL: deleted, its data is being removed. ``last_*``: the last entry before the open ledger. ``trimmed_*``: the
-last entry that was trimmed.
+``name`` NULL: deleted, its data is being removed. ``last_*``: the last entry before the open ledger.
+
+``trimmed_*``: the last trimmed entry.
 """
 
 ledger_segments = Table(
@@ -122,7 +125,7 @@ ledger_segments = Table(
     Column("appended_ms", _Number, nullable=False),
     Index("ledger_segments_by_managed", "managed_id", "ledger_id"),
 )
-"""One ledger of a managed ledger, and its totals; ``trimming``: it is gone, and its entries are being removed."""
+"""One ledger of a managed ledger, and its totals. ``trimming``: it is trimmed, and its entries are being removed."""
 
 entries = Table(
     "entries",
@@ -130,12 +133,14 @@ entries = Table(
     Column("place", _Number, primary_key=True, autoincrement=False),
     Column("messages_through", _Number, nullable=False),
     Column("appended_ms", _Number, nullable=False),
-    # Last, because what stands before a large value is read without it.
+    # The last column, because the columns before a large value are read without the value.
     Column("data", LargeBinary, nullable=False),
 )
 """
 ``place``: ledger id * 2**32 + entry id. ``messages_through``: messages of the ledger up to and including this entry.
-Both it and ``appended_ms`` never fall within a ledger, so a count or a time is found by bisection, without an index.
+
+``messages_through`` and ``appended_ms`` never decrease within a ledger, so bisection finds a count or a time without an
+index.
 """
 
 producer_copies = Table(
@@ -154,8 +159,10 @@ producer_copies = Table(
     sqlite_with_rowid=False,
 )
 """
-Which sequences of a producer stand where; the copies of one producer do not overlap. ``sequences_through``: how many
-sequences the producer had when this one was appended, which says when it is old enough to be forgotten.
+Where the sequences of a producer are stored; the copies of one producer do not overlap.
+
+``sequences_through``: the number of the producer's sequences when this one was appended. It decides when the copy is
+old enough to be forgotten.
 """
 
 highest_txn_numbers = Table(
@@ -164,13 +171,13 @@ highest_txn_numbers = Table(
     Column("coordinator", Integer, primary_key=True, autoincrement=False),
     Column("number", _Text, nullable=False),
 )
-"""``number``: 28 hex digits, since it has more bits than a database's integers."""
+"""``number``: 28 hex digits, because it has more bits than the integers of a database."""
 
 PLACE_BITS = 32
 
 
 def place_of(ledger_id: int, entry_id: int) -> int:
-    """Return the number under which an entry stands."""
+    """Return the number under which an entry is stored."""
     return (ledger_id << PLACE_BITS) + entry_id
 
 

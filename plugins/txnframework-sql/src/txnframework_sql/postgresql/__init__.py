@@ -1,11 +1,11 @@
 """
-PostgreSQL by the public API of asyncpg: its pool, its parser of URLs, its cache of statements and its timers.
+PostgreSQL by the public API of asyncpg: its pool, URL parser, statement cache and timers.
 
-From below to above: ``_server`` says what a URL names, ``_errors`` translates what fails. A ``_connection`` executes
-statements and transactions, and is lent by ``_pool``, which a process has one of for each database. A write that was
-sent and not answered is one of the ``_uncertain_writes``. ``_listener`` hears which keys others have changed by
-``_payloads``. ``_schema`` makes the tables and ``_functions`` the SQL functions in ``functions``.
+The layers, lowest first: ``_server`` parses URLs, and ``_errors`` translates errors. A ``_connection`` executes
+statements and transactions. ``_pool`` lends connections; a process has one pool for each database.
+``_uncertain_writes`` holds the writes that were sent and got no reply. ``_listener`` receives the changes of other
+processes as ``_payloads``. ``_schema`` creates the tables, and ``_functions`` the SQL functions in ``functions``.
 
-What is asked for at the same time shares a statement (``_call_groups``). ``_records`` does so with the columns of
-``_batches``, ``_entries`` with those of ``_appends``. All else is steps, which ``_database`` performs in transactions.
+Simultaneous calls share a statement (``_call_groups``). ``_records`` does so with the columns of ``_batches``, and
+``_entries`` with those of ``_appends``. All other operations are steps, which ``_database`` performs in transactions.
 """

@@ -1,4 +1,4 @@
-"""Appends to managed ledgers: what waits for one is sent together, as one statement that is one transaction."""
+"""Appends to managed ledgers: waiting calls are sent together, as one statement that is one transaction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from txnframework_sql.steps.ledgers import Managed
 if TYPE_CHECKING:
     from txnframework_sql.postgresql._database import PostgresqlDatabase
 
-# Old copies of a producer are looked for so often while it fills its window once: each look costs as much as an append.
+# How often a producer's old copies are looked for while it fills its window once: each search costs as much as an
+# append.
 _LOOKS_A_WINDOW = 16
 
 
@@ -46,11 +47,11 @@ class AppendCall(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Pending:
-    """A call that is under way, and where its entries are stored, as far as that is known."""
+    """A running call, and the known positions of its stored entries."""
 
     call: AppendCall
     found: dict[int, Appended] = field(default_factory=dict)
-    """By their number in the call; these are not sent again."""
+    """By their number in the call; these entries are not sent again."""
     answer: tuple[Appended, ...] | Exception | None = None
 
     def answer_if_whole(self) -> None:
@@ -62,8 +63,9 @@ class Appends:
     """
     The appends of one store to its ledgers.
 
-    One group is under way to each managed ledger, and what comes meanwhile makes up the next: calls are appended in the
-    order in which they were made, and a caller that sends without waiting costs no more statements than one that waits.
+    Each managed ledger has one group in progress, and calls made meanwhile form the next group. Calls are therefore
+    appended in the order in which they were made. A caller that sends without waiting costs no more statements than a
+    caller that waits.
     """
 
     def __init__(self, database: PostgresqlDatabase, steps: EntrySteps, options: LedgerOptions) -> None:
@@ -72,7 +74,7 @@ class Appends:
         self._steps = steps
         self._options = options
         self._room = asyncio.Semaphore(options.queue_max)
-        # Of ledgers to which something is under way.
+        # By managed ledger id, for the ledgers with appends in progress.
         self._groups: dict[int, CallGroups[AppendCall, tuple[Appended, ...]]] = {}
         self._is_closed = False
 
@@ -89,7 +91,7 @@ class Appends:
                     self._groups.pop(managed.id, None)
 
     async def close(self) -> None:
-        """Wait for what is under way; each still gets its true answer; may be repeated."""
+        """Wait for the running appends; each still returns its true result; idempotent."""
         self._is_closed = True
         await asyncio.gather(*(groups.close() for groups in tuple(self._groups.values())))
 
@@ -118,22 +120,23 @@ class Appends:
         return [one.answer for one in pending if one.answer is not None]
 
     async def _send_until_answered(self, managed: Managed, pending: Sequence[_Pending]) -> None:
-        """Send calls as one, and again those that are left of them."""
+        """Send calls as one statement, and resend the unanswered ones until all are answered."""
         try:
             while pending := [one for one in pending if one.answer is None]:
                 await self._send_group(managed, pending)
-        except Exception as error:  # The callers are told.
+        except Exception as error:  # The callers receive it.
             if isinstance(error, InvalidInput) and len(pending) > 1:
-                # Nothing was done, for a value that the database does not take: whose it is shows one by one.
+                # Nothing was stored, because the database rejected a value. Sending the calls one by one shows which
+                # call holds it.
                 for one in pending:
                     await self._send_until_answered(managed, [one])
             else:
-                # One statement, so what is known of it is known of each of them.
+                # It was one statement, so its outcome applies to each call.
                 for one in pending:
                     one.answer = copy_of(error, error.__cause__) if isinstance(error, TxnFrameworkError) else error
 
     async def _send_group(self, managed: Managed, pending: Sequence[_Pending]) -> None:
-        """Send calls as one; afterwards some are answered, at least one, and the others are to be sent again."""
+        """Send calls as one statement; at least one call is answered then, and the others are to be sent again."""
         group = AppendGroup(pending)
         arguments = (
             managed.id,
@@ -171,17 +174,17 @@ class Appends:
                     one.answer = LedgerNotFound(managed.name)
 
     async def _send_alone(self, managed: Managed, one: _Pending) -> None:
-        """Decide entry by entry, in a transaction: for calls that replace a copy, and the rare ones out of order."""
+        """Append entry by entry, in a transaction, for calls that replace a copy or have sequences out of order."""
         call = one.call
         try:
             one.answer = await self._steps.append(managed, call.entries, call.ledger_id, call.now_ms)
-        except Exception as error:  # The caller is told.
+        except Exception as error:  # The caller receives it.
             one.answer = error
 
 
 @dataclass(slots=True)
 class _Producer:
-    """What one producer sends in a group; in ascending order."""
+    """The sequences of one producer in a group, in ascending order."""
 
     place: int
     lowest: int
@@ -189,7 +192,7 @@ class _Producer:
 
 
 class AppendGroup:
-    """Calls that are sent as one, their entries as columns; see ``functions/append_entries.sql``."""
+    """Calls that are sent together, their entries as columns; see ``functions/append_entries.sql``."""
 
     def __init__(self, pending: Sequence[_Pending]) -> None:
         self._pending = pending
@@ -208,7 +211,7 @@ class AppendGroup:
             self._add(one)
 
     def columns(self) -> tuple[list[Any], ...]:
-        """Return what is sent for each call, entry, entry with a sequence, producer, and transaction number."""
+        """Return the columns for calls, entries, entries with a sequence, producers and transaction numbers."""
         producers = self._producers.values()
         return (
             *_turned(self._ends, 2),
@@ -222,7 +225,7 @@ class AppendGroup:
         )
 
     def appended(self, answer: Row) -> None:
-        """Note where the first entries are stored: up to the end of the call that filled the ledger."""
+        """Record the positions of the first entries, up to the end of the call that filled the ledger."""
         ledger_id, entry_id = answer["ledger_id"], answer["entry_id"]
         for number, (one, entry) in enumerate(self._entries[: answer["entries"]]):
             one.found[entry] = Appended(Position(ledger_id, entry_id + number))
@@ -230,7 +233,7 @@ class AppendGroup:
             one.answer_if_whole()
 
     def found(self, answer: Sequence[Row]) -> list[_Pending]:
-        """Note which entries are stored already; return the calls that may replace such a copy."""
+        """Record which entries are stored already; return the calls that may replace such a copy."""
         replacing: dict[_Pending, None] = {}
         for row in answer:
             one, number = self._entries[row["at_entry"] - 1]
@@ -278,10 +281,10 @@ class AppendGroup:
 
 def take_group(waiting: Iterable[AppendCall], calls_max: int, bytes_max: int) -> int:
     """
-    Return how many calls from the front go together; 0: the first is one that can only be decided entry by entry.
+    Return how many calls from the front are sent together; 0: the first call must be decided entry by entry.
 
-    Together they name one ledger at most, and no sequence of a producer comes after a higher one of it: so nothing that
-    is sent overlaps anything else that is.
+    The calls name at most one ledger in total, and the sequences of each producer ascend. So no two entries of a group
+    overlap.
     """
     highest: dict[str, int] = {}
     ledger_id: int | None = None
@@ -298,7 +301,7 @@ def take_group(waiting: Iterable[AppendCall], calls_max: int, bytes_max: int) ->
 
 
 def _ascend(entries: Iterable[Append], highest: dict[str, int]) -> bool:
-    """Whether sequences ascend from the highest one of each producer until now; ``highest`` is brought forward."""
+    """Return whether sequences ascend from each producer's highest one so far; ``highest`` is updated."""
     for entry in entries:
         sequence = entry.sequence
         if sequence is not None:

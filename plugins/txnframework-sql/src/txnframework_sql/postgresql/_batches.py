@@ -1,4 +1,6 @@
-"""Batches as the columns of one call of ``functions/apply_batches.sql``, and what its answer means for each."""
+"""
+Batches as the columns of one call of ``functions/apply_batches.sql``, and the decoding of its result for each batch.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +15,23 @@ from txnframework_sql.steps.records import decode_indexes, encode_indexes
 
 Step = Check | Put | PutSequential | Delete
 Steps = tuple[Step, ...]
-"""The steps of one batch, in the order in which they are checked; those that put also in that of what is returned."""
+"""The steps of one batch, in the order in which they are checked; the order of the puts is also that of the result."""
 
 _CHECK, _PUT, _PUT_SEQUENTIAL, _DELETE = range(4)
 
 
 Answer = tuple[Record, ...] | TxnFrameworkError
-"""What the puts of a batch wrote, or how it was refused."""
+"""The records that the puts of a batch wrote, or the error that refused the batch."""
 
 
 class BatchGroup:
-    """Batches that are sent as one statement; each is applied, or refused, by itself."""
+    """Batches that are sent as one statement; each is applied or refused separately."""
 
     def __init__(self, batches: Sequence[Steps]) -> None:
         self.batches = batches
-        # Records are locked in the order of their keys in every statement, so that no two wait for each other. Where
-        # no batch has more than one, the batches themselves are brought into that order; those of one record stay in
-        # the order in which they came.
+        # Every statement locks records in the order of their keys, so that two statements never deadlock. If no batch
+        # has more than one key, the batches themselves are sorted. Batches of one record keep the order in which they
+        # arrived.
         self._is_simple = all(_keys(batch) <= 1 for batch in batches)
         self._order = sorted(range(len(batches)), key=lambda number: _place(batches[number][0]))
         self._steps: list[tuple[int, Step]] = []
@@ -39,7 +41,7 @@ class BatchGroup:
             self._ends.append(len(self._steps))
 
     def columns(self, channel: str) -> tuple[object, ...]:
-        """Return the arguments of the function; ``channel``: where the changes are notified."""
+        """Return the arguments of the function; ``channel`` is the channel on which the changes are notified."""
         kinds: list[int] = []
         paths: list[str] = []
         partitions: list[str] = []
@@ -65,7 +67,7 @@ class BatchGroup:
         )
 
     def answers(self, rows: Iterable[Sequence[Any]]) -> tuple[list[Answer], list[RecordChange]]:
-        """Return the answer of each batch: what its puts wrote, or how it was refused; and what was changed."""
+        """Return the answer of each batch, the written records or an error, and all changes."""
         refused: dict[int, TxnFrameworkError] = {}
         written: dict[int, list[Record]] = {}
         changes: list[RecordChange] = []
@@ -89,7 +91,7 @@ class BatchGroup:
         return answers, changes
 
     def _locks(self) -> tuple[list[str], list[str], list[bool], list[bool]]:
-        """Return which records are locked before all else, in order, which may be written, and which may be made."""
+        """Return the records to lock first, in order: paths, partitions, may be written, may be created."""
         wanted: dict[tuple[str, str], tuple[bool, bool]] = {}
         if not self._is_simple:
             for _, step in self._steps:
@@ -120,13 +122,13 @@ def _kind_and_key(step: Step) -> tuple[int, Key]:
     if isinstance(step, Put):
         return _PUT, step.key
     if isinstance(step, PutSequential):
-        # Its records stand in the partition of the prefix.
+        # Its records are stored in the partition of the prefix.
         return _PUT_SEQUENTIAL, step.prefix
     return (_CHECK if isinstance(step, Check) else _DELETE), step.key
 
 
 def _may_make(step: Check | Put | Delete) -> bool:
-    """Whether a record that is not there has to be locked: it is made, or nobody else may make it."""
+    """Return whether an absent record must be locked: the step creates it, or no other process may create it."""
     return step.expected is Expect.ABSENT or (isinstance(step, Put) and step.expected is Expect.ANY)
 
 

@@ -1,4 +1,4 @@
-"""Calls of one kind that share statements: as few as there can be, each with one commit."""
+"""Calls of one kind that share statements: as few statements as possible, each with one commit."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ class _Waiting(Generic[C, T]):
 
 class CallGroups(Generic[C, T]):
     """
-    Performs together what is asked for in one turn of the event loop, and what comes while enough is under way.
+    Performs calls of one turn of the event loop together, and those that arrive while enough groups run.
 
-    Callers that were answered together go on together: nearly every statement is one for all of them, or where
-    there are many, for ``share_min`` of them or more.
+    Callers that were answered together continue together. So nearly every statement serves all of them or, if there are
+    many, at least ``share_min`` of them.
 
-    ``perform`` answers each call by its result or by an error of its own, and raises what happened to all of them.
-    ``take`` says how many calls from the front may go together, at least one; they are begun in their order.
-
-    ``may_be_alone``: a call that found no other since the last one goes at once and in its caller's own task, without
-    the turns of the event loop to another task and back. Cancelling that caller gives up the statement. As soon as two
-    meet, calls wait for each other again.
+    :param perform: returns for each call its result or its own error, and raises an error that applies to all calls.
+    :param take: returns how many calls from the front may go together, at least one; calls are started in their order.
+    :param may_be_alone: if the last call met no other, a call runs at once, in its caller's own task. That saves the
+        turns of the event loop to another task and back. A cancelled caller then cancels the statement. As soon as two
+        calls meet, calls are grouped again.
     """
 
     def __init__(
@@ -54,10 +53,10 @@ class CallGroups(Generic[C, T]):
         self._share_min = group_max if share_min is None else share_min
         self._take = take
         self._may_be_alone = may_be_alone
-        # The last call found nothing under way, and there was no other since.
+        # The last call found no other call running, and none has arrived since.
         self._was_alone = False
         self._under_way = 0
-        # A task was made that has not read yet what waits.
+        # A task was created that has not yet read the waiting calls.
         self._is_starting = False
         self._waiting: deque[_Waiting[C, T]] = deque()
         self._is_idle = asyncio.Event()
@@ -67,7 +66,7 @@ class CallGroups(Generic[C, T]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """Whether no call is running."""
         return self._is_idle.is_set()
 
     async def ask(self, call: C) -> T:
@@ -83,7 +82,7 @@ class CallGroups(Generic[C, T]):
             return await waiting.future
 
     async def close(self) -> None:
-        """Wait for what was asked for before; may be repeated."""
+        """Wait for all earlier calls; idempotent."""
         self._is_closed = True
         await self._is_idle.wait()
 
@@ -95,7 +94,7 @@ class CallGroups(Generic[C, T]):
         if not self._is_starting and self._under_way < self._under_way_max:
             self._is_starting = True
             self._begin()
-            # A task of its own: a caller that is cancelled takes no other with it.
+            # A separate task, so that a cancelled caller does not cancel the calls of others.
             task = asyncio.create_task(self._perform_waiting(), name="txnframework-sql statements")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -135,7 +134,7 @@ class CallGroups(Generic[C, T]):
             self._end()
 
     def _share(self) -> int:
-        """Return how many calls one statement takes: if many wait, those that may be sent beside it get as many."""
+        """Return how many calls one statement takes; many calls are divided among the statements that may run."""
         statements = self._under_way_max - self._under_way + 1
         share = -(-len(self._waiting) // statements)
         share = min(self._group_max, share if share >= self._share_min else len(self._waiting))
@@ -146,7 +145,7 @@ class CallGroups(Generic[C, T]):
         try:
             answers = await self._perform([waiting.call for waiting in group])
         except (InvalidInput, Corrupt) as error:
-            # By a value of one of them the others are not harmed.
+            # An invalid value of one call must not fail the others.
             if len(group) > 1:
                 for waiting in group:
                     await self._answer((waiting,))
@@ -154,10 +153,10 @@ class CallGroups(Generic[C, T]):
             answers = [error]
         except TxnFrameworkError as error:
             answers = [copy_of(error, error.__cause__) for _ in group]
-        except Exception as error:  # The callers are told; what waits behind them goes on.
+        except Exception as error:  # The callers receive it; the calls behind them continue.
             answers = [error for _ in group]
         except BaseException:
-            # The event loop is ending: no caller may wait for ever.
+            # The event loop is ending: no caller may wait forever.
             for waiting in group:
                 waiting.future.cancel()
             raise

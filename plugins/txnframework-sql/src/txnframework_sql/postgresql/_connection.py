@@ -1,4 +1,4 @@
-"""One connection: how it is made, statements and transactions, and what is known when one of them fails."""
+"""One connection: its setup, its statements and transactions, and what is known after a failure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from txnframework_sql.postgresql._server import TLS_ADVICE, Server
 _LOG = logging.getLogger(__name__)
 
 Row = asyncpg.Record
-"""A row: by position, by column name, or taken apart as a tuple is."""
+"""A row, accessible by position, by column name, or by unpacking like a tuple."""
 
 if TYPE_CHECKING:
     Driver = asyncpg.Connection[Row]
@@ -39,18 +39,20 @@ HERE = "schema_of_store"
 """
 In statements, the schema of a store's tables and functions.
 
-Another login may be allowed to create functions in that schema. So no connection searches it: a function placed there,
-with argument types that fit a call better than those of PostgreSQL's own, would run with our rights.
+Another login may be allowed to create functions in that schema. So no connection has it in its search path. Otherwise a
+function there, with argument types that fit a call better than PostgreSQL's own, would run with our rights.
 """
 
 PINNED_PATH = "pg_catalog, pg_temp"
-"""Where a connection looks for names without a schema: among PostgreSQL's own, and nowhere else."""
+"""The search path for names without a schema: only PostgreSQL's own names."""
 
 FOLLOW_THE_INDEX = "SET enable_seqscan = off;SET enable_bitmapscan = off;SET plan_cache_mode = 'force_generic_plan';"
 """
-A plan is kept as long as the connection. While a table is small, or has no statistics, it looks cheaper to read all of
-it, or all of a range to sort it, than to follow the index, which every statement has. So there is one plan whatever the
-arguments are, and it is made once: for many statements planning takes ten times as long as they do.
+Forces plans that follow the index, which every statement has.
+
+A plan is kept as long as the connection. While a table is small, or has no statistics, a sequential scan or a sort
+looks cheaper than the index. With these settings there is one plan for all arguments, and it is made once. For many
+statements, planning takes ten times as long as execution.
 """
 
 _OLDEST = 14
@@ -59,25 +61,25 @@ SELECT a.pid, a.backend_start, COALESCE(pg_catalog.current_schema()::text, '') A
 FROM pg_catalog.pg_stat_activity a LEFT JOIN pg_catalog.pg_stat_ssl s ON s.pid = a.pid
 WHERE a.pid = pg_catalog.pg_backend_pid()
 """
-# Without READ WRITE: the administrator who set default_transaction_read_only means it.
+# Without READ WRITE, to respect an administrator's default_transaction_read_only.
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-# How long a statement that was given up may take to end, before its connection is terminated.
+# How long a cancelled statement may take to end before its connection is terminated.
 _SETTLE_S = 5
 _NEXT_HOST = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched)
-"""After these the next host may serve; the others say what all hosts would say."""
+"""After these errors the next host is tried; other errors would be the same on all hosts."""
 
-# The servers, as they may be shown, whose warning was logged.
+# The printable URLs of the servers whose warning was logged.
 _warned: set[str] = set()
 
 
 class _Standby(Unavailable):
-    """A write that was confirmed may be visible later on this server, or never."""
+    """The server is a standby: a confirmed write may become visible there later, or never."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """The server's process for one connection; a later process with the same pid has another start."""
+    """The server's process for one connection; a later process with the same pid has another start time."""
 
     pid: int
     started: datetime
@@ -85,9 +87,9 @@ class Backend:
 
 def quoted(schema: str, shown_url: str) -> str:
     """
-    Return a schema's name as statements hold it.
+    Return a schema's name, quoted for use in statements.
 
-    :raises InvalidInput: there is none, or it has a name that cannot be used.
+    :raises InvalidInput: the search path names no schema, or the name cannot be used.
     """
     if schema in ("", "pg_catalog"):
         raise InvalidInput(
@@ -101,7 +103,7 @@ def quoted(schema: str, shown_url: str) -> str:
 
 @lru_cache(1024)
 def qualified(text: str, schema: str) -> str:
-    """Return a statement with the schema, which is quoted already, in place of ``HERE``."""
+    """Return a statement with the quoted schema in place of ``HERE``."""
     return text.replace(f"{HERE}.", f"{schema}.")
 
 
@@ -109,10 +111,11 @@ class Connection:
     """
     A connection that is lent to one caller at a time.
 
-    A statement outside a transaction is a transaction of its own. ``read`` and ``write`` differ in what is known if
-    they fail: a read has changed nothing; a write that got no answer raises OutcomeUnknown, unless it is in a
-    transaction, which has changed nothing before its COMMIT was sent. Every error is the framework's own; ``Rerun`` is
-    one after which the same work may be done again.
+    A statement outside a transaction is a transaction of its own. ``read`` and ``write`` differ in what is known after
+    a failure. A failed read changed nothing. A write without a reply raises OutcomeUnknown. Inside a transaction,
+    nothing is changed before its COMMIT is sent, so a write there raises a plain error.
+
+    Every error is one of the framework's. After ``Rerun`` the same work may be performed again.
     """
 
     def __init__(self, driver: Driver, about: Row, shown_url: str, reply_timeout_s: float) -> None:
@@ -120,50 +123,53 @@ class Connection:
         self.backend = Backend(about["pid"], about["backend_start"])
         self.schema: str = about["schema"]
         self.last_used_s = 0.0
-        """When it was last given back, by the clock of the event loop."""
+        """When it was last returned to the pool, by the clock of the event loop."""
         self.reply_timeout_s = reply_timeout_s
-        """A reply that is later than this is not waited for, and the connection terminated."""
+        """The time limit for a reply; after it the connection is terminated."""
         self._shown_url = shown_url
         self._is_in_transaction = False
-        # A statement was given up before its answer came: it may still be under way.
+        # A statement was cancelled before its reply: it may still be running.
         self.is_unsettled = False
-        # It was a write outside a transaction, or a COMMIT: it may still be done.
+        # That statement was a write outside a transaction, or a COMMIT: it may still take effect.
         self.is_in_doubt = False
 
     @property
     def is_lost(self) -> bool:
-        """Whether nothing can be sent over it any more."""
+        """Whether the connection can send nothing any more."""
         return self.driver.is_closed()
 
     @property
     def is_idle(self) -> bool:
-        """Whether the next caller may have it as it is."""
+        """Whether the next caller may use it as it is."""
         return not self.is_lost and not self.is_unsettled and not self.driver.is_in_transaction()
 
     async def read(self, text: str, *arguments: object) -> list[Row]:
-        """Return the rows of a statement that changes nothing, not even by a function that it calls."""
+        """Return the rows of a statement that changes nothing, also not by calling a function."""
         return await self._fetch(text, arguments, may_be_done=False)
 
     async def write(self, text: str, *arguments: object) -> list[Row]:
-        """Return the rows of a statement that may change something (RETURNING, or a function's result)."""
+        """Return the rows of a statement that may change data (RETURNING, or a function's result)."""
         return await self._fetch(text, arguments, may_be_done=not self._is_in_transaction)
 
     async def change(self, text: str, *arguments: object) -> int:
-        """Execute a statement that returns no rows; return how many it changed."""
+        """Execute a statement that returns no rows; return the number of changed rows."""
         status = await self._execute(text, *arguments, may_be_done=not self._is_in_transaction)
-        # Such as "UPDATE 3".
+        # The status is, for example, "UPDATE 3".
         return int(status.rpartition(" ")[2])
 
     async def script(self, text: str) -> None:
-        """Execute statements without arguments, separated by semicolons; outside a transaction all or none of them."""
+        """
+        Execute statements without arguments, separated by semicolons; outside a transaction, all or none take effect.
+        """
         await self._execute(text, may_be_done=not self._is_in_transaction)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """
-        Do everything in the block or nothing, in READ COMMITTED.
+        Run the block in a transaction, in READ COMMITTED.
 
-        An error in the block undoes it. OutcomeUnknown comes from its end only: COMMIT was sent and not answered.
+        An error in the block rolls the transaction back. Only the end of the block raises OutcomeUnknown: COMMIT was
+        sent and got no reply.
         """
         await self._execute(_BEGIN, may_be_done=False)
         self._is_in_transaction = True
@@ -174,14 +180,14 @@ class Connection:
                 await self._roll_back()
                 raise
             if await self._execute("COMMIT", may_be_done=True) != "COMMIT":
-                # The server rolls back a transaction in which a statement has failed, and calls that success.
+                # The server rolls back a transaction with a failed statement, and reports that COMMIT as a success.
                 raise Unavailable(f"{self._shown_url} undid a transaction because a statement in it had failed")
         finally:
             self._is_in_transaction = False
 
     @asynccontextmanager
     async def view(self) -> AsyncIterator[None]:
-        """Let all reads in the block see one moment, which is not before the first of them."""
+        """Run all reads in the block in one snapshot, taken no earlier than the first read."""
         await self._execute(_BEGIN_VIEW, may_be_done=False)
         try:
             yield
@@ -189,7 +195,7 @@ class Connection:
             await self._roll_back()
 
     async def ask(self, timeout_s: float) -> None:
-        """Return when the server has answered over it; if it does not in time, the connection is terminated."""
+        """Return when the server has replied; without a reply in time, the connection is terminated."""
         try:
             await self.driver.execute("SELECT 1", timeout=timeout_s)
         except POSTGRESQL_ERRORS:
@@ -197,12 +203,12 @@ class Connection:
 
     async def settle(self) -> None:
         """
-        Wait for what was given up, and undo an open transaction; if that fails, terminate the connection.
+        Wait for a cancelled statement, and roll back an open transaction; on failure, terminate the connection.
 
-        The driver has asked the server to cancel the statement; until it answers, nothing else may be sent.
+        The driver has asked the server to cancel the statement. Until the server replies, nothing else may be sent.
         """
         try:
-            # Real time, since it is spent outside this process.
+            # Real time, because the wait happens outside this process.
             async with asyncio.timeout(min(_SETTLE_S, self.reply_timeout_s)):
                 if self.is_unsettled:
                     with suppress(asyncpg.InFailedSQLTransactionError):
@@ -214,7 +220,7 @@ class Connection:
             self.terminate()
 
     def terminate(self) -> None:
-        """Let go of the connection at once, without a word to the server."""
+        """Close the connection at once, without notice to the server."""
         self.driver.terminate()
 
     async def _fetch(self, text: str, arguments: tuple[object, ...], *, may_be_done: bool) -> list[Row]:
@@ -235,16 +241,17 @@ class Connection:
         return qualified(text, quoted(self.schema, self._shown_url)) if HERE in text else text
 
     async def _roll_back(self) -> None:
-        """Undo the transaction, if the connection is fit for it; otherwise ``settle`` or the server does."""
+        """Roll back the transaction if the connection is usable; otherwise ``settle`` or the server does so."""
         if self.is_lost or self.is_unsettled:
             return
         with suppress(TxnFrameworkError):
             await self._execute("ROLLBACK", may_be_done=False)
 
     def _note(self, error: BaseException, *, may_be_done: bool) -> None:
-        """Note what state the connection is in after ``error``; raise, from it, the framework's own if there is one."""
+        """Update the connection's state after ``error``; raise the framework's own error from it, if there is one."""
         if not isinstance(error, POSTGRESQL_ERRORS):
-            # Most of all a cancelled caller: the driver has asked the server to give up, and did not wait for it.
+            # Usually a cancelled caller: the driver has asked the server to cancel the statement, and did not wait for
+            # it.
             self.is_unsettled = True
             self.is_in_doubt |= may_be_done
             return
@@ -257,10 +264,10 @@ class Connection:
 
 async def connect(server: Server, options: PostgresqlOptions, **arguments: Any) -> Connection:
     """
-    Connect to the first host that serves and is no standby, each within the timeout; errors are the framework's own.
+    Connect to the first host that accepts connections and is no standby, with one timeout for each host.
 
-    The driver gives all hosts together one timeout, so that a first one that is gone without a word would hide the
-    second for ever. ``arguments`` are handed on to it.
+    The driver has one timeout for all hosts together: a first host that does not reply would always hide the second.
+    ``arguments`` are passed to the driver. Every error is one of the framework's.
     """
     server.require_files()
     if options.require_tls:
@@ -268,7 +275,7 @@ async def connect(server: Server, options: PostgresqlOptions, **arguments: Any) 
     timeout_s = server.number("connect_timeout") or options.connect_timeout_ms / 1000
     for left, url in zip(range(len(server.urls) - 1, -1, -1), server.urls, strict=True):
         try:
-            # Real time, whatever the environment's clock says: it is spent outside this process.
+            # Real time, whatever the environment's clock: the wait happens outside this process.
             async with asyncio.timeout(timeout_s):
                 return await _connect_to(url, server, options, arguments)
         except _NEXT_HOST as error:
@@ -282,7 +289,7 @@ async def connect(server: Server, options: PostgresqlOptions, **arguments: Any) 
         except POSTGRESQL_ERRORS as error:
             raise not_connected(error, server.shown_url) from error
         except ValueError:
-            # Its text may be a piece of a secret in the place of something else.
+            # The driver's text may contain a part of a secret.
             raise InvalidInput(
                 f"{server.shown_url}: its host, or one of the variables PGHOST, PGPORT, ..., cannot be used"
             ) from None
@@ -293,7 +300,7 @@ async def _connect_to(url: str, server: Server, options: PostgresqlOptions, argu
     driver: Driver = await asyncpg.connect(
         url,
         server_settings={
-            # What the URL says goes first.
+            # The URL takes precedence.
             **({} if "application_name=" in url else {"application_name": "txnframework"}),
             **_keepalive(server, options),
         },
@@ -310,7 +317,7 @@ async def _connect_to(url: str, server: Server, options: PostgresqlOptions, argu
 
 
 def _keepalive(server: Server, options: PostgresqlOptions) -> dict[str, str]:
-    """Return what lets the server notice a client that is gone without a word, and free its locks."""
+    """Return settings by which the server detects a dead client and releases its locks."""
     if server.number("keepalives") == 0:
         return {}
     idle_s = server.number("keepalives_idle") or options.keepalive_idle_s
@@ -324,7 +331,7 @@ def _keepalive(server: Server, options: PostgresqlOptions) -> dict[str, str]:
 
 
 async def _set_up(driver: Driver, server: Server, options: PostgresqlOptions) -> Connection:
-    """Let a session be what the statements rely on, whatever is set for its user and database."""
+    """Apply the session settings that the statements rely on, whatever is set for the user and the database."""
     settings = driver.get_settings()
     if driver.get_server_version().major < _OLDEST:
         raise InvalidInput(f"{server.shown_url} is older than PostgreSQL {_OLDEST}; upgrade it")
@@ -348,13 +355,13 @@ async def _set_up(driver: Driver, server: Server, options: PostgresqlOptions) ->
         f"SET search_path = {PINNED_PATH};"
         f"SET statement_timeout = {options.statement_timeout_ms};"
         f"SET lock_timeout = {options.lock_timeout_ms};"
-        # A process that is stopped inside a transaction must not hold its locks for ever.
+        # A process that is stopped inside a transaction must not hold its locks forever.
         f"SET idle_in_transaction_session_timeout = {options.statement_timeout_ms};"
         "SET default_transaction_isolation = 'read committed';"
         "SET default_transaction_deferrable = off;"
         "SET jit = off;"
         f"{FOLLOW_THE_INDEX}"
-        # What is confirmed is on disk; a stronger setting, which waits for standbys too, is left as it is.
+        # A confirmed write is on disk; a stronger setting, which also waits for standbys, is kept.
         "SELECT set_config('synchronous_commit', 'on', false)"
         " WHERE current_setting('synchronous_commit') = 'off'"
     )

@@ -1,4 +1,4 @@
-"""A PostgreSQL database: its opening, its transactions, and the steps that are performed in them."""
+"""A PostgreSQL database: its opening, its transactions, and the performing of steps in them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NOW = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 _NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
 _NEW_NUMBER = f"SELECT nextval('{HERE}.{NUMBERS}')"
 _DIALECT = PostgresqlDialect()  # type: ignore[no-untyped-call]
-# More than there are statements in all steps.
+# More than the number of statements in all steps.
 _STATEMENTS_MAX = 512
 
 
@@ -46,8 +46,8 @@ class PostgresqlDatabase:
     """
     A database that stores were opened on.
 
-    It performs steps in transactions of their own; again from their start when another writer was in the way. Hot
-    operations do not go this way: each is one statement, mostly a function in the database.
+    It performs each call's steps in a transaction, and restarts them after a conflict with another writer. Frequent
+    operations do not use steps: each is one statement, usually a function in the database.
 
     :raises Closed: see ``Pool``.
     """
@@ -62,7 +62,7 @@ class PostgresqlDatabase:
     async def open(
         cls, url: str, environment: Environment, options: DatabaseOptions, new_identity: str
     ) -> PostgresqlDatabase:
-        """Connect to a database; its tables are made, with ``new_identity``, if it is empty."""
+        """Connect to a database; create the tables of an empty one, with ``new_identity``."""
         pool = open_pools.take(locate(url), environment, options, is_shared=options.share_connection)
         try:
             async with pool.lend() as connection:
@@ -79,19 +79,19 @@ class PostgresqlDatabase:
         return PostgresqlRecords(self, options)
 
     def entries(self, options: LedgerOptions) -> PostgresqlEntries:
-        """Return how entries are appended and read: by one statement each."""
+        """Return the operations that append and read entries, by one statement each."""
         return PostgresqlEntries(self, options)
 
     def clock(self, _: Environment) -> Clock:
-        """Return the database's clock: its users are on several machines."""
+        """Return the database's clock: its users run on several machines."""
         return _clock
 
     def wake_ups(self, watches: Watches, _: Environment) -> Listening:
-        """Return what is notified of the commits of others."""
+        """Return the wake-ups by notifications of other processes' commits."""
         return Listening(self.pool.listener, watches)
 
     async def read(self, work: Callable[[], Steps[T]]) -> T:
-        """Return what steps find in one view that holds every write confirmed before this call."""
+        """Return the result of steps that read one view; the view holds every write confirmed before this call."""
 
         async def look(connection: Connection) -> T:
             async with connection.view():
@@ -100,14 +100,16 @@ class PostgresqlDatabase:
         return await self.pool.run(look)
 
     async def read_loosely(self, work: Callable[[], Steps[T]]) -> T:
-        """Return what steps find, each statement in a view of its own: one round trip each, and no others."""
+        """
+        Return the result of steps, each statement in its own snapshot: one round trip each, without BEGIN and COMMIT.
+        """
         return await self.pool.run(lambda connection: _perform(connection, work(), []))
 
     async def write(self, work: Callable[[], Steps[T]]) -> T:
         """
-        Return what steps return, once what they wrote is durable.
+        Return the result of the steps once their writes are durable.
 
-        They raise before they write, or everything they wrote is undone.
+        Steps raise before they write, or all their writes are rolled back.
         """
         changes: list[Change] = []
 
@@ -122,31 +124,31 @@ class PostgresqlDatabase:
         try:
             return await self.pool.run(do)
         finally:
-            # The outcome is not always known: watches wake for what may have happened, too.
+            # The outcome is not always known: a possible change wakes watches as well.
             self.changed(tuple(changes))
 
     def changed(self, changes: tuple[Change, ...]) -> None:
-        """Tell the observers what was changed here, without waiting for the database to say so."""
+        """Report local changes to the observers at once, without waiting for the database's notification."""
         if changes:
             for observer in self._observers:
                 observer(changes)
 
     def observe(self, observer: Observer) -> None:
-        """Call ``observer`` after every commit that is made here."""
+        """Call ``observer`` after every commit of this process."""
         self._observers = (*self._observers, observer)
 
     def ignore(self, observer: Observer) -> None:
-        """Do not call ``observer`` any more."""
+        """Stop calling ``observer``."""
         self._observers = tuple(known for known in self._observers if known != observer)
 
     def require_open(self) -> None:
-        """Raise Closed if this cannot be used any more."""
+        """Raise Closed if this can no longer be used."""
         if self._is_closed:
             raise Closed(f"the store {self.shown_url} was closed")
         self.pool.require_open()
 
     async def close(self) -> None:
-        """Let go of the database, after what is under way; may be repeated."""
+        """Finish the running operations and release the database; idempotent."""
         if not self._is_closed:
             self._is_closed = True
             await open_pools.give_back(self.pool)
@@ -160,7 +162,9 @@ def _clock() -> Steps[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A statement's text and the order of its parameters; ``defaults`` for those that a caller does not give."""
+    """
+    A statement's text and the order of its parameters; ``defaults`` holds values for parameters that a caller omits.
+    """
 
     text: str
     order: Sequence[str]
@@ -171,7 +175,7 @@ class _Prepared:
 
 
 async def _perform(connection: Connection, steps: Steps[T], changes: list[Change]) -> T:
-    """Perform steps within the connection's transaction or view; ``changes`` gets what they change."""
+    """Perform steps within the connection's transaction or view; append their changes to ``changes``."""
     answer: object = None
     try:
         while True:
@@ -189,14 +193,14 @@ async def _perform(connection: Connection, steps: Steps[T], changes: list[Change
 async def _answer(connection: Connection, call: Rows | FirstRows | Write | Lock | NewNumber) -> object:
     if isinstance(call, NewNumber):
         return (await connection.read(_NEW_NUMBER))[0][0]
-    # Until COMMIT is sent nothing is changed, whatever the statements are.
+    # Nothing is changed before COMMIT is sent, whatever the statements are.
     prepared = _prepare(call.statement)
     arguments = prepared.bind(call.parameters)
     if isinstance(call, Write):
         return await connection.change(prepared.text, *arguments)
     found = [tuple(row) for row in await connection.read(prepared.text, *arguments)]
     if isinstance(call, FirstRows):
-        # One round trip; where what is behind them may be large, a function in the database stops in time.
+        # One round trip; where the following rows may be large, a function in the database stops in time.
         return list(takewhile(call.is_wanted, found))
     return None if isinstance(call, Lock) else found
 

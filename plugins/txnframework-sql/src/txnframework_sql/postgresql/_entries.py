@@ -1,4 +1,4 @@
-"""Entries of managed ledgers in PostgreSQL: each operation is one statement, and so one consistent fact."""
+"""Entries of managed ledgers in PostgreSQL: each operation is one statement, and therefore reads one snapshot."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ FROM {HERE}.managed_ledgers m JOIN {HERE}.ledger_segments s ON s.ledger_id = m.o
 WHERE m.id = ANY ($1) AND m.name IS NOT NULL
 """  # noqa: S608 - a name of our own
 _TAILS_UNDER_WAY = 2
-# Positions beyond it, which a caller may name as the end of everything, hold nothing.
+# No entry has a position beyond it, though a caller may name one as the end of a range.
 _HIGHEST = (1 << 31) - 1
 
 
 class PostgresqlEntries:
-    """Entries by one statement for each operation; by the steps, where something is out of the ordinary."""
+    """Entries by one statement for each operation; exceptional cases use the steps."""
 
     def __init__(self, database: PostgresqlDatabase, options: LedgerOptions) -> None:
         self._database = database
         self._pool = database.pool
         self._steps = EntrySteps(database, options)
         self._appends = Appends(database, self._steps, options)
-        # A client that begins to write to a topic asks for its end: many at a time, and often for one ledger.
+        # A client that starts to write to a topic reads its end: many clients do so at a time, often for one ledger.
         self._tails: CallGroups[Managed, Tail] = CallGroups(
             self._ends, queue_max=options.queue_max, group_max=options.group_max, under_way_max=_TAILS_UNDER_WAY
         )
@@ -45,7 +45,7 @@ class PostgresqlEntries:
     async def append(
         self, managed: Managed, entries: tuple[Append, ...], ledger_id: int | None, now_ms: int
     ) -> tuple[Appended, ...]:
-        """Append durably, in order, adjacent, to ``ledger_id`` and no other."""
+        """Append durably, in order, adjacent, to ledger ``ledger_id`` only."""
         return await self._appends.append(managed, AppendCall(entries, ledger_id, now_ms))
 
     async def tail(self, managed: Managed) -> Tail:
@@ -60,17 +60,17 @@ class PostgresqlEntries:
         arguments = (managed.id, *(min(bound, _HIGHEST) for bound in bounds), max(limit.items, 1), limit.bytes)
         rows = await self._pool.run(lambda connection: connection.read(READ_ENTRIES.call, *arguments))
         if rows and rows[-1][0] is None:
-            # Something is not as it should be, and these say what.
+            # The range is not complete, and the steps find out why.
             return await self._steps.read(managed, range_, limit)
         return tuple(LedgerEntry(Position(ledger_id_of(place), entry_id_of(place)), data) for place, data in rows)
 
     async def close(self) -> None:
-        """Wait for what is under way; each still gets its true answer."""
+        """Wait for the running operations; each still returns its true result."""
         await self._tails.close()
         await self._appends.close()
 
     async def _ends(self, ledgers: Sequence[Managed]) -> list[Tail | TxnFrameworkError]:
-        """Return the ends of several managed ledgers, as one consistent fact."""
+        """Return the ends of several managed ledgers, read at one moment."""
         ids = list({managed.id for managed in ledgers})
         rows = await self._pool.run(lambda connection: connection.read(_TAIL, ids))
         ends = {managed_id: _tail(*end) for managed_id, *end in rows}

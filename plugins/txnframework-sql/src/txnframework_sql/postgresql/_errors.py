@@ -1,15 +1,15 @@
 """
-Errors of PostgreSQL and of its driver as the framework's own.
+Translation of errors of PostgreSQL and its driver into the framework's own.
 
-What was surely not done is one of its plain errors. A server that answers a statement with severity ERROR has undone
-it, whatever the reason, its own timeouts included. A statement that only reads, one that was never sent, and one inside
-a transaction whose COMMIT was not sent, have changed nothing however they end. That leaves a writing statement or a
-COMMIT without such an answer: ``OutcomeUnknown``. So is a write that was lost while it was prepared: the driver does
-not tell the two apart.
+An operation that was surely not performed raises one of the framework's plain errors. A server that answers a statement
+with severity ERROR has rolled it back, whatever the reason, its own timeouts included. Three kinds of statements change
+nothing, however they end: those that only read, those never sent, and those in a transaction whose COMMIT was not sent.
+For a writing statement or a COMMIT without such an answer, ``OutcomeUnknown`` is raised. A write that was lost while it
+was prepared raises it as well, because the driver does not distinguish the two.
 
-The caller reads back what it wrote. PostgreSQL shows a commit to every reader from the moment it can survive a crash,
-and to none before; and no connection is lent here before the process of the lost one has ended (``_uncertain_writes``),
-so what the read does not find never appears.
+The caller reads back its write. PostgreSQL shows a commit to every reader as soon as it can survive a crash, and to
+none before. No connection is lent here before the server process of a lost connection has ended
+(``_uncertain_writes``). So a write that this read does not find never appears.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ import asyncpg
 from txnframework.errors import Corrupt, InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable
 
 POSTGRESQL_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-"""What the driver may raise; a ``TimeoutError`` is an ``OSError``."""
+"""The errors that the driver may raise; a ``TimeoutError`` is an ``OSError``."""
 
 UNIQUE_VIOLATION = "23505"
 
-# Of a value that is too long, and of a queue that is full: what differs is where the server says it.
+# A value that is too long and a full notification queue share a code; the place where the server raises it differs.
 _TOO_MUCH, _NOTIFYING = "54000", "PreCommit_Notify"
 
-# Another transaction was in the way, and this one was undone: the same again may succeed.
+# A conflict with another transaction rolled this one back: the same work may succeed when repeated.
 _AGAIN = frozenset(
     {
         "40001",  # serialization_failure
         "40P01",  # deadlock_detected
-        UNIQUE_VIOLATION,  # a row that was not there when it was looked for; for ever only in a damaged database
+        UNIQUE_VIOLATION,  # a row that was absent when it was read; permanent only in a damaged database
     }
 )
 
@@ -82,9 +82,9 @@ _BY_CLASS: dict[str, tuple[type[TxnFrameworkError], str]] = {
 
 class Rerun(Unavailable):
     """
-    Another writer was in the way and nothing was changed; the same work, from its start, may succeed.
+    A conflict with another writer; nothing was changed, and the same work may succeed when restarted.
 
-    ``if_always`` is what to raise when it never does.
+    ``if_always`` is the error to raise when all attempts fail.
     """
 
     def __init__(self, message: str, if_always: TxnFrameworkError) -> None:
@@ -93,18 +93,18 @@ class Rerun(Unavailable):
 
 
 def is_hopeless(error: BaseException) -> bool:
-    """Whether the connection is of no use after this."""
+    """Return whether the connection is unusable after this error."""
     return isinstance(error, TimeoutError | asyncpg.InternalClientError) or (
         isinstance(error, asyncpg.PostgresError) and error.severity_en in ("FATAL", "PANIC")
     )
 
 
 def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
-    """Return what to raise, ``from error``, for a statement that surely changed nothing."""
+    """Return the error to raise, ``from error``, for a statement that surely changed nothing."""
     if isinstance(error, TimeoutError):
         return Unavailable(f"{shown_url} did not answer in time; try again")
     if isinstance(error, asyncpg.DataError) and error.severity_en is None:
-        # The driver's text holds the value.
+        # The driver's text contains the value.
         return InvalidInput(f"{shown_url} does not take an argument of this type or size")
     if isinstance(error, asyncpg.PostgresError):
         return _told(error, shown_url)
@@ -112,11 +112,11 @@ def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
 
 
 def in_doubt(error: BaseException, shown_url: str) -> TxnFrameworkError:
-    """Return what to raise, ``from error``, for a writing statement or a COMMIT, if it was sent at all."""
-    # FATAL may come after the commit, so it is no answer to the statement.
+    """Return the error to raise, ``from error``, for a writing statement or a COMMIT that may have been sent."""
+    # FATAL may follow the commit, so it is no answer to the statement.
     is_answer = isinstance(error, asyncpg.PostgresError) and error.severity_en == "ERROR"
-    # What the driver itself objects to, such as a value of the wrong type, or a connection of which the server has
-    # just taken leave, it does not send.
+    # The driver does not send a statement that it rejects itself. It rejects, for example, a value of the wrong type,
+    # or a connection that the server has just closed.
     is_unsent = isinstance(error, asyncpg.InternalClientError) and str(error).startswith("cannot switch to state")
     if is_answer or is_unsent or isinstance(error, asyncpg.InterfaceError | asyncpg.DataError):
         return translated(error, shown_url)
@@ -124,7 +124,7 @@ def in_doubt(error: BaseException, shown_url: str) -> TxnFrameworkError:
 
 
 def not_connected(error: BaseException, shown_url: str) -> TxnFrameworkError:
-    """Return what to raise, ``from error``, when no connection came about."""
+    """Return the error to raise, ``from error``, when connecting failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return InvalidInput(
             f"{shown_url} shows a certificate that is not trusted here ({error.verify_message}); name its authority"
@@ -144,7 +144,7 @@ def not_connected(error: BaseException, shown_url: str) -> TxnFrameworkError:
 
 
 def not_configured(error: asyncpg.ClientConfigurationError, shown_url: str) -> TxnFrameworkError:
-    """Return what to raise, ``from None``, for parameters that the driver does not take; what they are is not shown."""
+    """Return the error to raise, ``from None``, for parameters that the driver rejects; their values are not shown."""
     told = str(error.args[0]).partition(", got")[0].partition(": {")[0]
     return InvalidInput(f"the parameters of {shown_url}, or the environment's (PGSSLMODE, ...), cannot be used: {told}")
 
@@ -161,9 +161,9 @@ def _unreachable(error: BaseException, shown_url: str) -> TxnFrameworkError:
 
 
 def _told(error: asyncpg.PostgresError, shown_url: str) -> TxnFrameworkError:
-    """Return what the server's answer means; a code it has no sentence for is told in the server's words."""
+    """Return the error for the server's answer; an unlisted code is reported in the server's words."""
     if error.severity_en is None and isinstance(error.__cause__, asyncpg.PostgresError):
-        # The driver's own, about the connection; the server has said why it ended it.
+        # The driver's own error about the connection; its cause is the server's reason for ending it.
         error = error.__cause__
     code = error.sqlstate or ""
     reason = _reason(error)
@@ -187,6 +187,6 @@ def _told(error: asyncpg.PostgresError, shown_url: str) -> TxnFrameworkError:
 def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no reply came in time"
-    # Without detail and hint, which may hold what was stored.
+    # Without detail and hint, which may contain stored data.
     text = str(error.args[0]) if isinstance(error, asyncpg.PostgresError) and error.args else str(error)
     return text or type(error).__name__

@@ -1,12 +1,12 @@
 """
-Functions that are kept in the database, because each is one round trip and one transaction of several statements.
+Functions stored in the database: each is one round trip and one transaction of several statements.
 
-They belong to a release's code and not to the schema: their names end in a digest of their text, so releases with
-different ones use a database side by side, and a corrected one needs no new revision.
+They belong to a release's code and not to the schema. Their names end in a digest of their text. So releases with
+different functions use a database side by side, and a corrected function needs no new revision.
 
-Another login may be allowed to create functions beside the tables. So a function is called only if it has the body that
-it has here, and an owner who could do as much without it. Calls name the types of the arguments: exactly one function
-can have those, however many there are of its name.
+Another login may be allowed to create functions beside the tables. So a function is called only if it has the expected
+body, and an owner who has the same rights without it. Calls name the types of the arguments: exactly one function of a
+name can have those types.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from txnframework.errors import InvalidInput
 from txnframework_sql.postgresql._connection import HERE, Connection, qualified, quoted
 from txnframework_sql.schema import VERSION_TABLE
 
-# The only thing of its kind: any number that nobody else is likely to lock.
+# The number of the advisory lock: any number that other programs are unlikely to lock.
 _LOCK_NUMBER = 7_291_604_150
-# Read from the tables: what to_regproc knows may be from before the lock was waited for. Trusted are the owner of the
-# tables, this user, and superusers.
+# Read from the catalog tables: to_regproc may return what was cached before the wait for the lock. Trusted owners are
+# the owner of the tables, this user, and superusers.
 _FOUND = """
 SELECT f.proname, oidvectortypes(f.proargtypes), f.prosrc, r.rolname,
     r.rolsuper OR f.proowner = (SELECT oid FROM pg_roles WHERE rolname = current_user) OR f.proowner = (
@@ -57,12 +57,12 @@ class Function:
         self.call: Final = f"SELECT * FROM {self.applied}"  # noqa: S608 - a name of our own
 
     def body(self, schema: str) -> str:
-        """Return what the server keeps of its text; ``schema`` is quoted."""
+        """Return the text that the server stores as its body; ``schema`` is quoted."""
         return qualified(_part(_BODY, self.text, 2), schema)
 
 
 class _Kept(NamedTuple):
-    """A function that stands in the database under one of the names; ``types`` of its arguments, as text."""
+    """A function in the database with one of the names; ``types`` are those of its arguments, as text."""
 
     name: str
     types: str
@@ -80,21 +80,21 @@ _ALL = (APPLY_BATCHES, APPEND_ENTRIES, READ_ENTRIES)
 
 async def ensure_functions(connection: Connection, shown_url: str) -> None:
     """
-    Make the functions of this release that are not there; the tables are.
+    Create the missing functions of this release; the tables must exist.
 
-    :raises InvalidInput: somebody else has made one of these names, or changed what is behind it.
+    :raises InvalidInput: another login has created a function of such a name, or changed its body.
     """
     if not await _missing(connection, shown_url):
         return
     async with connection.transaction():
-        # Of several processes that start at once, one makes them.
+        # If several processes start at once, one of them creates the functions.
         await connection.write(_LOCK, _LOCK_NUMBER)
         for function in await _missing(connection, shown_url):
             await connection.script(function.text)
 
 
 async def _missing(connection: Connection, shown_url: str) -> list[Function]:
-    """Return the functions that are not there; raise InvalidInput if one that is there must not be called."""
+    """Return the missing functions; raise InvalidInput if an existing one must not be called."""
     names = [function.name for function in _ALL]
     rows = await connection.read(_FOUND, connection.schema, names, VERSION_TABLE)
     kept = [_Kept(*row) for row in rows]

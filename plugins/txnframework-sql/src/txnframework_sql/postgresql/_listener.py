@@ -1,4 +1,4 @@
-"""The connection that hears of what others commit, and what it does when it is lost."""
+"""The connection that receives notifications of other processes' commits, and its recovery after a loss."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from txnframework_sql.postgresql._payloads import EVERYBODY, changes_of
 from txnframework_sql.steps.changes import Change
 
 _FIRST_PAUSE_MS = 20
-# What more notifications than these name is not looked at, if they come at once: everybody is woken.
+# If more notifications than this arrive at once, they are not compared: every watch is woken.
 _HEARD_MAX = 64
 
 
 class Hearer(Protocol):
-    """Who is told of commits."""
+    """A receiver of commit notifications."""
 
     @property
     def armed(self) -> Collection[object]:
-        """Those who would be woken; while there are none, nothing need be heard."""
+        """The watches that would be woken; while there are none, no connection is needed."""
 
     def wake(self, changes: Collection[Change]) -> None:
-        """Wake whom changes concern."""
+        """Wake the watches that the changes concern."""
 
     def wake_all(self) -> None:
-        """Wake everybody: nobody knows what was missed."""
+        """Wake every watch: the missed changes are unknown."""
 
 
 class Listener:
     """
     Listens on a connection of its own, from the first watch on, for the stores that share it.
 
-    PostgreSQL delivers a notification after the commit that it tells of, to those whose LISTEN was committed before. So
-    a watch that is armed once LISTEN is active, and reads after that, misses nothing. Nobody ever asks for "everything
-    after the last number that I saw": numbers are given before commits, and in another order.
+    PostgreSQL delivers a notification after its commit, to all sessions whose LISTEN was committed before. So a watch
+    that is armed once LISTEN is active, and reads after that, misses nothing. No reader asks for "everything after the
+    last number that I saw", because numbers are given before commits, and in another order.
 
-    After any loss of the connection LISTEN comes first, then everybody is woken: something may have been hidden. A
-    connection whose server is gone without a word is noticed by a heartbeat that gets no answer.
+    After a loss of the connection, LISTEN is sent first and then every watch is woken, because notifications may have
+    been lost. A heartbeat without a reply detects a connection whose server has vanished.
 
-    A notification makes those who watch something read it again, and nothing else: any login of the database may send
-    one, with any text. What comes at once, however much it is, wakes each watch once.
+    A notification only makes watchers read again: any login of the database may send one, with any text. Notifications
+    that arrive together wake each watch once, however many they are.
     """
 
     def __init__(
@@ -64,28 +64,28 @@ class Listener:
         self._environment = environment
         self._options = options
         self.channel = ""
-        """Where the changes of the stores are notified; known before ``listen`` is called."""
+        """The channel on which the stores notify changes; set before ``listen`` is called."""
         self._hearers: dict[Hearer, None] = {}
-        # Payloads that came, and whom they concern is not told yet.
+        # Received payloads whose watches were not yet woken.
         self._heard: list[str] = []
         self._driver: Driver | None = None
         self._keeper: asyncio.Task[None] | None = None
-        # Those who wait until LISTEN is active, or was tried in vain.
+        # Callers that wait until LISTEN is active, or until an attempt failed.
         self._waiting: list[asyncio.Future[None]] = []
         self._is_asked = asyncio.Event()
         self._beating = asyncio.Lock()
         self._is_closed = False
 
     def join(self, hearer: Hearer) -> None:
-        """Tell somebody from now on."""
+        """Start delivering changes to a hearer."""
         self._hearers[hearer] = None
 
     def leave(self, hearer: Hearer) -> None:
-        """Tell somebody no more; an unknown one is fine."""
+        """Stop delivering changes to a hearer; an unknown one is ignored."""
         self._hearers.pop(hearer, None)
 
     def listen_on(self, channel: str) -> None:
-        """Hear of changes on a channel; where that is another one than before, everybody is woken."""
+        """Listen on a channel; if the channel differs from the one before, every watch is woken."""
         if self.channel != channel:
             self.channel = channel
             if self._driver is not None:
@@ -93,9 +93,9 @@ class Listener:
 
     async def listen(self) -> None:
         """
-        Return when LISTEN is active: what is committed from now on is heard, or everybody woken who joined.
+        Return when LISTEN is active: later commits are heard, or every joined hearer is woken.
 
-        :raises Unavailable: there is no connection.
+        :raises Unavailable: connecting failed.
         """
         if self._is_closed:
             raise Closed(f"the store {self._shown_url} was closed")
@@ -109,23 +109,23 @@ class Listener:
         await heard
 
     def try_now(self) -> None:
-        """The server answers others: do not wait any longer before the next attempt."""
+        """Start the next attempt without waiting, because the server answers other connections."""
         self._is_asked.set()
 
     async def beat(self) -> None:
         """
-        Ask for an answer: what was committed before has then been heard.
+        Wait for a reply of the server: notifications of earlier commits have then been received.
 
-        The server sends notifications before it answers. Without a connection there is nothing to wait for.
+        The server sends notifications before the reply. Without a connection, the call returns at once.
 
-        :raises Unavailable: no answer came within ``heartbeat_ms``, and the connection is replaced.
+        :raises Unavailable: no reply came within ``heartbeat_ms``, and the connection is replaced.
         """
         async with self._beating:
             driver = self._driver
             if driver is None:
                 return
             try:
-                # Real time, since it is spent outside this process.
+                # Real time, because the wait happens outside this process.
                 async with asyncio.timeout(self._options.heartbeat_ms / 1000):
                     await driver.execute("SELECT 1")
                 self._tell_heard()
@@ -134,7 +134,7 @@ class Listener:
                 raise translated(error, self._shown_url) from error
 
     async def close(self) -> None:
-        """Listen no more; may be repeated."""
+        """Stop listening; idempotent."""
         self._is_closed = True
         if self._keeper is not None:
             self._keeper.cancel()
@@ -142,13 +142,13 @@ class Listener:
             self._keeper = None
 
     async def _keep(self) -> None:
-        """Listen, and again after each loss, as long as somebody wants to hear."""
+        """Listen, and reconnect after each loss, while any hearer has joined."""
         failures = 0
         was_lost = False
         try:
             while self._waiting or self._is_wanted():
                 try:
-                    # One that never answered was not worth much: the next attempt has to wait.
+                    # A connection that never replied counts as a failure: the next attempt is delayed.
                     failures = 0 if await self._listen_until_lost(was_lost) else failures + 1
                     was_lost = True
                 except TxnFrameworkError as error:
@@ -157,12 +157,12 @@ class Listener:
                 if failures > 1:
                     await self._pause(failures)
         finally:
-            # Nobody waits for what has ended, whatever ended it.
+            # No caller may wait for a task that has ended, whatever ended it.
             self._answer(Closed(f"the store {self._shown_url} hears nothing any more; open it again"))
 
     async def _listen_until_lost(self, was_lost: bool) -> bool:
         """
-        Connect, listen, and return when the connection is lost; whatever fails before raises.
+        Connect, listen, and return when the connection is lost; raise an error that occurs before.
 
         Return whether a heartbeat was answered in between.
         """
@@ -186,7 +186,7 @@ class Listener:
             driver.terminate()
 
     async def _beat_until(self, lost: asyncio.Event) -> bool:
-        """Return when the connection is lost; whether it ever answered."""
+        """Return, when the connection is lost, whether a heartbeat was ever answered."""
         has_answered = False
         while not lost.is_set():
             at_ms = self._environment.now_ms() + self._options.heartbeat_ms
@@ -200,7 +200,9 @@ class Listener:
         return has_answered
 
     async def _pause(self, failures: int) -> None:
-        """Wait before the next attempt, longer each time; not while somebody asks, or the server answers others."""
+        """
+        Wait before the next attempt, longer each time; return early if a caller asks, or the server answers others.
+        """
         backoff = Backoff(self._environment, _FIRST_PAUSE_MS, self._options.reconnect_max_ms)
         await _first_of(backoff.pause(failures + 1), self._is_asked.wait())
 
@@ -208,7 +210,7 @@ class Listener:
         return any(hearer.armed for hearer in self._hearers)
 
     def _answer(self, error: TxnFrameworkError | None) -> None:
-        """Tell those who wait for LISTEN what became of it."""
+        """Report the outcome of LISTEN to the waiting callers."""
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if one.done():
@@ -225,7 +227,7 @@ class Listener:
             self._heard.append(str(payload))
 
     def _tell_heard(self) -> None:
-        """Wake whom the notifications concern that came at once."""
+        """Wake the watches that the received notifications concern."""
         heard, self._heard = self._heard, []
         if not heard:
             return
@@ -242,7 +244,7 @@ class Listener:
 
 
 class Listening:
-    """What wakes the watches of one store; see ``WakeUps``."""
+    """The wake-ups of one store's watches; see ``WakeUps``."""
 
     def __init__(self, listener: Listener, watches: Watches) -> None:
         self._listener = listener
@@ -254,19 +256,19 @@ class Listening:
         await self._listener.listen()
 
     def disarm(self, watch: Watch) -> None:
-        """Forget a watch, of which nothing is remembered here."""
+        """Do nothing: no state is kept for a watch."""
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Return a context in which somebody waits; notifications come anyway."""
+        """Return a context in which a caller waits; notifications arrive outside it as well."""
         return nullcontext()
 
     async def close(self) -> None:
-        """Hear no more; may be repeated."""
+        """Stop listening; idempotent."""
         self._listener.leave(self._watches)
 
 
 async def _first_of(*coroutines: Coroutine[Any, Any, object]) -> None:
-    """Wait for the first one to end, and end the others."""
+    """Wait for the first coroutine to end, and cancel the others."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What can be set for the connections to a PostgreSQL server, with the defaults."""
+"""Options of the connections to a PostgreSQL server and their defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _REPLY_MARGIN_S = 5
 
 
 class PostgresqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What can be set for connections to PostgreSQL; SQLite knows ``lock_timeout_ms`` of it, and not the others."""
+    """Options of connections to PostgreSQL; of these, only ``lock_timeout_ms`` applies to SQLite."""
 
     connections_max: Annotated[
         int,
@@ -80,5 +80,5 @@ class PostgresqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
     @property
     def reply_timeout_s(self) -> float:
-        """How long a reply is waited for."""
+        """The time limit for a reply, in seconds."""
         return self.statement_timeout_ms / 1000 + _REPLY_MARGIN_S

@@ -1,11 +1,13 @@
 """
-What a notification names: the records and ledgers that a commit changed, so that whoever watches them reads again.
+The content of a notification: the records and ledgers that a commit changed, for the watches that must read again.
 
-A payload is a hint and nothing is decided by it: any login of the database may send one. It is a JSON list, so that a
-SQL function can write it, too. A whole number in it is the managed ledger of that id. A list
-``[path, partition, entries, ...]`` is a record; ``partition`` may be null if it is the path, and each ``entries`` is
-null or a list of ``[index name, index key in hex]``, as the record keeps them: those before the change, and those after
-it. What is longer than PostgreSQL allows, and everything that is not understood, wakes everybody.
+A payload is a hint that decides nothing: any login of the database may send one. It is a JSON list, so that SQL
+functions can write it too. A whole number in it is the managed ledger of that id. A list ``[path, partition, entries,
+...]`` is a record.
+
+``partition`` may be null if it equals the path. Each ``entries`` is null or a list of ``[index name, index key in
+hex]``, in the form stored in the record. They are the index entries before the change, and those after it. A payload
+longer than PostgreSQL allows, or one that cannot be decoded, wakes every watch.
 """
 
 from __future__ import annotations
@@ -34,32 +36,32 @@ def channel_of(token: str, schema: str) -> str:
     """
     Return the channel of the stores in one schema, whose tables hold ``token``.
 
-    Channels belong to a database. The schema tells its installations apart, also where one is a copy of another; the
-    token, which only those can read who may read the store, keeps others from guessing the name.
+    Channels belong to a database. The schema distinguishes its installations, even if one is a copy of another. Only
+    users who may read the store can read the token, so others cannot guess the name.
     """
     return f"txnframework_{sha256(f'{token}/{schema}'.encode()).hexdigest()[:40]}"
 
 
 def payloads(changes: Iterable[Change]) -> list[str]:
-    """Return what to notify of changes, in the transaction that makes them."""
+    """Return the payloads to notify of changes, in the transaction that makes them."""
     texts = [_text(change) for change in dict.fromkeys(changes)]
     found = list(_joined(texts)) if all(len(text.encode()) <= BYTES_MAX - 2 for text in texts) else [EVERYBODY]
     return found if len(found) <= PAYLOADS_MAX else [EVERYBODY]
 
 
 def changes_of(payload: str) -> tuple[Change, ...] | None:
-    """Return what a payload names; None: anything may have changed."""
+    """Return the changes that a payload names; None: anything may have changed."""
     if payload == EVERYBODY:
         return None
     try:
         return tuple(_change(part) for part in msgspec.json.decode(payload, type=list[int | list[object]]))
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError):
-        # Of a later release, or of somebody else.
+        # Sent by a later release, or by another program.
         return None
 
 
 def _joined(texts: list[str]) -> Iterator[str]:
-    """Yield lists of as many texts each as fit."""
+    """Yield JSON lists, each with as many texts as fit."""
     part: list[str] = []
     size = 2
     for text in texts:

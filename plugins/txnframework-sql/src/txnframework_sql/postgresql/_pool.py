@@ -1,4 +1,4 @@
-"""The connections of one event loop to one database: the driver's pool, and what is known of writes that it lost."""
+"""The connections of one event loop to one database: the driver's pool, and the state of uncertain writes."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# The first time at once: the one that was in the way has ended. Then between nothing and this, doubled each time.
+# The first retry is immediate, because the conflicting transaction has ended. Later pauses are random up to this limit,
+# which doubles each time.
 _FIRST_PAUSE_MS = 4
 _LONGEST_PAUSE_MS = 1_000
-# How long the server may take to say goodbye.
+# How long the server may take to answer a close.
 _CLOSE_S = 1
 
 
 class _PooledDriver(Driver):
-    """A connection of the driver's pool, with ours."""
+    """A connection of the driver's pool, with its ``Connection``."""
 
     connection: Connection
 
 
 class _Lent(NamedTuple):
-    """A connection, as the driver's pool knows it and as ours."""
+    """A lent connection, as the driver's pool and this package represent it."""
 
     pooled: Any
     connection: Connection
@@ -47,12 +48,12 @@ class _Lent(NamedTuple):
 
 class Pool:
     """
-    Connections, used in the event loop in which they were made, by the process that made them.
+    Connections, used in the event loop and the process in which they were made.
 
-    They are connected when they are needed first and then kept. One that was lost is replaced, before anything is sent
-    over it where that can be known: one that was unused for ``keepalive_idle_s`` has to answer first.
+    They are opened on first use and then kept. A lost connection is replaced, before anything is sent over it where the
+    loss can be detected. A connection that was unused for ``keepalive_idle_s`` must answer first.
 
-    :raises Closed: they were closed, this process was forked from theirs, or this is another event loop.
+    :raises Closed: the pool was closed, this process was forked from its owner, or this is another event loop.
     """
 
     def __init__(self, server: Server, environment: Environment, options: PostgresqlOptions) -> None:
@@ -63,25 +64,27 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
         self.listener = Listener(self.connect, server.shown_url, environment, options)
-        """Hears of what others commit; closed with these."""
+        """Receives notifications of other processes' commits; closed with the pool."""
         self.crowd = asyncio.Semaphore(max(1, options.connections_max - 1))
         """
-        Held by appends while they use a connection: waiting for the locks of as many ledgers, they leave one of several
-        to the heartbeats without which every lease here would be lost.
+        Held by appends while they use a connection.
+
+        Appends wait for the locks of many ledgers. The semaphore leaves one of several connections to the heartbeats,
+        without which every lease of this process would be lost.
         """
         self.stores = 0
-        """How many stores share these; see ``OpenPools``."""
+        """The number of stores that share the pool; see ``OpenPools``."""
         self._pool: asyncpg.Pool[Row] | None = None
-        # Acquired from the driver's pool, and not used: to give one back to it takes several turns of the event loop,
-        # which cost as much as a statement. While a caller waits for the pool, none is kept.
+        # Acquired from the driver's pool and unused. To return one takes several turns of the event loop, which cost as
+        # much as a statement. While a caller waits for the pool, none is kept.
         self._kept: list[_Lent] = []
         self._waiting = 0
-        # Callers that have a connection or wait for one, and connections on their way back.
+        # Callers that have a connection or wait for one, and connections that are being returned.
         self._users = 0
         self._is_unused = asyncio.Event()
         self._is_unused.set()
         self._settling: set[asyncio.Task[None]] = set()
-        # Those among them that were at a write.
+        # The tasks among them that were executing a write.
         self._deciding: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._closing: asyncio.Task[None] | None = None
@@ -90,15 +93,15 @@ class Pool:
 
     @property
     def channel(self) -> str:
-        """Where changes are notified and heard of; see ``notify_on``."""
+        """The channel on which changes are notified and received; see ``notify_on``."""
         return self.listener.channel
 
     def notify_on(self, channel: str) -> None:
-        """Notify changes on the channel of the schema, and hear of them there."""
+        """Notify changes on the schema's channel, and listen on it."""
         self.listener.listen_on(channel)
 
     def require_open(self) -> None:
-        """Raise Closed if these cannot be used any more, or not here."""
+        """Raise Closed if the pool can no longer be used, or belongs to another process or event loop."""
         if self._is_closed:
             raise Closed(f"the store {self.shown_url} was closed")
         if self._process != os.getpid():
@@ -114,12 +117,12 @@ class Pool:
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[Connection]:
         """
-        Lend a connection for the block; waits while all of ``connections_max`` are lent.
+        Lend a connection for the block; wait while all of ``connections_max`` are lent.
 
-        What the block leaves under way, as one that is cancelled does, is ended before anybody else gets it. A write
-        that it leaves in doubt is decided before anybody else gets any connection.
+        A statement that the block leaves running, because it was cancelled, is ended before the next caller gets the
+        connection. A write of unknown outcome is decided before the next caller gets any connection.
 
-        :raises Unavailable: no connection comes about, or a write in doubt cannot be decided; nothing was sent.
+        :raises Unavailable: connecting failed, or a write of unknown outcome cannot be decided; nothing was sent.
         """
         lent = await self._take()
         try:
@@ -129,15 +132,16 @@ class Pool:
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """
-        Return what ``work`` returns; from its start again, ``retries_max`` times, when another writer was in the way.
+        Return the result of ``work``; restart it after a conflict with another writer, at most ``retries_max`` times.
 
-        ``work`` changes nothing but by the connection that it is given.
+        ``work`` changes data only through the connection that it is given.
         """
         for attempt in range(self._options.retries_max + 1):
             if attempt > 1:
                 await Backoff(self._environment, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS).pause(attempt + 1)
             try:
-                # Without ``lend``: a context manager is a part of what a statement of one record costs here.
+                # Without ``lend``: a context manager would be a measurable part of the cost of a single-record
+                # statement.
                 lent = await self._take()
                 try:
                     return await work(lent.connection)
@@ -150,10 +154,9 @@ class Pool:
 
     async def connect(self, **arguments: Any) -> Connection:
         """
-        Return a connection outside the pool, set up as all are; for the listener.
+        Return a connection outside the pool, with the same setup; for the listener.
 
-        A server that answers no more is logged once, and once that it answers again: a caller that only waits would
-        not learn of it.
+        A server that stops answering is logged once, and so is its return: a caller that only waits would not notice.
         """
         self.require_open()
         try:
@@ -170,10 +173,10 @@ class Pool:
         return connection
 
     async def close(self) -> None:
-        """Let go of every connection, after what is under way, also if the caller is cancelled; may be repeated."""
+        """Finish the running operations and close every connection, even if the caller is cancelled; idempotent."""
         self._is_closed = True
         if self._process != os.getpid() or self._loop is not asyncio.get_running_loop():
-            # What belongs to a parent or to another loop is not touched.
+            # Connections of a parent process or of another loop are not touched.
             return
         if self._closing is None:
             self._closing = self._loop.create_task(self._close(), name="txnframework-sql closing")
@@ -192,7 +195,8 @@ class Pool:
     async def _connect_for_pool(self, *_: object, **arguments: Any) -> Driver:
         connection = await self.connect(**arguments)
         self.listener.try_now()
-        # The first one decides. A schema of the user's name that is made later comes first in the path.
+        # The first connection decides. A schema with the user's name that is created later would come first in the
+        # search path.
         self._schema = connection.schema = self._schema or connection.schema
         connection.driver.connection = connection  # type: ignore[attr-defined]
         return connection.driver
@@ -213,7 +217,7 @@ class Pool:
 
     async def _acquire(self) -> _Lent:
         if self._pool is None:
-            # Connects to nothing yet, and so waits for nothing.
+            # Opens no connection yet, and therefore does not wait.
             self._pool = await asyncpg.create_pool(
                 min_size=0,
                 max_size=self._options.connections_max,
@@ -230,9 +234,9 @@ class Pool:
 
     async def _is_fit(self, connection: Connection) -> bool:
         """
-        Whether a connection may be lent; nothing that was lost is undecided any more then.
+        Return whether a connection may be lent; no earlier write is undecided then.
 
-        What raises here, raises after the connection was terminated, which gives it back.
+        On an error, the connection is terminated first, which returns it to the driver's pool.
         """
         try:
             if self._is_closed:
@@ -250,7 +254,9 @@ class Pool:
         return not connection.is_lost
 
     async def _give_back(self, lent: _Lent) -> None:
-        """Give a connection back; one that is busy, in a task of its own: its caller may have been cancelled."""
+        """
+        Return a connection; a busy one is returned in a separate task, because its caller may have been cancelled.
+        """
         connection = lent.connection
         if connection.is_in_doubt:
             uncertain_writes.add(self.server, connection.backend)
@@ -296,14 +302,14 @@ class Pool:
 
 
 async def _keep(_: object) -> None:
-    """Reset nothing: every caller leaves a connection as it was."""
+    """Reset nothing: every caller leaves a connection unchanged."""
 
 
 class OpenPools:
     """
-    Pools by event loop and database, each for as long as a store uses it.
+    Pools by event loop and database; each lives as long as a store uses it.
 
-    An event loop only ever looks at its own, so that threads do not meet here.
+    An event loop accesses only its own pools, so threads do not share any.
     """
 
     def __init__(self) -> None:
@@ -311,7 +317,7 @@ class OpenPools:
         self._left_to_parent: list[Pool] = []
 
     def take(self, server: Server, environment: Environment, options: PostgresqlOptions, *, is_shared: bool) -> Pool:
-        """Return the pool of a database, of this loop; to be given back."""
+        """Return this loop's pool of a database; the caller must return it with ``give_back``."""
         if not is_shared:
             return Pool(server, environment, options)
         wanted = tuple(getattr(options, name) for name in PostgresqlOptions.__struct_fields__)
@@ -322,7 +328,7 @@ class OpenPools:
         return self._shared[key]
 
     async def give_back(self, pool: Pool) -> None:
-        """Close a pool that no other store uses."""
+        """Release a pool; the last user closes it."""
         pool.stores -= 1
         if pool.stores > 0:
             return
@@ -332,12 +338,12 @@ class OpenPools:
         await pool.close()
 
     def forget(self) -> None:
-        """Begin anew in a child process: its parent's sockets are not to be touched, not even by closing them."""
+        """Start empty in a child process: the parent's sockets must not be touched, not even closed."""
         self._left_to_parent.extend(self._shared.values())
         self._shared = {}
 
 
-# The one thing that all openings in a process have in common.
+# Shared by all openings in a process.
 open_pools = OpenPools()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=open_pools.forget)

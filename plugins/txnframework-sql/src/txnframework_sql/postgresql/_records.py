@@ -1,4 +1,4 @@
-"""The operations on records in PostgreSQL: one statement each, or one for many of them."""
+"""The operations on records in PostgreSQL: one statement for each, or one for many."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _Scan = tuple[KeyRange, int]
 
 _GET = f"SELECT value, version FROM {HERE}.records WHERE path = $1 AND partition = $2"  # noqa: S608 - a name of our own
-# Each looked up by its key, however many the planner believes there are.
+# Each is looked up by its key, whatever row count the planner estimates.
 _GET_MANY = f"""
 SELECT wanted.at, found.value, found.version
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted (path, partition, at)
@@ -33,7 +33,7 @@ CROSS JOIN LATERAL (
     WHERE r.path = wanted.path AND r.partition = wanted.partition LIMIT 1
 ) found
 """  # noqa: S608 - a name of our own
-# As steps.records.scan_records has them, for many ranges.
+# The same query as steps.records.scan_records, for many ranges.
 _SCAN_MANY = f"""
 SELECT wanted.at, found.path, found.partition, found.value, found.version
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY
@@ -45,22 +45,22 @@ CROSS JOIN LATERAL (
 ) found
 ORDER BY wanted.at, found.path, found.partition
 """  # noqa: S608 - a name of our own
-# Their pages are held at the same time.
+# Their pages are in memory at the same time.
 _SCANS_TOGETHER_MAX = 32
-# One statement that writes is executed while the next is prepared; more of them wait for each other's commits, which
-# a database that notifies makes one after the other.
+# One writing statement is executed while the next is prepared. More of them would wait for each other's commits, which
+# are serialized by a database that notifies.
 _WRITES_UNDER_WAY = 2
-# Where twice as many wait, one half is executed by the server while the other half goes on here: in one statement they
-# would wait for each other all the time.
+# If twice as many wait, the server executes one half while this process prepares the other half. In one statement,
+# server and process would always wait for each other.
 _WRITES_TOGETHER_MIN = 16
 _READS_UNDER_WAY = 2
 
 
 class PostgresqlRecords:
     """
-    Operations on records; those that come while others are under way share statements, and so commits.
+    Operations on records; calls that arrive while others are running share statements, and therefore commits.
 
-    :raises OutcomeUnknown: for each of those that shared a write which was not answered.
+    :raises OutcomeUnknown: a write got no reply; raised for each call that shared the write.
     """
 
     def __init__(self, database: PostgresqlDatabase, options: MetadataOptions) -> None:
@@ -94,7 +94,7 @@ class PostgresqlRecords:
         """Return the record, or None."""
         self._database.require_open()
         if "\0" in key.path or "\0" in key.partition:
-            # Nobody can have written it.
+            # PostgreSQL cannot store such a key.
             return None
         return await self._reads.ask(key)
 
@@ -103,7 +103,7 @@ class PostgresqlRecords:
         return (await self._write((write,)))[0].version
 
     async def delete(self, step: Delete) -> None:
-        """Remove a record and its index entries."""
+        """Delete a record and its index entries."""
         await self._write((step,))
 
     async def put_sequential(self, write: PutSequential) -> Key:
@@ -111,7 +111,7 @@ class PostgresqlRecords:
         return (await self._write((write,)))[0].key
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply every step of a batch, or none."""
+        """Apply all steps of a batch, or none."""
         steps = (*batch.checks, *batch.puts, *batch.deletes)
         return await self._write(steps) if steps else ()
 
@@ -125,7 +125,7 @@ class PostgresqlRecords:
         return await self._database.read_loosely(lambda: records.scan_index_entries(entries, items_max))
 
     async def close(self) -> None:
-        """Wait for what is under way; each still gets its true answer."""
+        """Wait for the running operations; each still returns its true result."""
         await self._reads.close()
         await self._scans.close()
         await self._writes.close()
@@ -146,7 +146,7 @@ class PostgresqlRecords:
         return answers
 
     async def _put_single(self, steps: Steps) -> Record | None:
-        """Write the record if this is nothing but a put that is met and simple; None: nothing was changed."""
+        """Write the record if this is a single simple put whose expectation is met; None: nothing was changed."""
         single = self._single_puts.statement(steps[0]) if len(steps) == 1 and isinstance(steps[0], Put) else None
         if single is None:
             return None
@@ -192,9 +192,9 @@ class PostgresqlRecords:
 
 def _without_nul(bound: str) -> str:
     """
-    Return a bound that stands where this one does among all texts without the character NUL.
+    Return the equivalent bound among all texts without the character NUL.
 
-    PostgreSQL takes no other text, and the range that is left of a page begins with a NUL behind its last path.
+    PostgreSQL rejects NUL in text, and the remaining range of a page begins with a NUL after its last path.
     """
     before, nul, _ = bound.partition("\0")
     return f"{before}\1" if nul else bound

@@ -1,4 +1,4 @@
-"""Where a PostgreSQL server is: what a libpq URL names, what may be shown of it, and whether it demands TLS."""
+"""The location of a PostgreSQL server: a parsed libpq URL, its printable form, and whether it requires TLS."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from txnframework.errors import InvalidInput
 
 _EXAMPLE = "write postgresql://user@host:5432/database"
 _SCHEMES = ("postgresql", "postgres", "postgresql+asyncpg")
-# A password with one of these in it ends where nobody meant it to; what it then looks like is never shown.
+# An unencoded character of these ends a password early; the rest of such a URL is never shown.
 _ENCODED = "in a user name or a password, write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25"
 
-# What the driver reads from a URL.
+# The parameters that the driver reads from a URL.
 _DRIVER = frozenset(
     {
         *("user", "password", "dbname", "passfile", "application_name", "options", "target_session_attrs"),
@@ -43,21 +43,21 @@ TLS_ADVICE = "write sslmode=verify-full&sslrootcert=... in the URL"
 @dataclass(frozen=True, slots=True)
 class Server:
     """
-    Which database on which server, and as whom; what a URL leaves out comes from the environment, as in libpq.
+    A database on a server, and the login; values that a URL omits come from the environment, as in libpq.
 
-    ``shown_url`` may be printed; nothing else here may, and ``repr`` shows nothing else.
+    Only ``shown_url`` may be printed, and ``repr`` shows nothing else.
     """
 
     shown_url: str
     urls: tuple[str, ...] = field(repr=False)
-    """One URL for each host, in order, as the driver takes them."""
+    """One URL for each host, in order, in the driver's form."""
     hosts: tuple[str, ...] = field(repr=False)
-    """Empty: PGHOST names them, or the server is on this machine."""
+    """Empty if PGHOST names the hosts, or the server is on this machine."""
     parameters: tuple[tuple[str, str], ...] = field(repr=False)
     has_password: bool = field(repr=False)
 
     def number(self, name: str) -> int | None:
-        """Return a whole number that the URL gives, or None."""
+        """Return a whole number from the URL's parameters, or None."""
         found = dict(self.parameters).get(name)
         return None if found is None else int(found)
 
@@ -68,18 +68,24 @@ class Server:
 
     @property
     def may_send_password(self) -> bool:
-        """Whether a password may be sent to another machine: most servers ask for a proof of it, some for itself."""
+        """
+        Whether a password may be sent to another machine.
+
+        Most servers ask for a proof of the password, some for the password itself.
+        """
         passfile = dict(self.parameters).get("passfile") or os.environ.get("PGPASSFILE") or Path.home() / ".pgpass"
         return self.is_remote and (self.has_password or "PGPASSWORD" in os.environ or Path(passfile).exists())
 
     def require_tls(self) -> None:
-        """Raise InvalidInput for a server on another machine that may be spoken to without TLS."""
+        """Raise InvalidInput for a server on another machine if the connection may be made without TLS."""
         mode = dict(self.parameters).get("sslmode") or os.environ.get("PGSSLMODE") or "prefer"
         if mode not in _DEMANDS_TLS and self.is_remote:
             raise InvalidInput(f"{self.shown_url}: require_tls is set, and sslmode is {mode}; {TLS_ADVICE}")
 
     def require_files(self) -> None:
-        """Raise InvalidInput if a file of the TLS settings cannot be read; the driver does not say which one it is."""
+        """
+        Raise InvalidInput if a file of the TLS settings cannot be read; the driver does not report which one it is.
+        """
         given = dict(self.parameters)
         for name in ("sslrootcert", "sslcert", "sslkey", "sslcrl"):
             path = given.get(name) or os.environ.get(f"PG{name.upper()}")
@@ -89,9 +95,9 @@ class Server:
 
 def locate(url: str) -> Server:
     """
-    Return the server that a URL names; nothing is connected.
+    Return the server that a URL names, without connecting.
 
-    :raises InvalidInput: it names none; no part of the URL that may be a secret is in the text.
+    :raises InvalidInput: the URL names no server; the text contains no part of the URL that may be a secret.
     """
     try:
         split = urlsplit(url)
@@ -117,7 +123,7 @@ def locate(url: str) -> Server:
 def _check(given: dict[str, str]) -> None:
     for name in given:
         if name not in _KNOWN:
-            # What follows a "?" that belongs to a password may be a part of it.
+            # The text after a "?" may be a part of a password.
             shown = f"parameter {name!r} of" if _PLAIN_NAME.fullmatch(name) else "a parameter of"
             raise InvalidInput(
                 f"{shown} the PostgreSQL URL is not known here; known are {', '.join(sorted(_KNOWN))}; {_ENCODED}"
@@ -129,7 +135,7 @@ def _check(given: dict[str, str]) -> None:
 
 
 def _places(named: str, given: dict[str, str]) -> list[tuple[str, str]]:
-    """Return each host, or directory of a Unix socket, with its port; an empty port: PGPORT or 5432."""
+    """Return each host, or directory of a Unix socket, with its port; an empty port means PGPORT or 5432."""
     parts = named.split(",") if named else [part for part in given.get("host", "").split(",") if part]
     ports = given.get("port", "").split(",")
     if len(ports) not in (1, len(parts) or 1):
@@ -140,7 +146,7 @@ def _places(named: str, given: dict[str, str]) -> list[tuple[str, str]]:
         places.append((host, port or other))
     for _, port in [*places, *(("", port) for port in ports)]:
         if port and not (port.isascii() and port.isdecimal() and 0 < int(port) < _PORT_END):
-            # The text is not shown: a ":" in a password that is not followed by "@" makes a port of the rest.
+            # The text is not shown: a ":" in a password without a following "@" turns the rest of it into a port.
             raise InvalidInput(f"a port in the PostgreSQL URL is not a number from 1 to 65535; {_ENCODED}")
     return places
 
@@ -158,7 +164,7 @@ def _host_and_port(part: str) -> tuple[str, str]:
 def _driver_url(login: str, path: str, given: dict[str, str], place: tuple[str, str]) -> str:
     query = {name: value for name, value in given.items() if name in _DRIVER}
     query |= {name: value for name, value in zip(("host", "port"), place, strict=True) if value}
-    # An empty name of a database would hide the one that PGDATABASE names.
+    # An empty database name would hide the one in PGDATABASE.
     return f"postgresql://{login}@{path if path != '/' else ''}?{urlencode(query)}"
 
 

@@ -1,12 +1,12 @@
 """
-Puts that come alone, each as one plain statement.
+Single puts, each as one plain statement.
 
-They do what ``functions/apply_batches.sql`` would, for less: what PL/pgSQL sets up anew in every transaction costs more
-than the work of a single put. They decide nothing but success: where a statement changes nothing, because the record is
-not as expected, the function is asked, which reads again. So is it for what needs more than these statements do.
+They do the same as ``functions/apply_batches.sql`` at a lower cost: PL/pgSQL's setup in every transaction costs more
+than a single put. They decide only success. If a statement changes nothing, because the record is not as expected, the
+function is called, which reads again. The function also performs every put that these statements do not support.
 
-Each is right in one snapshot, although it may have to wait for the record: a version never returns, so a record that
-has the expected one after the wait has the index entries that it had before it.
+Each statement is correct in one snapshot, although it may wait for the record. Versions are never reused, so a record
+with the expected version after the wait also has its earlier index entries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from txnframework_sql.schema import NUMBERS
 from txnframework_sql.steps.changes import RecordChange, partition_of
 from txnframework_sql.steps.records import encode_indexes
 
-# Of so many records the index entries are known: of about as many as there are transactions open at a time.
+# The number of records whose index entries are remembered: about the number of simultaneously open transactions.
 _KNOWN_MAX = 4_096
 
 _MADE = f"""
@@ -54,7 +54,7 @@ _Entries = frozenset[IndexEntry]
 
 
 class SinglePut(NamedTuple):
-    """One put with the statement for it, and the index entries before and after it."""
+    """One put with its statement, and the index entries before and after it."""
 
     put: Put
     before: _Entries
@@ -65,9 +65,9 @@ class SinglePut(NamedTuple):
 
 class SinglePuts:
     """
-    The statements for puts that come alone; remembers which index entries records got from them.
+    Builds the statements of single puts, and remembers the index entries that records got from them.
 
-    What is remembered only chooses the statement, which names it and does nothing where it is wrong.
+    The memory only chooses the statement. The statement names the expected entries and changes nothing if they differ.
     """
 
     def __init__(self, channel: str) -> None:
@@ -75,7 +75,7 @@ class SinglePuts:
         self._known: OrderedDict[tuple[str, str], tuple[int, _Entries]] = OrderedDict()
 
     def statement(self, put: Put) -> SinglePut | None:
-        """Return a put with its statement; None for one that is left to the function."""
+        """Return a put with its statement, or None if the function must perform it."""
         if put.expected is Expect.ANY:
             return None
         path, partition = put.key.path, partition_of(put.key)
@@ -89,7 +89,7 @@ class SinglePuts:
                 return None
         before_list, after_list = encode_indexes(before), encode_indexes(after)
         start = msgspec.json.encode((path, None if partition == path else partition)).decode()[:-1]
-        # The entries before and after apart, as the function notifies of them.
+        # The entries before and after are separate lists, as in the function's notifications.
         payload = f"[{start},{before_list or 'null'},{after_list or 'null'}]]"
         if len(payload.encode()) > BYTES_MAX:
             return None
@@ -100,7 +100,7 @@ class SinglePuts:
         return SinglePut(put, before, after, _REPLACED, arguments + more)
 
     def written(self, single: SinglePut, version: int) -> tuple[Record, RecordChange]:
-        """Return what a statement wrote, by the version that it returned, and what it changed."""
+        """Return the record that a statement wrote, with the version that it returned, and the change."""
         key = single.put.key
         place = key.path, partition_of(key)
         self._known.pop(place, None)

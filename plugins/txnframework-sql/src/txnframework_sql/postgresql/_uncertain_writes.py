@@ -1,9 +1,9 @@
 """
-Writes that were sent and not answered: each is decided before anybody reads whether it was done.
+Writes that were sent and got no reply: each is decided before any caller reads its outcome.
 
-A connection that is lost here is not lost to the server, whose process for it (the backend) may wait for a lock or be
-about to commit, and finish that later. A reader would meanwhile be told that nothing is there, and find it there
-afterwards. So that backend is ended first; once it is gone, what it did not commit is never committed.
+A lost connection may still be open on the server. The server's process for it (the backend) may wait for a lock or be
+about to commit, and may finish later. A reader could then first find no write, and find it afterwards. So that backend
+is ended first. Once it has ended, its uncommitted writes are never committed.
 """
 
 from __future__ import annotations
@@ -12,37 +12,37 @@ from txnframework.errors import Unavailable
 from txnframework_sql.postgresql._connection import Backend, Connection
 from txnframework_sql.postgresql._server import Server
 
-# The process is waited for: it may be in the middle of a commit, which nothing interrupts.
+# The statement waits for the end of the process, which may be in the middle of a commit; a commit is not interrupted.
 _END = "SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2"
 _END_MS = 5_000
 
 
 class UncertainWrites:
     """
-    The backends of one process that may still be at a write whose reply is not waited for any more, by database.
+    The backends that may still execute a write of this process whose reply is no longer awaited, by database.
 
-    They outlive the connections of which they are known, since a store that was closed in doubt may be opened again.
+    They outlive their connections, because a store that was closed with an uncertain write may be opened again.
     """
 
     def __init__(self) -> None:
-        # With whether an end of it was asked for.
+        # The value is whether the end of the backend was requested.
         self._backends: dict[Server, dict[Backend, bool]] = {}
 
     def add(self, server: Server, backend: Backend) -> None:
-        """Note that the outcome of a write is not known."""
+        """Add a write of unknown outcome."""
         self._backends.setdefault(server, {})[backend] = False
 
     @property
     def are_there(self) -> bool:
-        """Whether there is any, of whatever database."""
+        """Whether any database has one."""
         return bool(self._backends)
 
     def settle(self, server: Server, backend: Backend) -> bool:
         """
-        Forget a backend that has answered; return whether its connection can be relied on.
+        Remove a backend that has replied; return whether its connection is reliable.
 
-        It cannot where other connections of this process came to read meanwhile: their request to end the backend may
-        still be on its way, and would end whatever the backend does by then.
+        It is not reliable if other connections of this process have requested the end of the backend meanwhile. That
+        request may still be on its way, and would end whatever the backend executes by then.
         """
         is_being_ended = self._backends.get(server, {}).get(backend, True)
         self._remove(server, backend)
@@ -50,14 +50,14 @@ class UncertainWrites:
 
     async def end(self, server: Server, connection: Connection) -> None:
         """
-        Return when every write of a lost connection is done, or never will be.
+        Return when every write of a lost connection has completed or can never complete.
 
-        :raises Unavailable: one of them cannot be ended yet; until it is, its outcome cannot be known.
+        :raises Unavailable: a backend cannot be ended yet; until it is, the outcome of its write is unknown.
         """
         for backend in tuple(self._backends.get(server, ())):
             known = self._backends.get(server, {})
             if backend not in known:
-                continue  # it has answered, or another caller has ended it, while the one before it was waited for
+                continue  # it has replied, or another caller has ended it, during the wait for the previous one
             known[backend] = True
             rows = await connection.read(_END, backend.pid, backend.started, _END_MS)
             if rows and not rows[0][0]:
@@ -75,4 +75,4 @@ class UncertainWrites:
 
 
 uncertain_writes = UncertainWrites()
-"""Of this process."""
+"""The uncertain writes of this process."""
