@@ -89,7 +89,7 @@ class LeaseSession:
             lapses = self._lapses
             request = Request(name, holder, self.name, self._ttl_ms, lapses > self._told_lapses)
             was_known, self._is_known = self._is_known, True
-            # Set before the reply, which may be lost, so that the session does not outlive the leases it holds.
+            # Called before the reply, which may be lost, so that the session does not outlive the leases it holds.
             self.look_after_expired()
             answer = await self._executor.write(lambda: take(request, self._clock))
             # Leases that lapsed during the commit are still granted in the database: the session's next step ends them.

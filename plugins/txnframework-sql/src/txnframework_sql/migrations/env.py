@@ -1,4 +1,4 @@
-"""Run by Alembic: apply the revisions in the transaction of whoever asks for the upgrade, or write them down."""
+"""Alembic's environment: applies the revisions in the caller's transaction, or renders them as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from txnframework_sql.schema import VERSION_TABLE, metadata
 if context.is_offline_mode():
     context.configure(
         dialect_name=context.config.attributes["dialect"],
-        # What is written down is executed without parameters: a percent sign stands for itself.
+        # The rendered text is executed without parameters, so percent signs are not doubled.
         dialect_opts={"paramstyle": "named"},
         literal_binds=True,
         target_metadata=metadata,

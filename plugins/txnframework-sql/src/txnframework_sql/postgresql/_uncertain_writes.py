@@ -34,7 +34,7 @@ class UncertainWrites:
 
     @property
     def are_there(self) -> bool:
-        """Whether any database has one."""
+        """Whether there are uncertain writes on any database."""
         return bool(self._backends)
 
     def settle(self, server: Server, backend: Backend) -> bool:

@@ -1,4 +1,4 @@
-"""What is SQLite's own: where the file is, how it is opened, and how its transactions begin and end."""
+"""A SQLite database: its file, its opening, and the start and end of its transactions."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from txnframework_sql.sqlite._statements import Statements
 from txnframework_sql.sqlite._turn import Turn
 
 _PRAGMAS = (
-    # Of a file that is empty yet; others keep theirs. Entries are large, and are written in half the time to fewer
-    # pages; a commit of some small records takes as long as with 4 KiB.
+    # Applies to an empty file; other files keep their page size. Entries are large: fewer, larger pages halve the time
+    # of their writes. A commit of a few small records takes as long as with 4 KiB.
     "PRAGMA page_size = 16384",
     # A commit is on disk before it is confirmed; in WAL mode that is one fsync of the log.
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
-    # We wait ourselves: SQLite's own waiting sleeps up to 100 ms between two looks, and whole seconds in some builds.
+    # This class waits itself: SQLite's own wait sleeps up to 100 ms between attempts, and whole seconds in some builds.
     "PRAGMA busy_timeout = 0",
-    # The log gives room back after a burst.
+    # The log shrinks again after a burst.
     "PRAGMA journal_size_limit = 67108864",
     "PRAGMA cache_size = -16384",
     "PRAGMA temp_store = MEMORY",
 )
-# Hot pages are copied into the file once for so much of the log.
+# A checkpoint copies frequently changed pages into the file once per this many bytes of the log.
 _LOG_BYTES = 16 << 20
 _USER_VERSIONS = 1 << 31
 _FIRST_WAIT_S = 0.0002
 _LONGEST_WAIT_S = 0.004
-# Whoever has waited so long for the write lock takes the turn, and the others stand back.
+# A process that has waited this long for the write lock takes the turn, and the other processes hold back.
 _PATIENCE_S = 0.02
-# How long the turn of another process is respected. Turns make writers fair and no more: one that was stopped while it
-# has the turn must not stop the others.
+# How long another process's turn is respected. Turns only provide fairness: a process that was stopped while it has the
+# turn must not block the others.
 _TURN_MAX_S = 0.25
 
 
@@ -60,7 +60,7 @@ def locate(url: str) -> Location:
     """
     Return the file that a URL names, as an absolute path without links.
 
-    :raises InvalidInput: it names none.
+    :raises InvalidInput: the URL names no file.
     """
     shown = redact_url(url)
     try:
@@ -79,7 +79,7 @@ class SqliteDatabase(Statements):
     """
     One connection to a SQLite file in WAL mode.
 
-    SQLAlchemy is kept in autocommit mode, in which neither it nor the driver sends BEGIN or COMMIT by itself.
+    SQLAlchemy is kept in autocommit mode, in which neither it nor the driver sends BEGIN or COMMIT implicitly.
     """
 
     def __init__(self, location: Location, lock_timeout_ms: int) -> None:
@@ -93,7 +93,7 @@ class SqliteDatabase(Statements):
         self._file = open_files.begin(location.path, location.shown_url)
         try:
             try:
-                # What cannot be made here, SQLite cannot make either, and says why.
+                # If the file cannot be created here, SQLite fails as well, and reports the reason.
                 with suppress(OSError):
                     make_file(location.path)
                 warn_if_others_read(location.path, location.shown_url)
@@ -118,28 +118,28 @@ class SqliteDatabase(Statements):
             raise
 
     def use_write_ahead_log(self) -> None:
-        """Switch the file to WAL mode; it stays so for everybody."""
+        """Switch the file to WAL mode; the mode is permanent and applies to all processes."""
         self._when_unlocked("PRAGMA journal_mode = WAL")
 
     def begin_read(self) -> None:
-        """Take one view of everything that is committed now."""
+        """Begin a transaction that reads one snapshot of all current commits."""
         self._driver.execute("BEGIN")
         try:
-            # The view is taken by the first read. In WAL mode that waits only for another process that is recovering
-            # the log of one that was killed.
+            # The first read takes the snapshot. In WAL mode it waits only while another process recovers the log of a
+            # killed one.
             self._when_unlocked("SELECT 1 FROM sqlite_schema LIMIT 1")
         except BaseException:
             self.rollback()
             raise
 
     def begin_write(self) -> None:
-        """Take the one write lock of the file, waiting for other processes as long as ``lock_timeout_ms``."""
+        """Acquire the write lock of the file; wait for other processes for at most ``lock_timeout_ms``."""
         now = time.monotonic()
         deadline_s = now + self._lock_timeout_s
         if _sleep_until(lambda: self._turn.is_free() and self._succeeds("BEGIN IMMEDIATE"), now + _PATIENCE_S):
             return
         try:
-            # Without the turn in time it is tried all the same: whoever has it may have been stopped.
+            # Without the turn in time the lock is tried anyway: the process with the turn may have been stopped.
             _sleep_until(self._turn.take, min(deadline_s, time.monotonic() + _TURN_MAX_S))
             self._when_unlocked("BEGIN IMMEDIATE", deadline_s)
         finally:
@@ -150,7 +150,7 @@ class SqliteDatabase(Statements):
         self.connection.exec_driver_sql("COMMIT")
 
     def rollback(self) -> None:
-        """Undo the transaction; without one, nothing happens."""
+        """Roll the transaction back; without one, do nothing."""
         if self._driver.in_transaction:
             self._driver.execute("ROLLBACK")
 
@@ -158,19 +158,19 @@ class SqliteDatabase(Statements):
         """
         Change the header of the file, in a field that SQLite leaves to applications.
 
-        A COMMIT whose sync failed has its pages in the log, unseen: the index of the log does not name them, but who
-        recovers the log after a crash would find them whole. The next commit is written over them.
+        A COMMIT whose sync failed leaves its pages in the log, but not in the log's index. They are therefore
+        invisible, but a recovery after a crash would find them complete. The next commit overwrites them.
         """
         self._driver.execute(f"PRAGMA user_version = {(self._one('PRAGMA user_version') + 1) % _USER_VERSIONS}")
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is under way; several errors end one by themselves."""
+        """Whether a transaction is open; several errors end one implicitly."""
         return self._driver.in_transaction
 
     @property
     def writes(self) -> int:
-        """How many rows this connection has changed."""
+        """The number of rows that this connection has changed."""
         return self._driver.total_changes
 
     def table_names(self) -> frozenset[str]:
@@ -179,7 +179,7 @@ class SqliteDatabase(Statements):
         return frozenset(name for (name,) in found)
 
     def close(self) -> None:
-        """Close the connection; the last one of all processes moves the log into the file."""
+        """Close the connection; the last connection of all processes moves the log into the file."""
         self._turn.close()
         engine = self.connection.engine
         self.connection.close()
@@ -192,13 +192,13 @@ class SqliteDatabase(Statements):
         return value
 
     def _when_unlocked(self, text: str, deadline_s: float | None = None) -> None:
-        """Execute as soon as no other connection is in the way, or let the driver's error out after the timeout."""
+        """Execute once no other connection holds the lock; raise the driver's error after the timeout."""
         until_s = time.monotonic() + self._lock_timeout_s if deadline_s is None else deadline_s
         if not _sleep_until(lambda: self._succeeds(text), until_s):
             self._driver.execute(text).fetchall()
 
     def _succeeds(self, text: str) -> bool:
-        """Execute; return whether no other connection was in the way."""
+        """Execute; return False if another connection held the lock."""
         try:
             self._driver.execute(text).fetchall()
         except DATABASE_ERRORS as error:
@@ -209,7 +209,7 @@ class SqliteDatabase(Statements):
 
 
 def _sleep_until(is_done: Callable[[], bool], deadline_s: float) -> bool:
-    """Ask again and again, at least once, until it is done; False: it was not by the deadline."""
+    """Call ``is_done`` until it returns True, at least once; return False at the deadline."""
     wait_s = _FIRST_WAIT_S
     while not is_done():
         if time.monotonic() > deadline_s:

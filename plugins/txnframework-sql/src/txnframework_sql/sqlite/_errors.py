@@ -1,4 +1,4 @@
-"""The one place where errors of SQLAlchemy and of the driver become the framework's own."""
+"""Translation of errors of SQLAlchemy and the driver into the framework's own."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from txnframework.errors import Corrupt, InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable
 
 DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error)
-"""What a database call may raise."""
+"""The errors that a database call may raise."""
 
-# The low byte of an extended code is the primary one.
+# The low byte of an extended code is the primary code.
 _PRIMARY = 0xFF
-# I/O errors that say that what was read is not what was written; after the others trying again may help.
+# I/O errors which show that the data read is not the data written. After other I/O errors a retry may help.
 _DAMAGED_ON_DISK = (sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS, sqlite3.SQLITE_IOERR_DATA)
-# The driver says this itself, about a value that SQLite had no objection to: there is no code to know it by. What
-# follows in its sentence is the value.
+# The driver raises this itself, without a code, about a value that SQLite accepts. The rest of its message is the
+# value.
 _NOT_TEXT = re.compile(r"Could not decode to UTF-8 column '(?P<column>[^']*)'")
 
 
@@ -28,13 +28,13 @@ def sqlite_code(error: BaseException) -> int | None:
 
 
 def is_locked(error: BaseException) -> bool:
-    """Whether another connection held a lock: nothing was done, and waiting helps."""
+    """Return whether another connection held a lock: nothing was changed, and waiting helps."""
     return sqlite_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
     """
-    Return what to raise, ``from error``, for a call after which nothing is changed.
+    Return the error to raise, ``from error``, for a call that changed nothing.
 
     ``shown_url`` is the database's URL without its password.
     """
@@ -64,7 +64,7 @@ def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
 
 
 def commit_lost(error: BaseException, shown_url: str) -> TxnFrameworkError:
-    """Return what to raise when COMMIT failed and it is not sure that nothing was written."""
+    """Return the error to raise when COMMIT failed and its effect is unknown."""
     return OutcomeUnknown(f"{shown_url} did not confirm a commit: {_reason(error)}")
 
 
@@ -75,6 +75,6 @@ def _extended_code(error: BaseException) -> int | None:
 
 
 def _reason(error: BaseException) -> str:
-    # SQLAlchemy's own text holds the statement, its parameters and a link.
+    # SQLAlchemy's own text contains the statement, its parameters and a link.
     original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     return str(original) or type(original).__name__

@@ -1,4 +1,4 @@
-"""The executor of a SQLite file: the way to the thread of its database, and which threads this process has."""
+"""The executor of a SQLite file, and the registry of this process's database threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from txnframework_sql.steps.leases import Clock, clock_of
 T = TypeVar("T")
 
 Kind = type[SqliteDatabase]
-"""What connects; tests pass one with faults."""
+"""The class that opens files; tests pass one that injects faults."""
 
 
 @dataclass(slots=True)
@@ -39,10 +39,10 @@ class _Shared:
 @dataclass(slots=True)
 class OpenThreads:
     """
-    The threads of this process by database, each for as long as somebody uses it.
+    The threads of this process by database; each lives as long as a store uses it.
 
-    Two connections of one process to one file would wait for each other's locks; stores that share one write in the
-    same commits instead.
+    Two connections of one process to one file would wait for each other's locks. Stores that share one connection share
+    its commits instead.
     """
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -50,7 +50,7 @@ class OpenThreads:
     _left_to_parent: list[_Shared] = field(default_factory=list)
 
     def take(self, location: Location, options: DatabaseOptions, new_identity: str, kind: Kind) -> DatabaseThread:
-        """Return the thread of a database, started if there is none; to be given back."""
+        """Return the thread of a database, started if there is none; the caller must return it with ``give_back``."""
 
         def connect() -> SqliteDatabase:
             return _connect(location, options, new_identity, kind)
@@ -66,7 +66,7 @@ class OpenThreads:
             return shared.thread
 
     def give_back(self, thread: DatabaseThread) -> bool:
-        """Stop the thread if nobody else uses it; return whether it is being stopped."""
+        """Release a thread, and stop it after its last user; return whether it is stopping."""
         with self._lock:
             for key, shared in self._shared.items():
                 if shared.thread is thread:
@@ -79,13 +79,15 @@ class OpenThreads:
         return True
 
     def forget(self) -> None:
-        """Begin anew in a child process: the threads did not come along, and their connections are the parent's."""
+        """
+        Start empty in a child process: it does not inherit the threads, and their connections belong to the parent.
+        """
         self._left_to_parent.extend(self._shared.values())
         self._shared = {}
         self._lock = threading.Lock()
 
 
-# The one thing that all openings in a process have in common.
+# Shared by all openings in a process.
 _open_threads = OpenThreads()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_open_threads.forget)
@@ -93,7 +95,7 @@ if hasattr(os, "register_at_fork"):
 
 class SqliteExecutor:
     """
-    The executor of a SQLite file: work is done on its thread, and waited for.
+    The executor of a SQLite file: work runs on its thread, and the caller waits for it.
 
     :raises Closed: it was closed, this process was forked from the one that opened it, or this is another event loop.
     """
@@ -111,7 +113,7 @@ class SqliteExecutor:
     async def open(
         cls, location: Location, options: DatabaseOptions, new_identity: str, kind: Kind = SqliteDatabase
     ) -> SqliteExecutor:
-        """Open the database; made, with ``new_identity``, if it is not there."""
+        """Open the database; create it, with ``new_identity``, if it does not exist."""
         thread = _open_threads.take(location, options, new_identity, kind)
         try:
             await asyncio.wrap_future(thread.started)
@@ -122,23 +124,23 @@ class SqliteExecutor:
 
     @property
     def commits(self) -> int:
-        """How many commits the connection has made, for all who share it."""
+        """The number of commits of the connection, for all its users."""
         return self._thread.commits
 
     @property
     def asked(self) -> int:
-        """How many jobs the connection was given, by all who share it."""
+        """The number of jobs that the connection received, from all its users."""
         return self._thread.asked
 
     async def read(self, work: Work[T]) -> T:
-        """Return what steps find in one view that holds every write confirmed before this call."""
+        """Return the result of steps that read one view; the view holds every write confirmed before this call."""
         return await self._run(work, is_write=False)
 
     async def write(self, work: Work[T]) -> T:
         """
-        Return what steps return, once what they wrote is durable.
+        Return the result of the steps once their writes are durable.
 
-        They raise before they write, or everything they wrote is undone.
+        Steps raise before they write, or all their writes are rolled back.
         """
         return await self._run(work, is_write=True)
 
@@ -147,23 +149,23 @@ class SqliteExecutor:
         self._thread.observe(observer)
 
     def ignore(self, observer: Observer) -> None:
-        """Do not call ``observer`` any more."""
+        """Stop calling ``observer``."""
         self._thread.ignore(observer)
 
     def records(self, _: MetadataOptions) -> Records:
-        """Return the operations on records, each of which is steps."""
+        """Return the operations on records, performed as steps."""
         return RecordSteps(self)
 
     def clock(self, environment: Environment) -> Clock:
-        """Return the clock of the machine, on which everybody is who shares the file."""
+        """Return the clock of the machine, which all users of the file share."""
         return clock_of(environment.now_ms)
 
     def wake_ups(self, watches: Watches, environment: Environment) -> Polling:
-        """Return what looks for the commits of others."""
+        """Return the wake-ups, which poll for commits of other processes."""
         return Polling(watches, self, environment, self._poll_ms)
 
     async def close(self) -> None:
-        """Let go of the database, after what is under way; may be repeated."""
+        """Finish the running operations and release the database; idempotent."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -172,11 +174,11 @@ class SqliteExecutor:
             self._thread.join()
 
     def entries(self, options: LedgerOptions) -> Entries:
-        """Return how entries are appended and read: by steps."""
+        """Return the operations that append and read entries, performed as steps."""
         return EntrySteps(self, options)
 
     def require_open(self) -> None:
-        """Raise Closed if this cannot be used any more, or not here."""
+        """Raise Closed if this can no longer be used, or belongs to another process or event loop."""
         if self._is_closed:
             raise Closed(f"the store {self.shown_url} was closed")
         if self._process != os.getpid():
@@ -199,7 +201,7 @@ class SqliteExecutor:
 
 
 def _connect(location: Location, options: DatabaseOptions, new_identity: str, kind: Kind) -> SqliteDatabase:
-    """Open the file on the calling thread, with the schema of this release in it."""
+    """Open the file on the calling thread, and ensure that it has the schema of this release."""
     try:
         database = kind(location, options.lock_timeout_ms)
         try:

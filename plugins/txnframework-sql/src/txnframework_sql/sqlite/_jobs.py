@@ -1,4 +1,4 @@
-"""What a database's thread is asked to do, and what became of it."""
+"""The jobs of a database's thread, and their outcomes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from txnframework_sql.steps.changes import Change
 T = TypeVar("T")
 
 Work = Callable[[], Steps[T]]
-"""Begins what is done on the thread. It may be called again, if the group it was in had to be undone."""
+"""Returns new steps to perform on the thread. It may be called again if its group was rolled back."""
 
 
 @dataclass(slots=True, eq=False)
 class Job(Generic[T]):
-    """One piece of work and who waits for it."""
+    """One piece of work and the future of its caller."""
 
     work: Work[T]
     is_write: bool
@@ -32,7 +32,7 @@ class Job(Generic[T]):
 
 @dataclass(slots=True)
 class Outcome:
-    """What a job returned or raised, and what it changed."""
+    """The result or error of a job, and its changes."""
 
     job: Job[Any]
     value: Any = None
@@ -47,18 +47,18 @@ def attempt(database: SqliteDatabase, job: Job[Any]) -> Outcome:
         value = database.perform(job.work())
     except DATABASE_ERRORS as error:
         return failed([job], translated(error, database.shown_url), error)[0]
-    except Exception as error:  # Whoever asked is told; the thread goes on.
+    except Exception as error:  # The caller receives it; the thread continues.
         return Outcome(job, error=error)
     return Outcome(job, value, changes=tuple(database.changes))
 
 
 def failed(jobs: Iterable[Job[Any]], error: TxnFrameworkError, cause: BaseException) -> list[Outcome]:
-    """Return what becomes of jobs that all fail by one cause."""
+    """Return the outcomes of jobs that all fail with one cause."""
     return [Outcome(job, error=copy_of(error, cause)) for job in jobs]
 
 
 def deliver(outcomes: list[Outcome]) -> None:
-    """Set the futures, with one call into each loop."""
+    """Set the futures, with one call into each event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
     for outcome in outcomes:
         by_loop.setdefault(outcome.job.loop, []).append(outcome)
@@ -66,7 +66,7 @@ def deliver(outcomes: list[Outcome]) -> None:
         try:
             loop.call_soon_threadsafe(_set_all, own)
         except RuntimeError:
-            # The loop was closed; nobody waits in it any more.
+            # The loop was closed, so no task waits in it.
             continue
 
 

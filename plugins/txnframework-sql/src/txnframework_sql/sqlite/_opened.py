@@ -1,9 +1,9 @@
 """
-Which files this process, and the one it was forked from, have open.
+The files that this process, or the one it was forked from, has open.
 
-SQLite's locks belong to a process, and SQLite keeps track of its own in memory, which a fork copies: a child that opens
-a file its parent had open believes that it holds locks which are the parent's alone. It would then write beside other
-writers, and lose what it confirmed when the parent closes the file.
+SQLite's locks belong to a process, and SQLite tracks its own locks in memory, which a fork copies. A child that opens a
+file of its parent believes that it holds the parent's locks. It would then write at the same time as other writers, and
+lose its confirmed writes when the parent closes the file.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ FileId = tuple[int, int]
 
 
 class OpenFiles:
-    """Files by device and inode, as SQLite tells them apart; any of its threads may ask."""
+    """Files by device and inode, as SQLite identifies them; safe for use by all threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._own: Counter[FileId] = Counter()
-        # Made just now by a thread that does not know the inode yet; a path serves until it does.
+        # Files that a thread is creating, whose inode is not yet known; the path identifies them meanwhile.
         self._making: Counter[Path] = Counter()
         self._of_parent: set[FileId | Path] = set()
 
     def begin(self, path: Path, shown_url: str) -> FileId | None:
         """
-        Note that a file is being opened; return what it is, None if it is not there yet.
+        Record that a file is being opened; return its id, or None if it does not exist yet.
 
-        :raises InvalidInput: the process that this one was forked from had it open.
+        :raises InvalidInput: the process that this one was forked from had the file open.
         """
         found = file_id(path)
         with self._lock:
@@ -48,7 +48,7 @@ class OpenFiles:
         return found
 
     def made(self, path: Path) -> FileId | None:
-        """Note what a file is that was not there when its opening began."""
+        """Record and return the id of a file that did not exist when its opening began."""
         found = file_id(path)
         with self._lock:
             if found is not None:
@@ -57,13 +57,13 @@ class OpenFiles:
         return found
 
     def end(self, closed: FileId | None) -> None:
-        """Note that a connection was closed."""
+        """Record that a connection was closed."""
         if closed is not None:
             with self._lock:
                 self._own[closed] -= 1
 
     def forked(self) -> None:
-        """Begin anew in a child process."""
+        """Start empty in a child process, with the parent's files as forbidden."""
         self._lock = threading.Lock()
         self._of_parent.update(+self._own)
         self._of_parent.update(+self._making)
@@ -72,7 +72,11 @@ class OpenFiles:
 
 
 def file_id(path: Path) -> FileId | None:
-    """Return what SQLite knows a file by. It is not opened: closing it would drop this process's locks on it."""
+    """
+    Return the id by which SQLite identifies a file.
+
+    The file is not opened, because closing it would release this process's locks on it.
+    """
     try:
         found = path.stat()
     except OSError:
@@ -80,7 +84,7 @@ def file_id(path: Path) -> FileId | None:
     return found.st_dev, found.st_ino
 
 
-# SQLite's own table is one for each process, and so is this.
+# One for each process, like SQLite's own table.
 open_files = OpenFiles()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=open_files.forked)

@@ -1,4 +1,4 @@
-"""Who may read a database's files: only the user who made them, until that user says otherwise."""
+"""Permissions of a database's files: by default, only the user who created them can read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _warned: set[Path] = set()
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory that only this user can enter, and those above it; one that is there stays as it is."""
+    """Create a directory that only this user can enter, and its parents; an existing one is unchanged."""
     missing = [one for one in (path, *path.parents) if not one.exists()]
     for one in reversed(missing):
         with suppress(FileExistsError):
@@ -28,10 +28,10 @@ def make_directory(path: Path) -> None:
 
 def make_file(path: Path) -> None:
     """
-    Make an empty file that only this user can read, unless there is one; SQLite gives its other files the same mode.
+    Create an empty file that only this user can read, unless it exists; SQLite gives its other files the same mode.
 
-    It is made under another name and linked: closing a handle of the database's own file would drop the locks that
-    SQLite has on it, in this process. The crash window: an empty file with a name of its own may be left behind.
+    The file is created under another name and linked. Closing a handle of the database's own file would release this
+    process's SQLite locks on it. Crash window: an empty file with the other name may be left behind.
     """
     if path.exists():
         return
@@ -48,7 +48,7 @@ def make_file(path: Path) -> None:
 
 
 def warn_if_others_read(path: Path, shown_url: str) -> None:
-    """Say once in each process that other users can read a database that is there."""
+    """Warn once in each process that other users can read an existing database."""
     try:
         mode, above = path.stat().st_mode, path.parent.stat().st_mode
     except OSError:
@@ -60,7 +60,7 @@ def warn_if_others_read(path: Path, shown_url: str) -> None:
 
 
 def mode_beside(database: Path) -> int:
-    """Return the mode of a file beside a database, for whoever may use the database."""
+    """Return the mode of a file beside a database, for the users of the database."""
     try:
         return stat.S_IMODE(database.stat().st_mode) & 0o666
     except OSError:

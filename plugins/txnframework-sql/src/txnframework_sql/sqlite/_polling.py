@@ -1,4 +1,4 @@
-"""SQLite notifies nobody: whether others have committed, and what they may have changed, is looked for."""
+"""The polling of SQLite, which sends no notifications: detects commits of other processes and possible changes."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from txnframework_sql.steps.changes import LedgerChange, Target
 from txnframework_sql.steps.ledgers import end_state
 from txnframework_sql.steps.records import get_record
 
-# It differs if another connection has committed in between.
+# Its value differs if another connection has committed in between.
 _DATA_VERSION = text("PRAGMA data_version")
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a look at the database found: whether others have committed since, and the state of some targets."""
+    """The result of one poll: the data version, which shows commits of others, and the state of some targets."""
 
     version: int
     states: dict[Target, Hashable | None]
 
 
 def _look(targets: Collection[Target]) -> Steps[_Look]:
-    """Look at the database, and at some targets."""
+    """Read the data version and the state of some targets."""
     version = yield from row(_DATA_VERSION)
     assert version is not None
     states: dict[Target, Hashable | None] = {}
@@ -42,10 +42,10 @@ def _look(targets: Collection[Target]) -> Steps[_Look]:
 
 
 def _state(target: Target) -> Steps[Hashable | None]:
-    """Return what differs after every change of a target; None where only a scan would show a change."""
+    """Return a value that differs after every change of a target; None where only a scan would show a change."""
     if isinstance(target, Key):
         record = yield from get_record(target)
-        # An absent record may have come and gone.
+        # An absent record may have been created and deleted in between.
         return None if record is None else record.version
     if isinstance(target, LedgerChange):
         return (yield from end_state(target.managed_id))
@@ -54,14 +54,14 @@ def _state(target: Target) -> Steps[Hashable | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What was found when a watch was armed or last looked after."""
+    """The state found when a watch was armed or last checked."""
 
     version: int
     state: Hashable | None
 
 
 class Polling:
-    """Looks every ``poll_ms`` whether others have committed, as long as somebody waits; see ``WakeUps``."""
+    """Polls every ``poll_ms`` for commits of others, while a caller waits; see ``WakeUps``."""
 
     def __init__(self, watches: Watches, executor: Executor, environment: Environment, poll_ms: int) -> None:
         self._watches = watches
@@ -75,17 +75,17 @@ class Polling:
         self._is_closed = False
 
     async def arm(self, watch: Watch) -> None:
-        """Remember what the watch's target is like now."""
+        """Store the current state of the watch's target."""
         found = await self._executor.read(lambda: _look((watch.target,)))
         self._seen[watch] = _Seen(found.version, found.states[watch.target])
 
     def disarm(self, watch: Watch) -> None:
-        """Forget a watch; an unknown one is fine."""
+        """Remove a watch; an unknown one is ignored."""
         self._seen.pop(watch, None)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Look, as long as the context lasts."""
+        """Poll while the context is open."""
         self._waiting += 1
         try:
             if not self._is_closed and (self._poller is None or self._poller.done()):
@@ -95,7 +95,7 @@ class Polling:
             self._waiting -= 1
 
     async def close(self) -> None:
-        """Look no more; may be repeated."""
+        """Stop polling; idempotent."""
         self._is_closed = True
         if self._poller is not None:
             self._poller.cancel()
@@ -103,19 +103,19 @@ class Polling:
             self._poller = None
 
     async def _poll(self) -> None:
-        """Ask again and again whether another connection has committed, as long as somebody waits."""
+        """Check repeatedly whether another connection has committed, while a caller waits."""
         while self._waiting:
             try:
                 await self._wake_by_others()
             except Closed:
                 return
             except TxnFrameworkError:
-                # Whatever was in the way may have hidden a change.
+                # The failed poll may have hidden a change.
                 self._watches.wake_all()
             await self._environment.sleep_until(self._environment.now_ms() + self._poll_ms)
 
     async def _wake_by_others(self) -> None:
-        """Look whether others have committed; if so, wake whom it may concern."""
+        """Check for commits of others; wake the watches that one may concern."""
         version = (await self._executor.read(lambda: _look(()))).version
         unsure = [watch for watch, seen in self._seen.items() if seen.version != version]
         if not unsure:
@@ -124,7 +124,7 @@ class Polling:
         for watch in unsure:
             seen = self._seen.get(watch)
             if seen is None:
-                # Closed while we looked.
+                # The watch was closed during the poll.
                 continue
             state = found.states[watch.target]
             if state is None or state != seen.state:

@@ -1,4 +1,4 @@
-"""Steps performed on one open connection; used by its thread alone."""
+"""Steps performed on one open connection; used only by its thread."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class _Prepared:
     """
     A statement's text for the driver and the order of its parameters.
 
-    Compiled once for the life of the connection. The driver is then called directly, because what SQLAlchemy does for
-    each execution takes several times as long as SQLite takes for a statement of this kind.
+    It is compiled once in the life of the connection, and the driver is called directly. SQLAlchemy's work for each
+    execution takes several times as long as SQLite takes for such a statement.
     """
 
     def __init__(self, compiled: SQLCompiler) -> None:
@@ -34,7 +34,7 @@ class _Prepared:
         self._order: tuple[str, ...] | None = tuple(compiled.positiontup) if compiled.positiontup is not None else None
 
     def bind(self, given: Mapping[str, object]) -> Any:
-        """Return the parameters as the driver takes them."""
+        """Return the parameters in the driver's form."""
         if self._order is None:
             return {**self._defaults, **given}
         return tuple([given[name] if name in given else self._defaults[name] for name in self._order])
@@ -42,9 +42,9 @@ class _Prepared:
 
 class Statements:
     """
-    What steps yield, executed on a connection.
+    Executes the calls that steps yield, on a connection.
 
-    ``changes`` collects what the present transaction changed, for the watches.
+    ``changes`` collects the changes of the current transaction, for the watches.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -54,7 +54,7 @@ class Statements:
         self._cursor: DBAPICursor = connection.connection.cursor()
 
     def perform(self, steps: Steps[T]) -> T:
-        """Perform steps within the present transaction."""
+        """Perform steps within the current transaction."""
         answer: object = None
         try:
             while True:
@@ -80,7 +80,7 @@ class Statements:
         if isinstance(call, FirstRows):
             return self._first_rows(call)
         if isinstance(call, Lock):
-            # Whoever writes here is alone.
+            # Only one writer at a time holds the file's write lock.
             return None
         if isinstance(call, NewNumber):
             return self._answer(Rows(_NEW_NUMBER, {}))[0][0]
@@ -88,10 +88,11 @@ class Statements:
         return None
 
     def _first_rows(self, call: FirstRows) -> list[Row]:
-        """Fetch rows one by one, as the database finds them, since those that are not wanted may be large."""
+        """Fetch rows one by one, because the unwanted rows may be large."""
         prepared = self._prepare(call.statement)
         found: list[Row] = []
-        # One of its own, closed before the transaction ends: what a statement has not found by then is lost to it.
+        # A cursor of its own, closed before the transaction ends: a statement that is not finished by then loses its
+        # remaining rows.
         cursor = self.connection.connection.cursor()
         try:
             cursor.execute(prepared.text, prepared.bind(call.parameters))

@@ -1,9 +1,9 @@
 """
-The thread that drives a database, and the only bridge between it and asyncio.
+The thread that uses a database, and the only bridge between it and asyncio.
 
-Whatever waits when the thread is free is executed together: the reads in one view, then the writes in one transaction
-with one commit, which is one fsync for all of them. A write is confirmed after that commit. A write that fails alone
-(such as by a version that differs) leaves the others as they are.
+Jobs that wait when the thread becomes free are executed together. The reads share one view; then the writes share one
+transaction, with one commit and one fsync. A write is confirmed after that commit. A write that fails alone, such as by
+a version mismatch, does not affect the others.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class DatabaseThread:
     """
     Opens a database in a thread of its own, executes jobs on it, and closes it there.
 
-    ``started`` is done when the database is open, or has the error with which that failed.
+    ``started`` completes when the database is open, or with the error of the opening.
     """
 
     def __init__(self, connect: Callable[[], SqliteDatabase], group_max: int) -> None:
         self.started: ThreadFuture[None] = ThreadFuture()
         self.stopped: ThreadFuture[None] = ThreadFuture()
         for told in (self.started, self.stopped):
-            # Several may wait for it: one that is cancelled must not cancel it for the others and for the thread.
+            # Several callers may wait for it: a cancelled one must not cancel it for the others and for the thread.
             told.set_running_or_notify_cancel()
         self.commits = 0
         self.asked = 0
@@ -42,19 +42,19 @@ class DatabaseThread:
         self._jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
         self._observers: tuple[Observer, ...] = ()
         self._observers_lock = threading.Lock()
-        # A job is either taken by the thread, or refused: none is put after the last look at the queue.
+        # A job is either executed by the thread or refused: no job is added after the last read of the queue.
         self._end_lock = threading.Lock()
         self._is_dead = False
-        # A commit was lost, and it is not decided yet whether it happened.
+        # A commit failed, and it is not decided yet whether it took effect.
         self._is_unsettled = False
-        # A program that forgets to close must still be able to end.
+        # A program that forgets to close must still be able to exit.
         self._thread = threading.Thread(target=self._run, name="txnframework-sql", daemon=True)
         self._thread.start()
 
     # -- called from event loops --------------------------------------------------------------------
 
     def put(self, job: Job[Any]) -> None:
-        """Let a job be executed; its future is set in its loop. Raises Unavailable if the thread has ended."""
+        """Queue a job; its future is set in its loop. Raise Unavailable if the thread has ended."""
         with self._end_lock:
             if self._is_dead:
                 raise Unavailable("the connection to the database has broken down; open the store again")
@@ -63,15 +63,15 @@ class DatabaseThread:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it has ended, or never opened its database."""
+        """Whether the thread has ended, or failed to open its database."""
         return self._is_dead
 
     def stop(self) -> None:
-        """Close the database after the jobs that were put before; ``stopped`` is then done."""
+        """Close the database after the jobs queued before; ``stopped`` then completes."""
         self._jobs.put(None)
 
     def join(self) -> None:
-        """Wait for the end of the thread, which comes at once after ``stopped``."""
+        """Wait for the end of the thread, which follows ``stopped`` at once."""
         self._thread.join()
 
     def observe(self, observer: Observer) -> None:
@@ -80,15 +80,15 @@ class DatabaseThread:
             self._observers = (*self._observers, observer)
 
     def ignore(self, observer: Observer) -> None:
-        """Do not call ``observer`` any more."""
+        """Stop calling ``observer``."""
         with self._observers_lock:
             self._observers = tuple(known for known in self._observers if known != observer)
 
     # -- the thread ---------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        # The connection is held by this frame alone. After a fork the frame does not go on in the child and is never
-        # cleaned up there, so a child cannot close, and thereby damage, what belongs to its parent.
+        # Only this frame holds the connection. After a fork the frame does not continue in the child and is never
+        # cleaned up there. So a child cannot close, and thereby damage, its parent's connection.
         try:
             database = self._connect()
         except BaseException as error:
@@ -114,7 +114,7 @@ class DatabaseThread:
     def _answer(
         self, execute: Callable[[SqliteDatabase, list[Job[Any]]], None], database: SqliteDatabase, jobs: list[Job[Any]]
     ) -> None:
-        """Execute a group; whatever happens, everybody in it gets an answer, and only the end of the thread ends it."""
+        """Execute a group; every job gets an outcome in any case, and only the end of the thread is raised."""
         try:
             execute(database, jobs)
         except BaseException as error:
@@ -122,7 +122,7 @@ class DatabaseThread:
                 database.rollback()
             self._is_unsettled = True
             text = f"{database.shown_url} failed unexpectedly: {type(error).__name__}"
-            # Those that were answered keep their answer; for the others a commit may have been made.
+            # Answered jobs keep their outcome; for the others a commit may have taken effect.
             deliver(
                 [
                     Outcome(job, error=copy_of(OutcomeUnknown(text) if job.is_write else Unavailable(text), error))
@@ -133,7 +133,7 @@ class DatabaseThread:
                 raise
 
     def _fail_rest(self, shown_url: str) -> None:
-        """Answer what nobody will execute any more, which is something only if this thread broke down."""
+        """Answer the remaining jobs at the end of the thread; there are some only if the thread failed."""
         with self._end_lock:
             self._is_dead = True
         while not self._jobs.empty():
@@ -141,7 +141,7 @@ class DatabaseThread:
                 deliver([Outcome(job, error=Unavailable(f"the connection to {shown_url} broke down"))])
 
     def _take(self) -> list[Job[Any] | None]:
-        """Wait for a job, and take all that wait with it; a last None says to stop."""
+        """Wait for a job, and take all waiting jobs with it; a None at the end requests the stop."""
         jobs = [self._jobs.get()]
         while jobs[-1] is not None and len(jobs) < self._group_max:
             try:
@@ -151,7 +151,7 @@ class DatabaseThread:
         return jobs
 
     def _read(self, database: SqliteDatabase, jobs: list[Job[Any]]) -> None:
-        """Execute jobs that change nothing in one view, taken after all of them were asked for."""
+        """Execute reading jobs in one view, taken after all of them were queued."""
         if not jobs:
             return
         outcomes: list[Outcome] = []
@@ -159,7 +159,7 @@ class DatabaseThread:
             self._settle(database)
             database.begin_read()
             for job in jobs:
-                # An error may end the transaction by itself, and the view with it: those behind it get another one.
+                # An error may end the transaction implicitly, and its view: the following jobs get another view.
                 if not database.in_transaction:
                     database.begin_read()
                 outcomes.append(attempt(database, job))
@@ -169,7 +169,7 @@ class DatabaseThread:
         deliver(outcomes)
 
     def _write(self, database: SqliteDatabase, jobs: list[Job[Any]]) -> None:
-        """Execute writes with one commit; if one of them fails half way, each with a commit of its own."""
+        """Execute writes with one commit; if one of them fails midway, commit each separately."""
         if not jobs:
             return
         outcomes = self._commit_together(database, jobs)
@@ -182,7 +182,7 @@ class DatabaseThread:
         deliver(outcomes)
 
     def _commit_together(self, database: SqliteDatabase, jobs: list[Job[Any]]) -> list[Outcome] | None:
-        """Return what became of each job; None, and nothing changed, if one of several failed after it had written."""
+        """Return the outcome of each job; None, with nothing changed, if one of several failed after it had written."""
         try:
             self._settle(database)
             database.begin_write()
@@ -204,13 +204,13 @@ class DatabaseThread:
             database.commit()
             self.commits += 1
         except DATABASE_ERRORS as error:
-            # Still in the transaction: COMMIT did not begin, and undoing makes that sure. Otherwise the log may hold
-            # the commit, and may or may not keep it through a crash.
+            # Still in the transaction: COMMIT did not begin, and a rollback makes that certain. Otherwise the log may
+            # hold the commit, and may or may not keep it through a crash.
             surely_undone = database.in_transaction and self._undo(database)
             told = translated(error, database.shown_url) if surely_undone else commit_lost(error, database.shown_url)
             for outcome in outcomes:
                 if outcome.error is None:
-                    # What it changed is kept: watches wake for what may have happened, too.
+                    # Its changes are kept: a possible change wakes watches as well.
                     outcome.error = copy_of(told, error)
             if not surely_undone:
                 self._is_unsettled = True
@@ -220,9 +220,9 @@ class DatabaseThread:
 
     def _settle(self, database: SqliteDatabase) -> None:
         """
-        Decide for ever whether a lost commit happened, before anybody looks.
+        Decide permanently whether a lost commit took effect, before any job reads.
 
-        Until then a read may say no, and the recovery after a crash yes.
+        Until then a read might not find the commit, although the recovery after a crash would restore it.
         """
         if self._is_unsettled:
             try:
@@ -236,7 +236,7 @@ class DatabaseThread:
 
     @staticmethod
     def _undo(database: SqliteDatabase) -> bool:
-        """Roll back; return whether that is sure."""
+        """Roll back; return whether the rollback is certain."""
         try:
             database.rollback()
         except DATABASE_ERRORS:

@@ -1,4 +1,4 @@
-"""Whose turn it is next to take a file's write lock, among the processes that want it."""
+"""Fairness between the processes that wait for a file's write lock."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ else:
 
 class Turn:
     """
-    A lock held by a process that has waited for the write lock for too long, until it has it.
+    A lock held by a process that has waited too long for the write lock, until it acquires it.
 
-    SQLite does not queue: a process that writes without pause takes the write lock again before those that sleep look
-    at it. Here every process looks first whether somebody has the turn, and stands back if so. It is no part of what
-    makes writes safe: SQLite's own lock is.
+    SQLite has no queue: a process that writes continuously takes the write lock again before sleeping processes retry.
+    Here every process first checks whether another process has the turn, and holds back if so. The safety of writes
+    does not depend on the turn, only on SQLite's own lock.
     """
 
     def __init__(self, database: Path) -> None:
-        # A file of its own: closing any handle of the database's file would drop SQLite's locks of this process.
+        # A separate file: closing any handle of the database's file would release SQLite's locks of this process.
         self._database = database
         self._path = database.with_name(f"{database.name}-turn")
         self._file: int | None = None
 
     def take(self) -> bool:
-        """Take the turn if it is free; where there can be no such lock, it always is."""
+        """Take the turn if it is free; on a file system without such locks it is always free."""
         if fcntl is None:
             return True
         try:
@@ -44,23 +44,23 @@ class Turn:
         return True
 
     def is_free(self) -> bool:
-        """Whether nobody has the turn."""
+        """Return whether no process has the turn."""
         if not self.take():
             return False
         self.give()
         return True
 
     def give(self) -> None:
-        """Let the next one have it; without having it, nothing happens."""
+        """Release the turn; without it, do nothing."""
         if fcntl is not None and self._file is not None:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
             except OSError:
-                # Some file systems have no such locks; closing the file gives up whatever it held.
+                # Some file systems have no such locks; closing the file releases any lock.
                 self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

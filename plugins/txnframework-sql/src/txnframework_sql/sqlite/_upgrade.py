@@ -1,4 +1,4 @@
-"""Bring a file to the schema of this release."""
+"""Creation and upgrade of a file's schema."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ADD_IDENTITY = insert(store)
 
 def ensure_current(database: SqliteDatabase, new_identity: str) -> None:
     """
-    Make the schema in an empty file; a database that is current costs one query.
+    Create the schema in an empty file; a current database costs one query.
 
-    Several processes may do this at once: the one that gets the write lock does it, the others find it done. A crash
-    in the middle leaves what was there before, since all of it is one transaction.
+    Several processes may call this at once: the one that gets the write lock creates the schema. All of it is one
+    transaction, so a crash leaves the earlier state.
 
     :raises InvalidInput: the database belongs to another program, or to an earlier release.
-    :raises UnknownFormat: a later release has made or upgraded it.
+    :raises UnknownFormat: the database was created or upgraded by a later release.
     """
     schema = found_schema(database)
     refuse_older(schema, database.shown_url)
@@ -36,7 +36,7 @@ def ensure_current(database: SqliteDatabase, new_identity: str) -> None:
 
 
 def found_schema(database: SqliteDatabase) -> Schema:
-    """Return what schema the file has; see ``schema_of``."""
+    """Return the schema state of the file; see ``schema_of``."""
     database.begin_read()
     try:
         return _schema(database)
@@ -45,11 +45,11 @@ def found_schema(database: SqliteDatabase) -> Schema:
 
 
 def stored_revision(database: SqliteDatabase) -> str | None:
-    """Return the revision that the file names, within a transaction."""
+    """Return the revision stored in the file, within a transaction."""
     try:
         found = database.perform(row(_STORED_REVISION))
     except DATABASE_ERRORS as error:
-        # "no such table" has only the general code; a locked or damaged file has one of its own.
+        # "no such table" has only the general code; a locked or damaged file has a specific one.
         if sqlite_code(error) != sqlite3.SQLITE_ERROR:
             raise
         return None
@@ -57,13 +57,18 @@ def stored_revision(database: SqliteDatabase) -> str | None:
 
 
 def upgrade(database: SqliteDatabase, new_identity: str) -> None:
-    """Bring the file to the schema of this release, in one transaction; ``new_identity``: of a store made by this."""
+    """
+    Upgrade the file to the schema of this release, in one transaction.
+
+    :param new_identity: the identity of a store that this call creates.
+    """
     database.use_write_ahead_log()
     database.begin_write()
     try:
         schema = _schema(database)
         if schema is not Schema.CURRENT:
-            # A statement makes the connection count as being in a transaction, so that Alembic begins and commits none.
+            # After a statement the connection counts as being in a transaction, so that Alembic neither begins nor
+            # commits one.
             database.connection.exec_driver_sql("SELECT 1")
             upgrade_over(database.connection)
         if schema is Schema.NONE:

@@ -1,6 +1,6 @@
 """
-What is done in a database: steps, each a generator that yields statements and is sent what they found.
+The operations of a database as steps: generators that yield statements and are sent their results.
 
-Nothing here knows a driver. Whoever has a connection performs the steps of one transaction on it, and may have to do
-so from the beginning again: a step function reads, decides and writes, and has no other effect.
+Nothing here knows a driver. An executor performs the steps of one transaction on a connection, and may restart them. A
+step function therefore reads, decides and writes, and has no other effect.
 """

@@ -1,4 +1,4 @@
-"""Appending."""
+"""Steps that append entries to managed ledgers, and the deduplication of their sequences."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _RAISE = (
 )
 _NOTE_FIRST = insert(highest_txn_numbers).values(coordinator=bindparam("coordinator"), number=bindparam("number"))
 
-# Old copies of a producer are looked for once in so many of its sequences.
+# Old copies of a producer are searched once per this many of its sequences.
 _FORGET_EVERY = 64
 
 
@@ -72,7 +72,7 @@ class _Copy:
     sequences_through: int
 
     def appended(self, producer: str) -> Appended:
-        """Return what a ledger reports of it."""
+        """Return the copy as a ledger reports it."""
         return Appended(self.position, True, self.branch, ProducerSequence(producer, self.first, self.last))
 
 
@@ -93,13 +93,13 @@ def append(
     now_ms: int,
     options: LedgerOptions,
 ) -> Steps[tuple[Appended, ...]]:
-    """Append every entry that does not stand there already, or refuse all of them before the first change."""
+    """Append every entry that is not stored already, or refuse all of them before the first change."""
     end = yield from locked_end_of(managed)
     if end.is_sealed:
         raise LedgerSealed(managed.name)
     if ledger_id is not None and ledger_id != end.ledger_id:
         raise LedgerClosed(managed.name, ledger_id)
-    # The clock of an open ledger never goes back, so that it can be searched by time.
+    # The time of an open ledger never decreases, so that it can be searched by time.
     totals = _Totals(end.entries, end.bytes, end.messages, max(now_ms, end.appended_ms))
     appended: list[Appended] = []
     for entry in appends:
@@ -117,13 +117,13 @@ def append(
     yield from _note_transactions(entry.branch for entry in appends if entry.branch is not None)
     yield from changed(LedgerChange(managed.id))
     if totals.entries >= options.ledger_entries_max or totals.bytes >= options.ledger_bytes_max:
-        # In the same commit, so that whoever learns of the full ledger's last entry finds the next one open.
+        # In the same commit, so that a reader of the full ledger's last entry finds the next ledger open.
         yield from open_next(managed, Position(end.ledger_id, totals.entries - 1), totals.appended_ms)
     return tuple(appended)
 
 
 def find_sequence(managed: Managed, producer: str, sequence: int) -> Steps[Appended | None]:
-    """Return the copy of a sequence that counts, or None."""
+    """Return the valid copy of a sequence, or None."""
     yield from end_of(managed)
     for copy in (yield from _overlapping(managed, ProducerSequence(producer, sequence, sequence))):
         return copy.appended(producer)
@@ -131,7 +131,7 @@ def find_sequence(managed: Managed, producer: str, sequence: int) -> Steps[Appen
 
 
 def remembered(managed: Managed, producer: str, sequence: int, window: int) -> Steps[Remembered]:
-    """Return what is remembered of a producer, and how much of it above a sequence."""
+    """Return what is stored of a producer, and how many of its sequences are above the given one."""
     yield from end_of(managed)
     found = yield from row(_ABOVE, of_managed_id=managed.id, of_producer=producer, of_sequence=sequence)
     highest, above = (None, None) if found is None else found
@@ -139,7 +139,7 @@ def remembered(managed: Managed, producer: str, sequence: int, window: int) -> S
 
 
 def _append_one(managed: Managed, end: End, totals: _Totals, entry: Append, options: LedgerOptions) -> Steps[Appended]:
-    """Append one entry, or report the copy that stands there."""
+    """Append one entry, or report its stored copy."""
     position = Position(end.ledger_id, totals.entries)
     sequence = entry.sequence
     if sequence is not None:
@@ -176,7 +176,7 @@ def _add_copy(
     appended_ms: int,
     options: LedgerOptions,
 ) -> Steps[None]:
-    """Remember where the entry's sequences stand, and forget some that are old enough."""
+    """Store where the entry's sequences are, and forget some old ones."""
     sequence, branch = entry.sequence, entry.branch
     assert sequence is not None
     now_through = through + sequence.last - sequence.first + 1
@@ -195,7 +195,7 @@ def _add_copy(
     )
     if now_through // _FORGET_EVERY == through // _FORGET_EVERY:
         return
-    # Twice as many as can have come since, so that what had to stay before is caught up with.
+    # Twice as many as can have been added since, to catch up with copies that had to be kept before.
     oldest = yield from rows(_OLDEST, of_managed_id=managed.id, of_producer=sequence.producer, items=2 * _FORGET_EVERY)
     for last, copy_through in oldest:
         if copy_through <= now_through - options.deduplication_window_sequences and last != sequence.last:
@@ -208,8 +208,8 @@ def _drop(managed: Managed, producer: str, last: int) -> Steps[None]:
 
 def _overlapping(managed: Managed, sequence: ProducerSequence) -> Steps[list[_Copy]]:
     """Return the copies that hold any of these sequences, in order."""
-    # Copies of one producer do not overlap, so they are ordered by their first sequence as they are by their last,
-    # and those that are looked for stand side by side.
+    # Copies of one producer do not overlap. So they have the same order by first and by last sequence, and the wanted
+    # copies are adjacent.
     found = yield from first_rows(
         _FROM_SEQUENCE,
         lambda copy: copy[0] <= sequence.last,
@@ -232,7 +232,7 @@ def _copy(found: Row) -> _Copy:
 
 
 def _note_transactions(branches: Iterable[Branch]) -> Steps[None]:
-    """Remember the highest transaction number of each coordinator."""
+    """Store the highest transaction number of each coordinator."""
     highest: dict[int, int] = {}
     for branch in branches:
         txn_id = branch.txn_id

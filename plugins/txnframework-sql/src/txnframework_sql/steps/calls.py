@@ -1,4 +1,4 @@
-"""What steps yield: statements, and what they changed."""
+"""The values that steps yield: statements, and changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = tuple[Any, ...]
 
 @dataclass(slots=True, eq=False)
 class Rows:
-    """A statement whose rows are wanted, all of them: it has a limit, or finds few by itself."""
+    """A statement whose rows are all returned: it has a limit, or finds few rows anyway."""
 
     statement: Executable
     parameters: Mapping[str, object]
@@ -25,7 +25,7 @@ class Rows:
 
 @dataclass(slots=True, eq=False)
 class FirstRows:
-    """A statement of whose rows only the first are wanted: those before one that is not, which is fetched as well."""
+    """A statement of whose rows only those before the first unwanted row are returned; that row is fetched as well."""
 
     statement: Executable
     parameters: Mapping[str, object]
@@ -34,7 +34,7 @@ class FirstRows:
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """A statement that returns no rows; the number of those that it changed is wanted."""
+    """A statement that returns no rows; its result is the number of changed rows."""
 
     statement: Executable
     parameters: Mapping[str, object]
@@ -43,10 +43,10 @@ class Write:
 @dataclass(slots=True, eq=False)
 class Lock:
     """
-    A statement that does nothing but lock rows until the end of the transaction; none where writers are serial anyway.
+    A statement that only locks rows until the end of the transaction; a no-op where writers are serialized anyway.
 
-    It stands before the statements that read what is decided on: a statement that had to wait for a lock itself sees
-    of other rows, and of joined ones, what was there before it waited.
+    It comes before the statements that read the data for a decision. A statement that itself waits for a lock sees
+    other and joined rows as they were before the wait.
     """
 
     statement: Executable
@@ -55,18 +55,18 @@ class Lock:
 
 @dataclass(slots=True, eq=False)
 class NewNumber:
-    """A number above every one that was given before is wanted, for a version or a name that never returns."""
+    """A request for a number above all numbers given before, for a version or a name that is never reused."""
 
 
 Call = Rows | FirstRows | Write | Lock | NewNumber | Change
-"""A change is told, once the transaction is committed, to whoever watches for it; nothing is sent back."""
+"""A change is reported to the watches after the commit; nothing is sent back to the steps."""
 
 Steps = Generator[Call, Any, T]
 """
-The steps of one transaction, or a part of them; what they return is its result.
+The steps of one transaction, or a part of them; their return value is its result.
 
-They must be right where nobody else writes at the same time (SQLite), and where others do and commit between any two
-statements (PostgreSQL at READ COMMITTED). So whoever decides on a row locks it first, and rows in a fixed order.
+They must be correct where writers are serialized (SQLite), and where other writers commit between any two statements
+(PostgreSQL at READ COMMITTED). So steps lock a row before they decide on it, and lock rows in a fixed order.
 """
 
 
@@ -83,32 +83,33 @@ def row(statement: Executable, **parameters: object) -> Steps[Row | None]:
 
 
 def first_rows(statement: Executable, is_wanted: Callable[[Row], bool], **parameters: object) -> Steps[list[Row]]:
-    """Return the rows of a statement before the first that is not wanted; what is behind it is not fetched."""
+    """Return the rows of a statement before the first unwanted one; rows after that one are not fetched."""
     found: list[Row] = yield FirstRows(statement, parameters, is_wanted)
     return found
 
 
 def write(statement: Executable, **parameters: object) -> Steps[int]:
-    """Execute a statement that returns no rows; return how many rows it changed."""
+    """Execute a statement that returns no rows; return the number of changed rows."""
     changed_rows: int = yield Write(statement, parameters)
     return changed_rows
 
 
 def lock(statement: Executable, **parameters: object) -> Steps[None]:
-    """Wait until nobody else holds the rows of a statement, and hold them until the end of the transaction."""
+    """Wait until no other transaction holds the statement's rows, and hold them until the end of this one."""
     yield Lock(statement, parameters)
 
 
 def new_number() -> Steps[int]:
     """
-    Return a number above every one that was given before this call.
+    Return a number above every number that was given before this call.
 
-    A record's version is taken after the record was locked, so that it is above those that others gave it meanwhile.
+    A record's version is taken after the record was locked, so it is above the versions that other writers gave
+    meanwhile.
     """
     number: int = yield NewNumber()
     return number
 
 
 def changed(change: Change) -> Steps[None]:
-    """Say what the transaction changes."""
+    """Report a change of the transaction."""
     yield change

@@ -1,4 +1,4 @@
-"""What a committed write changed, and whom it concerns."""
+"""The changes of a committed write, and the targets that they concern."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from txnframework.model import IndexEntry, IndexRange, Key, KeyRange
 
 @dataclass(frozen=True, slots=True)
 class RecordChange:
-    """A record was written or removed; ``indexes``: its index entries before and after."""
+    """A record was written or deleted; ``indexes``: its index entries before and after."""
 
     path: str
     partition: str
@@ -25,16 +25,16 @@ class LedgerChange:
 
 Change = RecordChange | LedgerChange
 Target = Key | KeyRange | IndexRange | LedgerChange
-"""What can be watched; a ``LedgerChange`` is watched as itself."""
+"""The targets of watches; the target of a ``LedgerChange`` is an equal ``LedgerChange``."""
 
 
 def partition_of(key: Key) -> str:
-    """Return the partition in which a record stands; without one it is alone in one named as its path."""
+    """Return the partition of a record; a record without one is alone in a partition named like its path."""
     return key.partition or key.path
 
 
 def concerns(target: Target, change: Change) -> bool:
-    """Whether a watch on ``target`` is to be woken by ``change``."""
+    """Return whether ``change`` wakes a watch on ``target``."""
     if isinstance(target, LedgerChange):
         return target == change
     if not isinstance(change, RecordChange):
@@ -42,6 +42,6 @@ def concerns(target: Target, change: Change) -> bool:
     if isinstance(target, Key):
         return (target.path, partition_of(target)) == (change.path, change.partition)
     if isinstance(target, KeyRange):
-        # Text of Python sorts as its UTF-8 does.
+        # Python's text sorts like its UTF-8 form.
         return target.start <= change.path < target.stop and target.partition in (None, change.partition)
     return any(entry.index == target.index and target.start <= entry.key < target.stop for entry in change.indexes)

@@ -17,7 +17,7 @@ _LEDGER_IDENTITY = "ledger-identity"
 
 
 def identity() -> Steps[str]:
-    """Return the name that was given to the metadata store when the database was made."""
+    """Return the identity of the metadata store, given when the database was created."""
     found = yield from row(_GET, of_name=_IDENTITY)
     if found is None:
         raise CorruptRecord("/store", _IDENTITY, "the database has no identity")
@@ -25,17 +25,17 @@ def identity() -> Steps[str]:
 
 
 def take_identity(identity: str) -> Steps[None]:
-    """Give the metadata store another name."""
+    """Replace the identity of the metadata store."""
     yield from write(_CHANGE, of_name=_IDENTITY, value=identity)
 
 
 def take_ledger_identity(identity: str) -> Steps[None]:
-    """Let the ledgers belong to a metadata store of another name."""
+    """Bind the ledgers to a metadata store of another identity."""
     yield from write(_CHANGE, of_name=_LEDGER_IDENTITY, value=identity)
 
 
 def known_ledger_identity() -> Steps[str | None]:
-    """Return the identity that the ledgers have taken on, or None if nobody has opened them yet."""
+    """Return the identity that the ledgers are bound to, or None if they were never opened."""
     found = yield from row(_GET, of_name=_LEDGER_IDENTITY)
     return None if found is None else str(found[0])
 
@@ -44,10 +44,10 @@ def ledger_identity(expected: str | None, shown_url: str) -> Steps[str]:
     """
     Return the identity of the metadata store that the ledgers belong to.
 
-    The first opening decides it: for ``expected``, or, where None is given, for the metadata store in the same
+    The first opening binds the ledgers: to ``expected`` or, if that is None, to the metadata store in the same
     database.
 
-    :raises StoreMismatch: they belong to another one; nothing was changed.
+    :raises StoreMismatch: the ledgers belong to another metadata store; nothing was changed.
     """
     found = yield from known_ledger_identity()
     if found is None:

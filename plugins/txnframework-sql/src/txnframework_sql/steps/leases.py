@@ -1,4 +1,4 @@
-"""Sessions and leases."""
+"""Steps on sessions and leases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXPIRED = select(sessions.c.session).where(sessions.c.expires_ms <= bindparam("
 _LOCK_EXPIRED = _EXPIRED.with_for_update()
 _OWN_SESSION = select(sessions.c.session).where(sessions.c.session == bindparam("of_session")).with_for_update()
 _DELETE_SESSION = delete(sessions).where(sessions.c.session == bindparam("of_session"))
-# Of SQLite's and PostgreSQL's own kind of insert, this is the one that both compile.
+# Both SQLite and PostgreSQL have their own kind of insert; this one compiles for both.
 _JOIN = upsert(sessions).values(session=bindparam("session"), expires_ms=bindparam("expires_ms"))
 _JOIN = _JOIN.on_conflict_do_update(index_elements=[sessions.c.session], set_={"expires_ms": _JOIN.excluded.expires_ms})
 _EXTEND = (
@@ -44,13 +44,14 @@ _GIVE_UP = delete(leases).where(
 
 Clock = Callable[[], Steps[int]]
 """
-Tells the time in milliseconds by which leases expire. It must be one and the same clock for everybody who shares the
-database: on one machine that of the machine, otherwise the database's own.
+Returns the time in milliseconds by which leases expire. All users of the database must share one clock.
+
+On one machine it is the clock of the machine, otherwise the database's own.
 """
 
 
 def clock_of(now_ms: Callable[[], int]) -> Clock:
-    """Return a clock that asks no database."""
+    """Return a clock that does not query the database."""
 
     def told() -> Steps[int]:
         yield from ()
@@ -60,7 +61,7 @@ def clock_of(now_ms: Callable[[], int]) -> Clock:
 
 
 class LeaseDocument(msgspec.Struct, kw_only=True):
-    """What the record of a lease says."""
+    """The content of a lease's record."""
 
     format: int = 1
     holder: str
@@ -69,7 +70,7 @@ class LeaseDocument(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A lease that the session has; ``fencing`` is the version of its record as well."""
+    """The session holds the lease; ``fencing`` is also the version of its record."""
 
     key: Key
     fencing: int
@@ -77,7 +78,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Another session, or another holder in this one, has it."""
+    """Another session, or another holder in this session, holds the lease."""
 
     key: Key
     holder: str
@@ -86,9 +87,9 @@ class Refused:
 @dataclass(frozen=True, slots=True)
 class Request:
     """
-    Who wants a lease, and for how long its session then lives.
+    A request for a lease: its holder, its session, and the session's lifetime.
 
-    ``anew``: the session has given up what it held, so that it must be taken from it here as well.
+    ``anew``: the session dropped its leases locally, so the database must release them as well.
     """
 
     name: str
@@ -99,8 +100,8 @@ class Request:
 
 
 def take(request: Request, clock: Clock) -> Steps[Granted | Refused]:
-    """Take a lease that is free, or whose session has expired, and keep the own session alive with it."""
-    # Its own session may be among the expired ones; its old leases must not come to life again with it.
+    """Acquire a lease that is free, or whose session has expired, and extend the own session."""
+    # The own session may be among the expired ones; its old leases must not become valid again.
     yield from lock(_OWN_SESSION, of_session=request.session)
     now_ms = yield from clock()
     yield from _end_expired(now_ms)
@@ -113,40 +114,40 @@ def take(request: Request, clock: Clock) -> Steps[Granted | Refused]:
     yield from write(_JOIN, session=request.session, expires_ms=now_ms + request.ttl_ms)
     if held is not None:
         return Granted(key, held[2])
-    # First of all nobody else can take it any more. Whoever had a number already, and then waited, would come with it
-    # behind others who were given higher ones, and have given the lease up again.
+    # This row comes first, because it excludes other sessions. A session that took its number first, and then waited,
+    # could be granted the lease with a lower number than holders that already released it.
     yield from write(_TAKE, name=request.name, session=request.session, holder=request.holder, fencing=0)
     document = LeaseDocument(holder=request.holder, session=request.session)
-    # The number of the record's version: it only grows over all records, and so over the holders of a lease.
+    # The number is the record's version: it grows over all records, and so over the holders of a lease.
     written = yield from put_record(Put(key, msgspec.json.encode(document), Expect.ANY))
     yield from write(_NUMBER, of_name=request.name, fencing=written.version)
     return Granted(key, written.version)
 
 
 def extend(session: str, ttl_ms: int, clock: Clock) -> Steps[bool]:
-    """Keep a session alive, and end those that have expired; False: it has expired itself."""
+    """Extend a session, and end the expired ones; return False if the session itself has expired."""
     now_ms = yield from clock()
     extended = yield from write(_EXTEND, of_session=session, now_ms=now_ms, expires_ms=now_ms + ttl_ms)
-    # Somebody may watch the lease of a process that died, and nobody else would wake them.
+    # A watch may wait for the lease of a dead process, and no other process would wake it.
     yield from _end_expired(now_ms)
     return extended > 0
 
 
 def give_up(session: str, name: str, fencing: int) -> Steps[None]:
-    """Release a lease, if the session still has it."""
+    """Release a lease if the session still holds it."""
     if (yield from write(_GIVE_UP, of_name=name, of_session=session, of_fencing=fencing)):
         yield from delete_record(Delete(lease_key(name), Expect.ANY))
 
 
 def end_lease(name: str, fencing: int) -> Steps[None]:
-    """Release a lease, whichever session has it, if it is still the one with this number."""
+    """Release a lease of any session if it still has this fencing number."""
     held = yield from row(_HELD, of_name=name)
     if held is not None and held[2] == fencing:
         yield from give_up(held[0], name, fencing)
 
 
 def end_session(session: str) -> Steps[None]:
-    """Release every lease of a session and forget it."""
+    """Release every lease of a session and delete the session."""
     for (name,) in (yield from rows(_OF_SESSION, of_session=session)):
         held = yield from row(_HELD, of_name=name)
         if held is not None:
@@ -155,17 +156,17 @@ def end_session(session: str) -> Steps[None]:
 
 
 def has_expired(clock: Clock) -> Steps[bool]:
-    """Return whether a session's time has passed that nobody has ended."""
+    """Return whether any session has expired and was not ended."""
     now_ms = yield from clock()
     return bool((yield from rows(_EXPIRED, now_ms=now_ms)))
 
 
 def end_expired(clock: Clock) -> Steps[None]:
-    """End every session whose time has passed."""
+    """End every expired session."""
     yield from _end_expired((yield from clock()))
 
 
 def _end_expired(now_ms: int) -> Steps[None]:
-    # Locked, so that none of them is kept alive while it ends, and in one order.
+    # Locked, so that no session is extended while it ends, and in a fixed order.
     for (session,) in (yield from rows(_LOCK_EXPIRED, now_ms=now_ms)):
         yield from end_session(session)

@@ -1,4 +1,4 @@
-"""Managed ledgers and their ends."""
+"""Steps on managed ledgers and their ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txnframework_sql.steps.records import next_number
 
 _MANAGED = managed_ledgers.c
 _SEGMENT = ledger_segments.c
-# Behind every name with a prefix: no text has a higher character.
+# After every name with a prefix: no text has a higher character.
 _HIGHEST_CHARACTER = "\U0010ffff"
 
 _FIND = select(_MANAGED.id).where(_MANAGED.name == bindparam("of_name"))
@@ -87,7 +87,7 @@ _HIGHEST = select(highest_txn_numbers.c.coordinator, highest_txn_numbers.c.numbe
 
 @dataclass(frozen=True, slots=True)
 class Managed:
-    """A managed ledger by the id that its name had when it was opened."""
+    """A managed ledger, identified by the id that its name had when it was opened."""
 
     id: int
     name: str
@@ -95,7 +95,7 @@ class Managed:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a managed ledger: its open ledger, with that ledger's totals, and what stands before it."""
+    """The end of a managed ledger: its open ledger with totals, and the position of the entry before it."""
 
     is_sealed: bool
     ledger_id: int
@@ -107,20 +107,20 @@ class End:
 
     @property
     def last(self) -> Position:
-        """The last entry; before the first, the place before it."""
+        """The position of the last entry; without entries, the position before the first."""
         return Position(self.ledger_id, self.entries - 1) if self.entries else self.before
 
     @property
     def tail(self) -> Tail:
-        """The end as others see it."""
+        """The end as a ledger reports it."""
         return Tail(self.last, self.ledger_id, self.is_sealed)
 
 
 def create(name: str, now_ms: int) -> Steps[Managed]:
-    """Return the managed ledger of this name, made if it is not there."""
+    """Return the managed ledger of this name; create it if it does not exist."""
     found = yield from row(_FIND, of_name=name)
     if found is None:
-        # Ids of ledgers are unique over all names, so that none returns when a name is made again.
+        # Ledger ids are unique over all names, so no id returns when a name is created again.
         ledger_id = yield from next_number("ledger")
         found = yield from row(_ADD, name=name, ledger_id=ledger_id)
         assert found is not None
@@ -137,7 +137,7 @@ def find(name: str) -> Steps[Managed]:
 
 
 def end_of(managed: Managed) -> Steps[End]:
-    """Return the end of a managed ledger; LedgerNotFound: it was deleted since it was opened."""
+    """Return the end of a managed ledger; raise LedgerNotFound if it was deleted since it was opened."""
     found = yield from row(_END, of_managed_id=managed.id)
     if found is None:
         raise LedgerNotFound(managed.name)
@@ -153,7 +153,7 @@ def tail_of(managed: Managed) -> Steps[Tail]:
 
 def locked_end_of(managed: Managed) -> Steps[End]:
     """
-    Return the end of a managed ledger, which nobody else changes before the transaction ends.
+    Return the end of a managed ledger, locked until the transaction ends.
 
     Positions, the open ledger, the seal and the deduplication window are decided under this lock.
     """
@@ -162,13 +162,13 @@ def locked_end_of(managed: Managed) -> Steps[End]:
 
 
 def end_state(managed_id: int) -> Steps[tuple[int, ...] | None]:
-    """Return what differs after every change of a managed ledger's tail; None: it was deleted."""
+    """Return a value that differs after every change of a managed ledger's tail; None: it was deleted."""
     found = yield from row(_END, of_managed_id=managed_id)
     return None if found is None else tuple(found[:5])
 
 
 def summaries(managed: Managed, after: int, items_max: int) -> Steps[tuple[LedgerSummary, ...]]:
-    """Return the first ledgers that are left behind one."""
+    """Return the first remaining ledgers after a ledger id."""
     yield from end_of(managed)
     found = yield from rows(_SUMMARIES, of_managed_id=managed.id, after=after, items=items_max)
     return tuple(LedgerSummary(*summary) for summary in found)
@@ -183,7 +183,7 @@ def roll(managed: Managed) -> Steps[Tail]:
 
 
 def open_next(managed: Managed, last: Position, appended_ms: int) -> Steps[None]:
-    """Open a new ledger behind the entry ``last``, which was appended at ``appended_ms``."""
+    """Open a new ledger after the entry ``last``, which was appended at ``appended_ms``."""
     ledger_id = yield from next_number("ledger")
     yield from write(_ADD_SEGMENT, ledger_id=ledger_id, managed_id=managed.id, appended_ms=appended_ms)
     yield from write(
@@ -197,7 +197,7 @@ def open_next(managed: Managed, last: Position, appended_ms: int) -> Steps[None]
 
 
 def seal(managed: Managed) -> Steps[Tail]:
-    """Refuse appends for ever."""
+    """Refuse appends permanently."""
     end = yield from locked_end_of(managed)
     if not end.is_sealed:
         yield from write(_SEAL, of_managed_id=managed.id)
@@ -207,9 +207,9 @@ def seal(managed: Managed) -> Steps[Tail]:
 
 def forget_name(name: str, upto_ledger_id: int | None) -> Steps[None]:
     """
-    Make a managed ledger one that is not there any more; its data is removed later, in steps.
+    Delete the name of a managed ledger; its data is removed later, in steps.
 
-    ``upto_ledger_id``: unless its open ledger has a higher id.
+    Nothing is changed if its open ledger has an id above ``upto_ledger_id``.
     """
     found = yield from row(_FIND, of_name=name)
     if found is None:
@@ -217,7 +217,7 @@ def forget_name(name: str, upto_ledger_id: int | None) -> Steps[None]:
     try:
         end = yield from locked_end_of(Managed(found[0], name))
     except LedgerNotFound:
-        # Somebody else has just done it.
+        # Another process has deleted it in between.
         return
     if upto_ledger_id is None or end.ledger_id <= upto_ledger_id:
         yield from write(_FORGET_NAME, of_managed_id=found[0])

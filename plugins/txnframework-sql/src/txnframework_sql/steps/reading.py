@@ -1,4 +1,4 @@
-"""Reading, counting and searching entries."""
+"""Steps that read, count and search entries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txnframework_sql.steps.ledgers import Managed, end_of
 
 _SEGMENT = ledger_segments.c
 _COUNTED_LEDGERS = 16
-"""How many ledgers a count asks for at first: a bounded one seldom goes over more."""
+"""The number of ledgers that a count reads first: a bounded count seldom needs more."""
 _SEGMENTS = (
     select(_SEGMENT.ledger_id, _SEGMENT.entries, _SEGMENT.messages, _SEGMENT.appended_ms)
     .where(
@@ -38,10 +38,10 @@ _THROUGH = select(entries.c.messages_through, entries.c.appended_ms).where(entri
 
 def _last_before(is_before: ColumnElement[bool]) -> Select[tuple[int, int]]:
     """
-    Return a statement that finds, by bisection, the last place of which something is true that then stays false.
+    Return a statement that finds, by bisection, the last place at which a monotonic condition is true.
 
-    It looks at the places behind ``low`` up to ``high``, and finds ``low`` if there is none. If in what it finds
-    ``low`` is still below ``high``, the entry half way is missing.
+    It searches the places above ``low`` up to ``high``, and returns ``low`` if none is found. If ``low`` is below
+    ``high`` in its result, the entry in the middle is missing.
     """
     places = select(
         bindparam("low", type_=entries.c.place.type).label("low"),
@@ -88,7 +88,7 @@ class _Through:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Entries ``first`` to ``last`` of one ledger; ``through``: its last entry, if the stretch goes to its end."""
+    """Entries ``first`` to ``last`` of one ledger; ``through``: totals at its last entry, if the stretch ends there."""
 
     ledger_id: int
     first: int
@@ -98,14 +98,14 @@ class _Stretch:
 
 @dataclass(slots=True)
 class _Room:
-    """How many bytes may still be read; the first entry always fits."""
+    """The number of bytes that may still be read; the first entry always fits."""
 
     bytes: int
     is_begun: bool = False
     is_used_up: bool = False
 
     def fits(self, entry: Row) -> bool:
-        """Whether an entry is still to be read; after the first that is not, none is."""
+        """Return whether an entry still fits; no entry after an unfitting one does."""
         self.bytes -= len(entry[1])
         self.is_used_up = self.is_begun and self.bytes < 0
         self.is_begun = True
@@ -133,7 +133,7 @@ def read(managed: Managed, range_: EntryRange, limit: Limit) -> Steps[tuple[Ledg
 
 
 def count(managed: Managed, range_: EntryRange, messages_max: int) -> Steps[Counted]:
-    """Return how far the messages reach, by whole entries and by at least one."""
+    """Return how far the messages reach, in whole entries and at least one entry."""
     yield from end_of(managed)
     counted, page = Counted(range_.after, 0), _COUNTED_LEDGERS
     left = range_
@@ -142,7 +142,7 @@ def count(managed: Managed, range_: EntryRange, messages_max: int) -> Steps[Coun
         if not reached or len(stretches) < page:
             break
         left = EntryRange(counted.upto, range_.upto)
-        # A count that is not bounded goes over very many ledgers in few pages.
+        # An unbounded count reads many ledgers; larger pages keep the number of statements low.
         page *= 8
     return counted
 
@@ -150,7 +150,7 @@ def count(managed: Managed, range_: EntryRange, messages_max: int) -> Steps[Coun
 def _counted(
     stretches: list[_Stretch], counted: Counted, after: Position, messages_max: int
 ) -> Steps[tuple[Counted, bool]]:
-    """Return the count with these stretches, and whether it reaches to the end of the last one."""
+    """Return the count including these stretches, and whether it reaches the end of the last one."""
     for stretch in stretches:
         before = (yield from _through(stretch.ledger_id, stretch.first - 1)).messages
         through = stretch.through
@@ -183,7 +183,7 @@ def find_time(managed: Managed, published_ms: int) -> Steps[Position]:
 
 
 def _stretches(managed: Managed, range_: EntryRange, ledgers_max: int) -> Steps[list[_Stretch]]:
-    """Return what a range covers of each of its ledgers that are left."""
+    """Return the part of a range in each of its remaining ledgers."""
     after, upto = range_.after, range_.upto
     if after >= upto:
         return []
@@ -192,7 +192,7 @@ def _stretches(managed: Managed, range_: EntryRange, ledgers_max: int) -> Steps[
         of_managed_id=managed.id,
         from_ledger_id=after.ledger_id,
         to_ledger_id=upto.ledger_id,
-        # The range may begin behind the last entry of its first ledger.
+        # The range may begin after the last entry of its first ledger.
         items=ledgers_max + 1,
     )
     stretches = []
@@ -206,7 +206,7 @@ def _stretches(managed: Managed, range_: EntryRange, ledgers_max: int) -> Steps[
 
 
 def _entries_of(stretch: _Stretch, items_max: int, room: _Room) -> Steps[list[Row]]:
-    """Return the first entries of a stretch for which there is room; no more data is fetched than that."""
+    """Return the first entries of a stretch that fit; at most one more entry is fetched."""
     first, last = place_of(stretch.ledger_id, stretch.first), place_of(stretch.ledger_id, stretch.last)
     return (yield from first_rows(_ENTRIES, room.fits, first=first, last=last, items=items_max))
 
@@ -225,14 +225,14 @@ def _require_untrimmed(managed: Managed, range_: EntryRange) -> Steps[None]:
 
 
 def _reach(stretch: _Stretch, through_max: int) -> Steps[tuple[int, _Through]]:
-    """Return the last entry up to which the ledger has no more messages than this, and how many it has there."""
+    """Return the last entry up to which the ledger has at most this many messages, and the number of messages there."""
     last = yield from _last(_LAST_WITHIN, stretch.ledger_id, stretch.first, stretch.last, through_max=through_max)
     return last, (yield from _through(stretch.ledger_id, last))
 
 
 def _last(statement: Executable, ledger_id: int, first: int, last: int, **parameters: object) -> Steps[int]:
-    """Return the last of these entries of which something is true that then stays false; ``first - 1`` if none is."""
-    # The place before the first one of a ledger belongs to no entry, and is never looked at.
+    """Return the last of these entries at which a monotonic condition is true; ``first - 1`` if there is none."""
+    # The place before the first entry of a ledger belongs to no entry, and is never read.
     found = yield from row(statement, low=place_of(ledger_id, first) - 1, high=place_of(ledger_id, last), **parameters)
     assert found is not None
     low, high = found
@@ -242,7 +242,7 @@ def _last(statement: Executable, ledger_id: int, first: int, last: int, **parame
 
 
 def _through(ledger_id: int, entry_id: int) -> Steps[_Through]:
-    """Return how many messages of a ledger stand up to and including an entry, and when it was appended."""
+    """Return how many messages a ledger has up to and including an entry, and when that entry was appended."""
     if entry_id < 0:
         return _Through(0, None)
     found = yield from row(_THROUGH, at=place_of(ledger_id, entry_id))

@@ -1,4 +1,4 @@
-"""Records and their index entries."""
+"""Steps on records and their index entries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from txnframework_sql.steps.changes import RecordChange, partition_of
 
 _AT = (records.c.path == bindparam("at_path"), records.c.partition == bindparam("at_partition"))
 _GET = select(records.c.value, records.c.version).where(*_AT)
-# Locked, since it is decided on.
+# Locked, because the write is decided by it.
 _HEAD = select(records.c.version, records.c.indexes).where(*_AT).with_for_update()
 _INSERT = insert(records).values(
     {name: bindparam(name) for name in ("path", "partition", "version", "indexes", "value")}
@@ -112,12 +112,12 @@ def scan_records(keys: KeyRange, items_max: int) -> Steps[RecordPage]:
     if keys.partition is None:
         # One path in two partitions is one key of a range, so a page can end only between two paths.
         page += yield from rows(_SAME_PATH, at_path=path, after_partition=partition)
-    # The first text behind a path is the path with the lowest character added.
+    # The first text after a path is the path with the lowest character appended.
     return RecordPage(tuple(map(_record, page)), KeyRange(f"{path}\0", keys.stop, keys.partition))
 
 
 def whole_page(found: Iterable[Row]) -> RecordPage:
-    """Return the page of a range in which nothing else is."""
+    """Return the last page of a range, which contains these records."""
     return RecordPage(tuple(map(_record, found)))
 
 
@@ -164,7 +164,7 @@ def put_record(put: Put) -> Steps[Record]:
 
 
 def delete_record(step: Delete) -> Steps[None]:
-    """Remove a record with its index entries; raise VersionMismatch before any change."""
+    """Delete a record with its index entries; raise VersionMismatch before any change."""
     version, indexes = yield from _head(step.key)
     _require(step.key, step.expected, version)
     if version is not None:
@@ -172,7 +172,7 @@ def delete_record(step: Delete) -> Steps[None]:
 
 
 def next_number(counter: str) -> Steps[int]:
-    """Return a number that the counter never gave before; whoever wants the next one waits for the end of this."""
+    """Return a number that the counter never gave before; the next caller waits for the end of this transaction."""
     found = yield from row(_NEXT_NUMBER, counter=counter)
     assert found is not None, "made with the schema"
     return int(found[0])
@@ -208,13 +208,13 @@ def _require(key: Key, expected: Expected, actual: int | None) -> None:
 
 
 def _write(put: Put, version: int | None, before: frozenset[IndexEntry]) -> Steps[Record]:
-    # One counter for the versions of all records: no version returns when a record is made again.
+    # All records share one counter of versions: no version returns when a record is created again.
     number = yield from new_number()
     return (yield from _store(put, number, version is None, before))
 
 
 def put_next(put: PutSequential) -> Steps[Record]:
-    """Write under the next number. The counter is that of all prefixes, so none has to be kept for each of them."""
+    """Write under the next number; all prefixes share one counter, so no counter is kept for each."""
     partition = partition_of(put.prefix)
     while True:
         number = yield from new_number()
@@ -241,7 +241,7 @@ def _remove(key: Key, before: frozenset[IndexEntry]) -> Steps[None]:
 
 
 def _reindex(key: Key, before: frozenset[IndexEntry], after: frozenset[IndexEntry]) -> Steps[None]:
-    """Bring the index entries in step with the record, in the same transaction."""
+    """Update the index entries to match the record, in the same transaction."""
     path, partition = key.path, partition_of(key)
     for statement, concerned in ((_DELETE_ENTRY, before - after), (_INSERT_ENTRY, after - before)):
         for entry in concerned:
@@ -255,14 +255,14 @@ def _record(row: Row) -> Record:
 
 
 def encode_indexes(entries: frozenset[IndexEntry]) -> str | None:
-    """Return the list of its index entries as a record keeps it."""
+    """Return index entries in the stored form of a record."""
     if not entries:
         return None
     return msgspec.json.encode([(entry.index, entry.key.hex()) for entry in sorted(entries)]).decode()
 
 
 def decode_indexes(key: Key, text: str | None) -> frozenset[IndexEntry]:
-    """Return the index entries in the list that a record keeps."""
+    """Return the index entries stored in a record."""
     if text is None:
         return frozenset()
     try:

@@ -1,4 +1,4 @@
-"""Removing entries in small steps, so that no writer waits long."""
+"""Steps that remove entries in small amounts, so that no writer waits long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txnframework_sql.steps.changes import LedgerChange
 from txnframework_sql.steps.ledgers import Managed, end_of, locked_end_of
 
 STEP = 1_000
-"""How many rows one step removes at most."""
+"""The maximum number of rows that one step removes."""
 
 _MANAGED = managed_ledgers.c
 _SEGMENT = ledger_segments.c
@@ -72,7 +72,7 @@ _COPIES_AFTER = (
     .order_by(_COPY.producer, _COPY.last)
     .limit(bindparam("items"))
 )
-# Only the copy that was looked at: in the meantime another one may have replaced it under the same sequence.
+# Only the copy that was read: another one may have replaced it under the same sequence in the meantime.
 _ONE_COPY = (
     _COPY.managed_id == bindparam("of_managed_id"),
     _COPY.producer == bindparam("of_producer"),
@@ -86,7 +86,7 @@ _COUNT_COPY = update(producer_copies).where(*_ONE_COPY).values(txn=None, branch=
 
 @dataclass(frozen=True, slots=True)
 class CopyPage:
-    """The copies of a managed ledger behind this one; they are gone through in pages."""
+    """A position in the copies of a managed ledger, which are processed in pages."""
 
     producer: str
     last: int
@@ -97,7 +97,7 @@ FIRST_COPIES = CopyPage("", -1)
 
 @dataclass(frozen=True, slots=True)
 class UnsettledCopy:
-    """A copy that a branch appended to a ledger that is about to go."""
+    """A copy that a branch appended to a ledger that is about to be trimmed."""
 
     producer: str
     last: int
@@ -106,7 +106,7 @@ class UnsettledCopy:
 
 
 def first_ledger(managed: Managed) -> Steps[int]:
-    """Return the first ledger that is left."""
+    """Return the first remaining ledger."""
     end = yield from end_of(managed)
     found = yield from row(_OLDEST, of_managed_id=managed.id, is_trimming=0)
     return end.ledger_id if found is None else int(found[0])
@@ -115,7 +115,9 @@ def first_ledger(managed: Managed) -> Steps[int]:
 def unsettled_copies(
     managed: Managed, page: CopyPage, below: int
 ) -> Steps[tuple[list[UnsettledCopy], CopyPage | None]]:
-    """Return a page's copies that have a branch and stand in ledgers below ``below``; and the next page, if any."""
+    """
+    Return a page's copies that have a branch and are stored in ledgers below ``below``; and the next page, if any.
+    """
     found = yield from rows(
         _COPIES_AFTER, of_managed_id=managed.id, after_producer=page.producer, after_last=page.last, items=STEP
     )
@@ -128,7 +130,7 @@ def unsettled_copies(
 
 
 def settle_copies(managed: Managed, copies: Iterable[UnsettledCopy], aborted: frozenset[Branch]) -> Steps[None]:
-    """Forget copies of aborted branches; note of the others that they count."""
+    """Delete copies of aborted branches; mark the others as valid."""
     yield from locked_end_of(managed)
     for copy in copies:
         yield from write(
@@ -142,13 +144,13 @@ def settle_copies(managed: Managed, copies: Iterable[UnsettledCopy], aborted: fr
 
 
 def hide_oldest(managed: Managed, below: int) -> Steps[int]:
-    """Make the oldest ledger, if it is closed and below ``below``, one that is gone; return how many entries it had."""
+    """Hide the oldest ledger if it is closed and below ``below``; return the number of its entries."""
     end = yield from locked_end_of(managed)
     found = yield from row(_OLDEST, of_managed_id=managed.id, is_trimming=0)
     if found is None or found[0] >= below or found[0] == end.ledger_id:
         return 0
     ledger_id, size = found
-    # From this commit on nobody sees its entries. A crash before they are removed leaves them to the next trim.
+    # From this commit on its entries are invisible. After a crash before they are removed, the next trim removes them.
     yield from write(_HIDE, of_ledger_id=ledger_id)
     yield from write(_NOTE_TRIMMED, of_managed_id=managed.id, ledger_id=ledger_id, entry_id=size - 1)
     yield from changed(LedgerChange(managed.id))
@@ -156,7 +158,7 @@ def hide_oldest(managed: Managed, below: int) -> Steps[int]:
 
 
 def remove_hidden(managed_id: int) -> Steps[bool]:
-    """Remove some entries of a ledger that is gone; return whether there is more to do."""
+    """Remove some entries of a hidden ledger; return whether more remain."""
     found = yield from row(_OLDEST, of_managed_id=managed_id, is_trimming=1)
     if found is None:
         return False
@@ -171,10 +173,10 @@ def remove_hidden(managed_id: int) -> Steps[bool]:
 
 def forget_idle_producers(managed: Managed, after: str, silent_since_ms: int, producers_max: int) -> Steps[str]:
     """
-    Forget producers that have been silent for long, among the first ones after ``after``.
+    Delete producers that have been idle for long, among the first ones after ``after``.
 
-    Return the name after which to go on, empty at the end: names of producers that write once (such as one attempt of
-    a task) would otherwise stay for ever.
+    Return the name to continue after, empty at the end. Without this, producers that write once, such as one attempt of
+    a task, would be stored forever.
     """
     yield from locked_end_of(managed)
     found = yield from rows(_FIRST_PRODUCERS, of_managed_id=managed.id, after=after, items=producers_max)
@@ -185,7 +187,7 @@ def forget_idle_producers(managed: Managed, after: str, silent_since_ms: int, pr
 
 
 def remove_deleted() -> Steps[bool]:
-    """Remove some data of a managed ledger that was deleted; return whether there is more to do."""
+    """Remove some data of a deleted managed ledger; return whether more remains."""
     found = yield from row(_DELETED)
     if found is None:
         return False
