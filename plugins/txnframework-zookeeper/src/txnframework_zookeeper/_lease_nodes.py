@@ -1,4 +1,4 @@
-"""The node of a lease: a record like any other, but ephemeral, so that it goes with the session that made it."""
+"""The node of a lease: an ordinary record whose node is ephemeral, so that it is deleted with its session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMAT = 1
 
 
 class LeaseDocument(msgspec.Struct, kw_only=True):
-    """What the record of a lease says."""
+    """The content of a lease's record."""
 
     format: int = FORMAT
     holder: str
@@ -34,10 +34,10 @@ class LeaseDocument(msgspec.Struct, kw_only=True):
 @dataclass(frozen=True, slots=True)
 class Standing:
     """
-    A lease that somebody has.
+    A lease that is held.
 
-    ``fencing`` is the number of the transaction that made the node, which is the record's version as well: it only
-    grows, for as long as there is the ensemble.
+    ``fencing`` is the number of the transaction that created the node, and also the record's version. It only grows,
+    over the whole life of the ensemble.
     """
 
     key: Key
@@ -48,7 +48,7 @@ class Standing:
 
 
 class LeaseNodes:
-    """Makes, finds and removes the nodes of leases."""
+    """Creates, finds and deletes the nodes of leases."""
 
     def __init__(self, zookeeper: ZooKeeper, reaping: Reaping, environment: Environment, attempts_max: int) -> None:
         self._environment = environment
@@ -58,9 +58,9 @@ class LeaseNodes:
 
     async def make(self, name: str, holder: str, session: str) -> Standing | None:
         """
-        Take a lease that nobody has; None: somebody has it.
+        Acquire a lease that is not held; None: it is held.
 
-        :raises OutcomeUnknown: the reply was lost; it may stand for as long as the session lives.
+        :raises OutcomeUnknown: the reply was lost; the lease may be held for as long as the session lives.
         """
         key = lease_key(name)
         node = node_of(key)
@@ -68,7 +68,7 @@ class LeaseNodes:
         token = f"{self._environment.random_bits(64):016x}"
         data = encode_node(msgspec.json.encode(document), None, (), token)
         life = life_node(token)
-        # Written as well, because ZooKeeper tells the number of a multi for what it writes alone.
+        # The life node is also written, because ZooKeeper returns the transaction number of a multi only for writes.
         made = CreateNode(node, data, is_ephemeral=True), CreateNode(life, is_ephemeral=True), SetNode(life, b"")
         for _ in range(self._attempts_max):
             parents = ancestors(node)
@@ -81,13 +81,13 @@ class LeaseNodes:
                 rest = await make_ahead(self._zookeeper, missing, self._reaping.note)
                 zxid = await self._zookeeper.multi((*map(CreateNode, rest), *made), session_id)
             except MultiFailed:
-                # Others made a node, or removed one that had become empty.
+                # Another client created a node, or deleted one that had become empty.
                 continue
             return Standing(key, zxid, holder, session_id, token)
         raise Unavailable(f"{self._zookeeper.shown_url}: {key.path} was changed by others {self._attempts_max} times")
 
     async def find(self, name: str) -> Standing | None:
-        """Return who has a lease, None: nobody."""
+        """Return the current holder of a lease, or None."""
         key = lease_key(name)
         node = await self._zookeeper.get(node_of(key))
         if node is None:
@@ -103,7 +103,7 @@ class LeaseNodes:
 
     async def end(self, name: str, fencing: int) -> None:
         """
-        Remove the node of a lease of any session, if it is still the one with this number.
+        Delete the node of a lease of any session, if it still has this fencing number.
 
         :raises OutcomeUnknown: the reply was lost.
         """
@@ -112,7 +112,7 @@ class LeaseNodes:
             return
         node = node_of(found.key)
         try:
-            # The second node is that of this very lease: where another one was made meanwhile, nothing is removed.
+            # The second node belongs to this very lease: if another lease was acquired meanwhile, nothing is deleted.
             ops = DeleteNode(node), DeleteNode(life_node(found.token))
             await self._zookeeper.multi(ops, self._zookeeper.link.session_id)
         except MultiFailed:
@@ -121,7 +121,7 @@ class LeaseNodes:
 
     async def remove(self, name: str, standing: Standing) -> None:
         """
-        Remove the node of a lease of the session that goes on, if it is still there.
+        Delete the node of a lease of the current session, if it still exists.
 
         :raises OutcomeUnknown: the reply was lost.
         """
@@ -130,7 +130,7 @@ class LeaseNodes:
         if found is None or (found.fencing, found.session_id) != (standing.fencing, standing.session_id):
             return
         try:
-            # In this session or not at all: after its end the node of another holder may stand here.
+            # Only in this session: after its end the path may hold the node of another holder.
             ops = DeleteNode(node), DeleteNode(life_node(standing.token))
             await self._zookeeper.multi(ops, standing.session_id)
         except MultiFailed:

@@ -1,11 +1,13 @@
 """
-The leases that live with a session, and for how long they can be relied on.
+The leases bound to a session, and how long they can be relied on.
 
-The servers count a session's time from when its leader last heard of the client, and the client cannot know when that
-was: what it sends is heard by the server that it is connected to, which tells the leader every half tick, while the two
-can hear each other. What goes through the leader and comes back proves that they could, so that the leader had heard of
-what was sent before that, half a tick earlier at the latest; a tick is no more than half of any session's timeout,
-unless minSessionTimeout was set. A lease is given up here when a session could have ended by that count.
+The servers measure a session's timeout from the time when the leader last heard of the client. The client does not know
+that time. Its messages reach the server that it is connected to. That server informs the leader every half tick, while
+the two are connected.
+
+A reply that went through the leader proves that they were connected. The leader had then heard of every earlier
+message, at most half a tick after the message. A tick is at most half of any session's timeout, unless
+minSessionTimeout was set. A lease is dropped here when its session could have expired by that measure.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from txnframework_zookeeper.connection._link import Session
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.tree._layout import no_utf8
 
-# Parts of the timeout: half a tick; how often kazoo sends something at least, and how often this does with leases.
+# Fractions of the session timeout: half a tick, kazoo's longest send interval, and the interval of this module's
+# heartbeats with leases.
 _HALF_TICK, _PING, _BEAT = 1 / 4, 1 / 3, 1 / 8
-# kazoo spreads what it sends over so much time, however short the timeout is.
+# kazoo spreads its pings over this time, however short the timeout is.
 _PING_MIN_S = 0.4
 
 
@@ -41,11 +44,11 @@ class Lease:
         self._ended = asyncio.Event()
 
     async def lost(self) -> None:
-        """Return when the lease can no longer be relied on; never later than it can be granted to another."""
+        """Return when the lease can no longer be relied on; never later than another holder can acquire it."""
         await self._ended.wait()
 
     async def release(self) -> None:
-        """Give it up now; may be repeated, also after it was lost."""
+        """Release the lease now; idempotent, also after it was lost."""
         await self._leases.release(self)
 
     def end(self) -> None:
@@ -54,7 +57,7 @@ class Lease:
 
 
 class Leases:
-    """The leases of one store, one after another session."""
+    """The leases of one store, over successive sessions."""
 
     def __init__(self, zookeeper: ZooKeeper, nodes: LeaseNodes, session: str, attempts_max: int) -> None:
         self._zookeeper, self._link = zookeeper, zookeeper.link
@@ -62,9 +65,9 @@ class Leases:
         self._session = session
         self._attempts_max = attempts_max
         self._held: dict[str, Lease] = {}
-        # Nodes of the session that goes on, of leases that were given up here; bounded by how many were held.
+        # Nodes in the current session of leases that were dropped here; bounded by the number of leases held.
         self._astray: dict[str, Standing] = {}
-        # ZooKeeper counts by a clock that nobody sets, and so does the event loop.
+        # ZooKeeper and the event loop both measure time by a monotonic clock.
         self._relied_until = self._asked_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -75,7 +78,7 @@ class Leases:
 
     async def acquire(self, name: str, holder: str) -> Lease:
         """
-        Take a lease, or raise LeaseHeld; the session and holder that have it already get it again.
+        Acquire a lease, or raise LeaseHeld; a session and holder that already hold it acquire it again.
 
         :raises InvalidInput: the name, or the holder's, cannot be stored.
         """
@@ -90,7 +93,7 @@ class Leases:
                 try:
                     lease = await self._try(name, holder)
                 except OutcomeUnknown as error:
-                    # The next look tells.
+                    # The next attempt finds out.
                     unknown = error
                     continue
                 except Unavailable:
@@ -102,7 +105,7 @@ class Leases:
         raise Unavailable(f"{self._zookeeper.shown_url}: lease {name} changed hands {self._attempts_max} times")
 
     async def release(self, lease: Lease) -> None:
-        """Give a lease up; one that is lost is fine."""
+        """Release a lease; a lost one is ignored."""
         if self._held.get(lease.name) is not lease:
             return
         self._give_up(lease)
@@ -110,12 +113,12 @@ class Leases:
         self._astray.pop(lease.name, None)
 
     async def end(self, name: str, fencing: int) -> None:
-        """End another session's lease, if it is still the one with this number."""
+        """End another session's lease, if it still has this fencing number."""
         self._require_open()
         await self._nodes.end(name, fencing)
 
     def session_became(self, state: Session) -> None:
-        """Give up everything with the session; look after what is left of it when it is back."""
+        """Drop all leases when the session ends; handle their remaining nodes when the session is connected again."""
         if state is Session.NEW:
             self._lapse()
             self._astray.clear()
@@ -124,10 +127,10 @@ class Leases:
             self._woken.set()
 
     def node_changed(self, path: str) -> None:
-        """Take no note of it."""
+        """Do nothing: leases do not depend on watched nodes."""
 
     async def close(self) -> None:
-        """Give up everything; the nodes go with the session. May be repeated."""
+        """Drop all leases; their nodes are deleted with the session. Idempotent."""
         self._is_closed = True
         self._lapse()
         self._astray.clear()
@@ -137,7 +140,7 @@ class Leases:
             await asyncio.gather(beating, return_exceptions=True)
 
     async def _try(self, name: str, holder: str) -> Lease | None:
-        """Take a lease if nobody has it; None: that is not decided yet."""
+        """Acquire a lease if it is not held; None: not decided yet."""
         self._require_open()
         started = self._link.loop.time()
         standing = await self._nodes.make(name, holder, self._session)
@@ -150,7 +153,7 @@ class Leases:
                 raise LeaseHeld(name, found.holder, found.key)
             if held is not None:
                 return held
-            # It was given up here, or its making was never confirmed: another holder gets a higher number.
+            # The lease was dropped here, or its creation was never confirmed: another holder gets a higher number.
             await self._nodes.remove(name, found)
             return None
         self._require_open()
@@ -171,14 +174,14 @@ class Leases:
             raise Closed(f"the store {self._zookeeper.shown_url} is being closed, and its leases with it")
 
     def _heard(self, started: float) -> None:
-        """Take note that what was sent at ``started`` went through the leader."""
+        """Record that a request sent at ``started`` went through the leader."""
         timeout_s = self._link.timeout_ms / 1000
         before = max(self._asked_at, started - max(timeout_s * _PING, _PING_MIN_S))
         self._relied_until = max(self._relied_until, before + timeout_s * (1 - _HALF_TICK))
         self._asked_at = max(self._asked_at, started)
 
     def _expire(self) -> None:
-        """Give everything up once it can no longer be relied on."""
+        """Drop all leases once they can no longer be relied on."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -201,7 +204,7 @@ class Leases:
         lease.end()
 
     async def _beat(self) -> None:
-        """Ask the leader for something again and again while leases are held; remove the nodes of those given up."""
+        """Send requests to the leader at intervals while leases are held; delete the nodes of dropped leases."""
         while True:
             if not self._held and not self._astray:
                 self._woken.clear()
@@ -216,7 +219,7 @@ class Leases:
             except Closed:
                 return
             except TxnFrameworkError:
-                # The next one may get through; if none does in time, the leases are given up.
+                # The next request may succeed; if none succeeds in time, the leases are dropped.
                 pass
             next_at = started + self._link.timeout_ms / 1000 * _BEAT
             await asyncio.sleep(next_at - self._link.loop.time())

@@ -50,10 +50,12 @@ class ZooKeeperMetadataStore:
     """
     Records in the tree of a ZooKeeper ensemble.
 
-    A confirmed write is on disk at most of the servers. A version is the number of the transaction that wrote the
-    record, so it grows over the lives of a record too; what ZooKeeper compares is its own version of the node, which
-    starts over with it. Who names the version of an earlier life is refused, unless this client read that life and not
-    the one after it, and the node has been written as often in both.
+    A confirmed write is on disk at a majority of the servers. A version is the number of the transaction that wrote the
+    record, so it also grows when a record is deleted and created again.
+
+    ZooKeeper itself compares the version of the node, which then starts again. A caller that names a version from an
+    earlier life of a record is refused, with one exception: this client read that life and not the later one, and the
+    node was written equally often in both.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class ZooKeeperMetadataStore:
         return record.version
 
     async def delete(self, key: Key, expected: Expected) -> None:
-        """Remove a record and its index entries."""
+        """Delete a record and its index entries."""
         await self._writing.apply(Batch(deletes=(Delete(key, expected),)))
 
     async def put_sequential(self, write: PutSequential) -> Key:
@@ -98,7 +100,7 @@ class ZooKeeperMetadataStore:
         return record.key
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply every step of the batch, or none."""
+        """Apply all steps of the batch, or none."""
         check_batch(batch)
         return await self._writing.apply(batch)
 
@@ -111,26 +113,26 @@ class ZooKeeperMetadataStore:
         return await self._scanning.scan_index(entries, items_max)
 
     async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
-        """Return an armed watch; one on a record brings along what it became."""
+        """Return an armed watch; a watch on a record also delivers its new value."""
         if isinstance(target, Key):
             return await self._watches.arm_record(node_of(target), partial(value_in, target))
         return await self._watches.arm(target)
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
-        """Take the lease, or raise LeaseHeld; the session and holder that have it already get it again."""
+        """Acquire the lease, or raise LeaseHeld; a session and holder that already hold it acquire it again."""
         return await self._leases.acquire(name, holder)
 
     async def break_lease(self, name: str, version: int) -> None:
-        """End another session's lease, if its record still has this version, which is its number as well."""
+        """End another session's lease if its record still has this version; the version is also its fencing number."""
         await self._leases.end(name, version)
 
     async def take_identity(self, identity: str) -> None:
-        """Have another identity from now on."""
+        """Replace the identity of the store."""
         await take_identity(self.zookeeper, identity, self._options.attempts_max)
         self.identity = identity
 
     async def close(self) -> None:
-        """End the session: its leases go, its watches raise Closed; may be repeated."""
+        """End the session: its leases end, its watches raise Closed; idempotent."""
         self._watches.close()
         await self._leases.close()
         await self._writing.close()
@@ -140,11 +142,11 @@ class ZooKeeperMetadataStore:
 
 async def open_metadata_store(url: str, environment: Environment, options: MetadataOptions) -> ZooKeeperMetadataStore:
     """
-    Open the records below a chroot, made if they are not there.
+    Open the records below a chroot; create the store if it does not exist.
 
-    :raises InvalidInput: the URL names no servers, its login may not read or write there, or another program has
-        nodes there.
-    :raises UnknownFormat: a later release made the store.
+    :raises InvalidInput: the URL names no servers, its login has no read or write permission, or another program has
+        nodes in the chroot.
+    :raises UnknownFormat: the store was created by a later release.
     :raises Unavailable: no server could be reached.
     """
     zookeeper = await ZooKeeper.open(locate(url), options)

@@ -1,8 +1,9 @@
-"""Numbers for sequential records: reserved in blocks from one counter, so that none is ever given twice.
+"""
+Numbers for sequential records: reserved in blocks from one counter, so that no number is given twice.
 
-The counter is that of all prefixes, and is raised by the multi that writes the first record of a block. A prefix needs
-no counter of its own that would have to be written with each record, contended for, and cleaned up; what a process does
-not use of its block is lost.
+All prefixes share the counter, and the multi that writes the first record of a block raises it. A counter for each
+prefix would have to be written with each record, and removed later, and writers would conflict on it. The unused
+numbers of a process's block are lost.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from txnframework_zookeeper.tree._layout import FLAT_DIGIT, SPREAD_DIGIT
 NUMBERS = "/numbers"
 FORMAT = 1
 FIRST = msgspec.json.encode((FORMAT, 0))
-"""What the counter's node holds at first: format and the first number that is not reserved."""
+"""The initial data of the counter's node: the format, and the first number that is not reserved."""
 
 _DIGITS = 20
-# Of so many records that one client puts below one prefix the numbers begin with the flat digit.
+# The first records of a client below one prefix, up to this number, have numbers that begin with the flat digit.
 FLAT_MAX = 100
 
 
 @dataclass(slots=True)
 class Given:
-    """Numbers for one multi, which has to hold ``op``, if there is one, to reserve them."""
+    """Numbers for one multi, which must contain ``op``, if there is one, to reserve them."""
 
     numbers: list[str]
     op: Op | None = None
@@ -51,7 +52,7 @@ class Numbers:
         self._given: Remembered[int] = Remembered(prefixes_max)
 
     def left(self, prefixes: Sequence[str]) -> list[str] | None:
-        """Return a number that nobody was given before for a record below each prefix; None: too few are reserved."""
+        """Return a number never given before for a record below each prefix; None: too few are reserved."""
         first = self._next
         if first + len(prefixes) > self._stop:
             return None
@@ -60,28 +61,28 @@ class Numbers:
 
     @asynccontextmanager
     async def give(self, prefixes: Sequence[str]) -> AsyncIterator[Given]:
-        """Lend such numbers while one multi is tried, which reserves a block where that is needed."""
+        """Lend such numbers for one attempt of a multi, which reserves a new block if needed."""
         numbers = self.left(prefixes)
         if numbers is None:
             async with self._reserving:
                 numbers = self.left(prefixes)
                 if numbers is None:
                     first, version = _decode(await self._zookeeper.get(NUMBERS))
-                    # Behind what was tried before: somebody may have put a record there by its key.
+                    # Above the numbers of earlier attempts: another client may have put a record there by its key.
                     first = max(first, self._stop)
                     stop = first + max(self._block_size, len(prefixes))
                     op = SetNode(NUMBERS, msgspec.json.encode((FORMAT, stop)), version)
                     self._next = self._stop = first + len(prefixes)
                     given = Given(self._written(first, prefixes), op)
                     yield given
-                    # Of a multi whose reply is lost, the block may be lost with it.
+                    # If the reply of the multi is lost, the block is not used.
                     if given.is_applied:
                         self._stop = stop
                     return
         yield Given(numbers)
 
     def _written(self, first: int, prefixes: Sequence[str]) -> list[str]:
-        """Return numbers with 20 digits, the first of which spreads the records of a client that puts many."""
+        """Return numbers with 20 digits; the first digit spreads the records of a client that puts many."""
         written: list[str] = []
         for number, prefix in enumerate(prefixes, first):
             given = self._given.get(prefix) or 0

@@ -1,4 +1,4 @@
-"""Where the servers are and what can be set, with the defaults."""
+"""The location of the servers, and the options of the store with their defaults."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from txnframework.errors import ConfigurationError
 _LOG = logging.getLogger(__name__)
 
 PASSWORD_VARIABLE = "TXN_ZOOKEEPER_PASSWORD"  # noqa: S105
-"""The environment variable with the password of a user whom the URL names without one."""
+"""The environment variable with the password of a user whom the URL names without a password."""
 
 VALUES_TOGETHER_BYTES_MAX = 786_432
-"""How large values are in one request; the rest of it is for paths and index entries."""
+"""The total size of values in one request; the rest of the request is for paths and index entries."""
 
 _DEFAULT_PORT = 2181
 _SHAPE = "write zookeeper://host:port,host:port/chroot"
 
 
 class MetadataOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What can be set for a metadata store on ZooKeeper."""
+    """Options of a metadata store on ZooKeeper."""
 
     session_timeout_ms: Annotated[
         int,
@@ -51,7 +51,7 @@ class MetadataOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     ] = 15_000
     requests_max: Annotated[
         int,
-        # Each of them is a byte in the pair of sockets that wakes kazoo's thread, which takes some 280 on Linux.
+        # Each request is a byte in the socket pair that wakes kazoo's thread; on Linux the pair holds about 280 bytes.
         Meta(ge=1, le=256, description="How many requests are under way at most; further ones wait."),
     ] = 256
     watches_max: Annotated[
@@ -142,7 +142,7 @@ class MetadataOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """An ensemble, the place of this store in it, and who logs in; ``shown_url`` may be printed."""
+    """An ensemble, the store's path in it, and the login; ``shown_url`` may be printed."""
 
     hosts: str
     root: str
@@ -153,9 +153,9 @@ class Servers:
 
 def locate(url: str, variables: Mapping[str, str] = os.environ) -> Servers:
     """
-    Return what a URL names.
+    Return the servers, path and login that a URL names.
 
-    :raises ConfigurationError: it names no servers, a path that can be no chroot, or something behind it.
+    :raises ConfigurationError: the URL names no servers, has an invalid chroot, or has text after the path.
     """
     shown = redact_url(url)
     parts = urlsplit(url)
@@ -201,9 +201,9 @@ def _root(path: str, shown: str) -> str:
 
 def check(servers: Servers, options: MetadataOptions) -> None:
     """
-    Refuse options that contradict each other or the URL, and files that are not there.
+    Refuse options that contradict each other or the URL, and files that do not exist.
 
-    :raises ConfigurationError: the first of them.
+    :raises ConfigurationError: the first such option or file.
     """
     place = "metadata.options"
     if servers.user and not servers.password and options.login != "sasl-gssapi":
@@ -226,7 +226,7 @@ def check(servers: Servers, options: MetadataOptions) -> None:
 
 
 def _check_secrecy(servers: Servers, options: MetadataOptions) -> None:
-    """Refuse, or warn of, a connection to another machine that everybody on the way can read."""
+    """Refuse, or warn of, an unencrypted connection to another machine."""
     if options.tls or all(is_own_machine(host.rpartition(":")[0]) for host in servers.hosts.split(",")):
         return
     if options.require_tls:
@@ -243,7 +243,7 @@ def _check_secrecy(servers: Servers, options: MetadataOptions) -> None:
 
 def sasl_login(servers: Servers, options: MetadataOptions) -> dict[str, str] | None:
     """
-    Return what kazoo logs in with by SASL, None: it does not.
+    Return kazoo's SASL settings, or None without a SASL login.
 
     :raises ConfigurationError: the extra is not installed.
     """
@@ -259,7 +259,7 @@ def sasl_login(servers: Servers, options: MetadataOptions) -> dict[str, str] | N
 
 def tls_context(options: MetadataOptions) -> ssl.SSLContext | None:
     """
-    Return how connections are encrypted, None: they are not.
+    Return the TLS settings of connections, or None without TLS.
 
     :raises ConfigurationError: a file cannot be used.
     """
@@ -275,7 +275,7 @@ def tls_context(options: MetadataOptions) -> ssl.SSLContext | None:
             context.load_verify_locations(options.tls_ca)
         if options.tls_certificate:
             name = "tls_certificate"
-            # The password that is never right: without one a terminal would be asked.
+            # An empty password is never right: without a password argument, Python would ask the terminal.
             context.load_cert_chain(options.tls_certificate, options.tls_key, password="")
     except OSError as error:
         raise ConfigurationError(f"metadata.options.{name}", f"it cannot be used: {error}") from error

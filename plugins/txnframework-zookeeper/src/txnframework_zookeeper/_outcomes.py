@@ -1,9 +1,9 @@
 """
-What became of a multi whose reply was lost, by reading what it was to write.
+The outcome of a multi whose reply was lost, determined by reading the records that it writes.
 
-Every record holds the token of the multi that wrote it last. Once there is a connection again, the multi was applied
-before anything is read, or never will be; so whatever shows the token, or shows that nothing happened, is certain. What
-others wrote over it in between, or removed, cannot be told any more.
+Every record holds the token of the multi that wrote it last. After the reconnection, the multi was applied before the
+first read, or never will be. So a record with the token, or one without a change, proves the outcome. If other clients
+have since overwritten or deleted the record, the outcome stays unknown.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ async def settled(
     zookeeper: ZooKeeper, plan: Plan, steps: Sequence[Step], seen_zxid: int, lost: OutcomeUnknown
 ) -> int | None:
     """
-    Return the number of the multi's transaction, None: it was not applied, or changes nothing.
+    Return the transaction number of the multi; None: it was not applied, or changes nothing.
 
-    Removing whatever there is has been done if there is nothing, whoever did it. Otherwise it is not done again:
-    somebody who saw that there was nothing may have made the record anew.
+    A single deletion with ``Expect.ANY`` succeeded if the record is absent, whichever client deleted it. Otherwise it
+    is not retried: a client that saw no record may have created a new one.
 
-    ``seen_zxid``: what this client had seen before it sent the multi.
-
-    :raises OutcomeUnknown: ``lost``, if reading does not tell.
+    :param seen_zxid: the last transaction that this client had seen before it sent the multi.
+    :raises OutcomeUnknown: reading does not show the outcome; the error is ``lost``.
     """
     if not any(step.writes for step in steps):
         return None
@@ -52,12 +51,12 @@ async def settled(
 
 
 def _is_kept(node: Node, before: Standing, is_removed: bool) -> bool:
-    """Whether a record is as it was, or, if the multi was to remove it, still in the life that it had."""
+    """Return whether a record is unchanged, or, if the multi was to delete it, still in its earlier life."""
     return node.stat.mzxid == before.version or (is_removed and node.stat.czxid <= before.version)
 
 
 async def _is_untouched(zookeeper: ZooKeeper, node: str, seen_zxid: int) -> bool:
-    """Whether nothing was made or removed below what is left of the nodes that a node stands below."""
+    """Return whether no node was created or deleted below the remaining ancestors of a node."""
     stat = None
     while stat is None and node:
         node = node[: node.rfind("/")]

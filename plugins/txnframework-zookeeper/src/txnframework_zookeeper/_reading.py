@@ -1,4 +1,4 @@
-"""Reading one record, with a value in chunks too."""
+"""Reads of one record, including values stored in chunks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _READ_TOGETHER_MAX = 16
 
 
 class Found(NamedTuple):
-    """A record and what is known of it; one with chunks has no value until it is completed."""
+    """A record and its cached state; a record with chunks has no value until it is completed."""
 
     record: Record
     standing: Standing
 
 
 def value_in(key: Key, node: Node) -> bytes | None:
-    """Return the value of a record that its node holds; None if it is in chunks, or cannot be read."""
+    """Return the value stored in a record's node; None if it is in chunks, or cannot be read."""
     try:
         record, standing = decode_node(key.path, partition_mark(key.path, key.partition), node)
     except Corrupt:
@@ -34,7 +34,7 @@ def value_in(key: Key, node: Node) -> bytes | None:
 
 
 class Reading:
-    """Reads records for one client, and remembers what stands."""
+    """Reads records for one client, and caches their state."""
 
     def __init__(self, zookeeper: ZooKeeper, known: Known, attempts_max: int) -> None:
         self._zookeeper = zookeeper
@@ -42,16 +42,16 @@ class Reading:
         self._attempts_max = attempts_max
 
     async def record(self, path: str, mark: str, node: str) -> Record | None:
-        """Return a record as it is now, None if it is not there; raises what ``completed`` does."""
+        """Return the current record, or None if it does not exist; raises the errors of ``completed``."""
         head = await self.head(path, mark, node, is_current=True)
         found = None if head is None else await self.completed(mark, node, head)
         return None if found is None else found.record
 
     async def head(self, path: str, mark: str, node: str, is_current: bool) -> Found | None:
         """
-        Return what the node of a record holds, None if it is not there.
+        Return the content of a record's node, or None if the node does not exist.
 
-        :raises CorruptRecord: it cannot be read.
+        :raises CorruptRecord: the node's data cannot be read.
         """
         found = await self._zookeeper.get(node, is_current)
         if found is None:
@@ -63,12 +63,12 @@ class Reading:
 
     async def completed(self, mark: str, node: str, head: Found) -> Found | None:
         """
-        Return a record with its value, and as it is by now, None if it went.
+        Return a record with its current value, or None if it was deleted.
 
-        The chunks that a head names stand as long as it does: if one is gone, there is another head, or none.
+        The chunks that a head names exist as long as the head. If one is missing, the head was replaced or deleted.
 
-        :raises CorruptRecord: the head names chunks that are not there.
-        :raises Unavailable: it was replaced again and again while its chunks were read.
+        :raises CorruptRecord: the head names chunks that do not exist.
+        :raises Unavailable: the record was replaced in every attempt to read its chunks.
         """
         path = head.record.key.path
         for _ in range(self._attempts_max):
@@ -87,7 +87,9 @@ class Reading:
         raise Unavailable(f"{self._zookeeper.shown_url}: {path} was replaced again and again while it was read")
 
     async def _value(self, path: str, chunks: Chunks) -> bytes | None:
-        """Return a value, None if a chunk of it is not there; what the head shows, the server of a chunk has seen."""
+        """
+        Return a value, or None if a chunk is missing; the server that answers has seen everything that the head shows.
+        """
         nodes = chunks.nodes
         parts: list[bytes] = []
         for at in range(0, len(nodes), _READ_TOGETHER_MAX):

@@ -1,8 +1,9 @@
-"""Removing nodes that hold nothing any more, some time after they lost their last child, a few at a time.
+"""
+Removal of empty nodes, a few at a time, some time after they lost their last child.
 
-Nothing waits for it. Whoever adds a child to a node that was just removed is refused by ZooKeeper, looks which of the
-nodes above it are there, and makes them again; whoever removes a node to which a child was just added is refused too.
-What a process leaves empty when it dies, the next one that lists it removes.
+No operation waits for it. A client that adds a child to a removed node is refused by ZooKeeper, checks which ancestors
+exist, and creates them again. The removal of a node that has just got a child is refused too. Empty nodes of a dead
+process are removed by the next process that lists them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from txnframework_zookeeper._known import Known
 from txnframework_zookeeper.connection._requests import DeleteNode, MultiFailed
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 
-# One after another tree's own root.
+# The number of slashes in the path of a tree's root.
 _ROOT_SLASHES = 1
 _TOGETHER_MAX = 64
 
@@ -37,7 +38,9 @@ class Reaping:
         self._is_closed = False
 
     def note(self, node: str) -> None:
-        """A node may have lost its last child; it is looked at ``delay_ms`` later, when something goes on here."""
+        """
+        Register a node that may have lost its last child; it is checked ``delay_ms`` later, with the next activity.
+        """
         if node.count("/") <= _ROOT_SLASHES or node in self._due:
             return
         self._due[node] = self._environment.now_ms() + self._delay_ms
@@ -45,13 +48,13 @@ class Reaping:
             self._due.popitem(last=False)
 
     def go_on(self) -> None:
-        """Look at what is due, beside whatever else goes on."""
+        """Check the nodes that are due, in a background task."""
         if self._due and self._task is None and not self._is_closed and self._is_due():
             self._task = asyncio.create_task(self._reap())
             self._task.add_done_callback(self._done)
 
     async def close(self) -> None:
-        """Stop; may be repeated."""
+        """Stop; idempotent."""
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
@@ -73,9 +76,9 @@ class Reaping:
             await asyncio.gather(*map(self._reap_one, some))
 
     async def _reap_one(self, node: str) -> None:
-        """Remove a node if nothing stands below it; one that cannot be asked for is left to who lists it next."""
+        """Remove a node without children; after an error, the next process that lists the node removes it."""
         try:
-            # Reading costs less than a write that is refused, and need not be the latest: the removal decides.
+            # A read costs less than a refused write, and need not be current: the removal itself is checked.
             stat = await self._zookeeper.exists(node, is_current=False)
             if stat is not None and stat.children_count:
                 return

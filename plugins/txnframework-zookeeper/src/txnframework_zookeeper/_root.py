@@ -31,20 +31,20 @@ class _AnyStore(msgspec.Struct):
 
 async def open_root(zookeeper: ZooKeeper, new_identity: str) -> str:
     """
-    Return the identity of a store, which is made with ``new_identity`` where there is nothing.
+    Return the identity of a store; create an empty store, with ``new_identity``.
 
-    :raises InvalidInput: another program has something there; it is left as it was.
-    :raises UnknownFormat: a later release made it.
+    :raises InvalidInput: the chroot contains nodes of another program; they were left unchanged.
+    :raises UnknownFormat: the store was created by a later release.
     """
     found = await zookeeper.get(STORE)
     if found is None and await _is_free(zookeeper):
         made = CreateNode(STORE, msgspec.json.encode(_Store(FORMAT, new_identity)))
-        # All of it in one step: no crash leaves a part of it, which the next one would take for another program's.
-        # Of two that make it at the same time the first one's identity stands.
+        # One multi, so that no crash leaves a partial store, which the next opening would take for another program's.
+        # If two clients create it at the same time, the first one's identity is stored.
         with contextlib.suppress(MultiFailed):
             roots = map(CreateNode, (RECORDS, INDEXES, LIVES, CHUNKS))
             await zookeeper.multi([made, *roots, CreateNode(NUMBERS, FIRST)])
-    # Someone else may have made it since the first look.
+    # Another client may have created it since the first read.
     found = found or await zookeeper.get(STORE)
     if found is None:
         raise InvalidInput(
@@ -55,13 +55,13 @@ async def open_root(zookeeper: ZooKeeper, new_identity: str) -> str:
 
 
 async def _is_free(zookeeper: ZooKeeper) -> bool:
-    """Whether nothing is in the chroot; at the top, nothing but ZooKeeper's own node."""
+    """Return whether the chroot is empty; the root may contain ZooKeeper's own node."""
     own = {"zookeeper"} if zookeeper.full("/") == "/" else set[str]()
     return own.issuperset(await zookeeper.children("/") or ())
 
 
 async def take_identity(zookeeper: ZooKeeper, identity: str, attempts_max: int) -> None:
-    """Give a store another identity."""
+    """Replace the identity of a store."""
     for _ in range(attempts_max):
         found = await zookeeper.get(STORE)
         _decode(found)

@@ -1,4 +1,4 @@
-"""Scans: the leaves of a tree in the order of their keys, listing few nodes at a time and none of them twice."""
+"""Scans: the leaves of a tree in the order of their keys, with few nodes listed at a time, each at most once."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from txnframework_zookeeper.tree._layout import (
 )
 
 _LISTED_TOGETHER_FIRST, _LISTED_TOGETHER_MAX = 2, 16
-# So few nodes a walk opened whose way the next one expects to go.
+# If a walk opened at most this many nodes, the next walk from the same start lists the same nodes in advance.
 _EXPECTED_MAX = 8
-# Each of them may hold as much as is not written in chunks.
+# Each of them may hold a value that is too small for chunks.
 _READ_TOGETHER_MAX = 256
 
 
 class _Place(Protocol):
-    """A node on the way to keys; with a mark it is a leaf."""
+    """A node on the path to keys; with a mark it is a leaf."""
 
     @property
     def mark(self) -> str | None: ...
@@ -48,12 +48,12 @@ class _Walk(Generic[P]):
     """
     Leaves in order: the node with the lowest text is opened, until the lowest is a leaf.
 
-    The first listing waits until the server has what was confirmed before; the others follow it. Two are listed first,
-    and twice as many each time that was not enough: large ones hold a page, small ones must not be waited for one by
-    one.
+    The first listing waits until the server has every confirmed write; later listings follow it. First two nodes are
+    listed together, and twice as many after each round that was not enough. So few large nodes are listed, and small
+    nodes are not listed one by one.
 
-    ``expected``: nodes that are listed beside the first one, as a walk that began there opened them before. They show
-    what was confirmed before, too, and what is found in them counts if they are met.
+    ``expected``: nodes listed together with the first one, because an earlier walk from the same start opened them.
+    Their listings are current as well, and are used if the walk reaches them.
     """
 
     def __init__(
@@ -78,16 +78,16 @@ class _Walk(Generic[P]):
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing left."""
+        """Whether no nodes remain."""
         return not self._left
 
     def next_leaf(self) -> P | None:
-        """Return the next leaf if it is known without listing anything, and leave it there."""
+        """Return the next leaf if it is known without a listing; the leaf is not removed."""
         place = self._left[0][3] if self._left else None
         return place if place is not None and place.mark is not None else None
 
     async def leaves(self, items_max: int) -> list[P]:
-        """Return the next leaves, fewer only at the end."""
+        """Return the next leaves; fewer than ``items_max`` only at the end."""
         found: list[P] = []
         while self._left and len(found) < items_max:
             if self.next_leaf() is not None:
@@ -127,8 +127,8 @@ class Scanning:
     """
     Reads ranges for one client.
 
-    The nodes of some records are read together, then the chunks of those that have any one after the other, until a
-    page has ``page_bytes_max``.
+    The nodes of several records are read together. Then the chunks of records that have any are read one after the
+    other, until a page has ``page_bytes_max``.
     """
 
     def __init__(
@@ -145,11 +145,11 @@ class Scanning:
         self._reaping = reaping
         self._reading = reading
         self._page_bytes_max = page_bytes_max
-        # What walks opened that did not go far, by the node where they began.
+        # The nodes that short walks opened, by the node where they began.
         self._opened: Remembered[Sequence[str]] = Remembered(nodes_max)
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
-        """Return the first records of a range of keys, and what is left of it."""
+        """Return the first records of a range of keys, and the remaining range."""
         self._reaping.go_on()
 
         def admits(place: Below) -> bool:
@@ -165,7 +165,7 @@ class Scanning:
             places = await walk.leaves(min(max(1, items_max - len(page.records)), _READ_TOGETHER_MAX))
             if not places:
                 break
-            # One after the other by partition, where a path stands in several.
+            # Sorted by partition if a path exists in several.
             marks = [place.mark or "" for place in places]
             heads = await asyncio.gather(
                 *(
@@ -183,15 +183,15 @@ class Scanning:
         self._note_opened(walk.opened)
         if not page.records or (walk.is_done and not page.is_cut):
             return RecordPage(tuple(page.records))
-        # A page ends between two paths: the first text behind a path is the path with the lowest character added.
+        # A page ends between two paths: the first text after a path is the path with the lowest character appended.
         resume = KeyRange(f"{page.records[-1].key.path}\0", keys.stop, keys.partition)
         return RecordPage(tuple(page.records), resume)
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
-        """Return the first records of a range of an index, once for each entry, and what is left of it."""
+        """Return the first records of a range of an index, once for each entry, and the remaining range."""
         self._reaping.go_on()
         start, stop, after = entries.start.hex(), entries.stop.hex(), entries.after
-        # Records whose entries have one key stand in the order of their paths, then in that of their names' marks.
+        # Entries with the same key are ordered by the paths of their records, then by their partition marks.
         behind = None if after is None else (after.path, partition_mark(after.path, after.partition))
         first = start_of_index(entries)
         walk = _Walk(
@@ -222,7 +222,7 @@ class Scanning:
                 if head is not None:
                     head = heads[named] = await self._reading.completed(named[1], node_at(*named), head)
                 key = bytes.fromhex(place.digits)
-                # Between the listing and the reading the record may have changed, and its entries with it.
+                # The record may have changed between the listing and the read, and its entries with it.
                 if head is None or (entries.index, key) not in {entry[:2] for entry in head.standing.entries}:
                     continue
                 page.add(head.record)
@@ -234,7 +234,7 @@ class Scanning:
         return RecordPage(found, IndexRange(entries.index, last, entries.stop, found[-1].key))
 
     async def list(self, node: str, is_current: bool) -> list[str]:
-        """Return the names below a node, none if it is not there, and remember what that says."""
+        """Return the names below a node, none if it does not exist, and cache what that shows."""
         names = await self._zookeeper.children(node, is_current)
         if names is None:
             self._known.parents.forget(node)
@@ -248,7 +248,7 @@ class Scanning:
         return names
 
     def _note_opened(self, opened: Sequence[str]) -> None:
-        """Remember what a walk opened below the node where it began, if that is little."""
+        """Store the nodes that a walk opened below its start, if they are few."""
         if 1 < len(opened) <= _EXPECTED_MAX:
             self._opened.note(opened[0], opened[1:])
         elif opened:
@@ -256,7 +256,7 @@ class Scanning:
 
 
 class _Page:
-    """The records of a page in the making; it ends early, with ``is_cut``, where their values are large."""
+    """The records of an unfinished page; it ends early, with ``is_cut``, where their values are large."""
 
     def __init__(self, bytes_max: int) -> None:
         self.records: list[Record] = []
@@ -265,16 +265,16 @@ class _Page:
 
     @property
     def is_full(self) -> bool:
-        """Whether the values are as large as those of a page may be."""
+        """Return whether the values have reached the maximum size of a page."""
         return self._bytes_left <= 0
 
     def add(self, record: Record) -> None:
-        """Add a record at the end."""
+        """Append a record."""
         self.records.append(record)
         self._bytes_left -= len(record.value)
 
     def ends_at(self, place: Below | None) -> bool:
-        """Whether a place has the path of the last record, in another partition."""
+        """Return whether a place has the path of the last record, in another partition."""
         return bool(place is not None and self.records and place.text == self.records[-1].key.path)
 
 
@@ -283,14 +283,14 @@ def _is_of(record: Record, partition: str | None) -> bool:
 
 
 def _may_be_in(place: Below, partition: str | None) -> bool:
-    """Whether a record may be in a partition, by the name of its node."""
+    """Return whether a record may be in a partition, judged by the name of its node."""
     if partition is None or place.mark is None or names_itself(place.mark):
         return True
     return (partition_of(place.text, place.mark, None) or place.text) == partition
 
 
 def _is_in(place: EntryBelow, start: str, stop: str, behind: tuple[str, str] | None) -> bool:
-    """Whether a node of an index is in a range, or something below it may be."""
+    """Return whether a node of an index, or a node below it, may be in a range."""
     if not place.path:
         return place.digits < stop and (place.digits >= start or start.startswith(place.digits))
     if not start <= place.digits < stop:

@@ -1,10 +1,10 @@
 """
-Writing and removing the chunks of large values; see ``_chunks`` for who may do what with them.
+Writing and removing the chunks of large values; see ``_chunks`` for the rules of access.
 
-The crash windows: a writer that dies before the multi that names what it staged leaves it behind, and with its session
-goes the node that says it lives; one that dies after a multi that replaced or removed a record leaves chunks that are
-``over``. Both are removed by the next one who stages a value for the same record, and beside the first write of whoever
-opens the store.
+Crash windows: a writer that dies before the multi that names its staged chunks leaves the chunks behind. Its life node
+is deleted with its session. A writer that dies after a multi that replaced or deleted a record leaves chunks marked
+``over``. Both are removed by the next client that stages a value for the same record, and with the first write of each
+opening of the store.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REMOVED_TOGETHER_MAX = 100
 
 
 class Staging:
-    """The chunks that one client writes, and those that it knows to be left over; ``client``: nobody else's name."""
+    """The chunks that one client writes, and the known leftover chunks; ``client`` is a name unique to this client."""
 
     def __init__(
         self, zookeeper: ZooKeeper, known: Known, reaping: Reaping, client: str, attempts_max: int, nodes_max: int
@@ -38,16 +38,16 @@ class Staging:
         self._client, self._tokens = client, 0
         self._attempts_max = attempts_max
         self._nodes_max = nodes_max
-        # Nodes to look at, and whether it is this client that staged them and does not want them any more.
+        # Nodes to check, and whether this client staged them and no longer needs them.
         self._due: OrderedDict[str, bool] = OrderedDict({CHUNKS: False})
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
     async def stage(self, home: str, value: bytes) -> Chunks:
         """
-        Write a value in chunks that nothing names yet.
+        Write a value in chunks that no record names yet.
 
-        :raises Unavailable: it could not be done; nothing was changed.
+        :raises Unavailable: the write failed; nothing was changed.
         """
         for _ in range(self._attempts_max):
             self._tokens += 1
@@ -60,7 +60,7 @@ class Staging:
                     some = slice(at, at + _WRITTEN_TOGETHER_MAX)
                     await asyncio.gather(*map(self._write, chunks.nodes[some], data[some]))
             except MultiFailed:
-                # With the session, its right to the node went, and somebody took that away.
+                # The session ended, and its claim on the node with it, and another client marked the chunks as over.
                 self.discard(chunks)
             except BaseException:
                 self.discard(chunks)
@@ -70,12 +70,12 @@ class Staging:
         raise self._exhausted(home)
 
     async def is_staged(self, chunks: Chunks) -> bool:
-        """Whether chunks that this client staged may still be named."""
+        """Return whether chunks that this client staged may still be named."""
         node, life = await asyncio.gather(self._zookeeper.get(chunks.node), self._zookeeper.exists(chunks.life))
         return node is not None and node.data == STAGED and life is not None
 
     def discard(self, chunks: Chunks) -> None:
-        """Let chunks go that this client staged, unless they were named after all."""
+        """Discard chunks that this client staged, unless a record names them after all."""
         self._note(chunks.node, True)
         self.go_on()
 
@@ -86,13 +86,13 @@ class Staging:
         self.go_on()
 
     def go_on(self) -> None:
-        """Remove what is left over, beside whatever else goes on."""
+        """Remove leftover chunks in a background task."""
         if self._due and self._task is None and not self._is_closed:
             self._task = asyncio.create_task(self._clear_all())
             self._task.add_done_callback(self._done)
 
     async def close(self) -> None:
-        """Stop; may be repeated. What is left over is removed by others."""
+        """Stop; idempotent. Other clients remove the leftover chunks."""
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
@@ -101,14 +101,14 @@ class Staging:
     # -- writing --------------------------------------------------------------------------------------
 
     async def _begin(self, chunks: Chunks) -> bool:
-        """Make the node that chunks stand below; return False where it is to be tried again with another one."""
+        """Create the parent node of the chunks; return False if the caller must retry with another node."""
         unknown = self._known.missing(chunks.node.rpartition("/")[0])[::-1]
         found = await asyncio.gather(*map(self._zookeeper.exists, unknown))
         missing = [node for node, stat in zip(unknown, found, strict=True) if stat is None]
         try:
             await self._zookeeper.multi([*map(CreateNode, missing), *begun(chunks)])
         except MultiFailed:
-            # A node above it was made or removed meanwhile.
+            # An ancestor was created or deleted meanwhile.
             self._known.forget_nodes([chunks.node])
             return False
         except OutcomeUnknown:
@@ -119,7 +119,7 @@ class Staging:
         return True
 
     async def _write(self, node: str, data: bytes) -> None:
-        """Make the node of a chunk, whatever is lost meanwhile."""
+        """Create the node of a chunk; retry after lost connections."""
         is_unsure = False
         for _ in range(self._attempts_max):
             try:
@@ -166,10 +166,10 @@ class Staging:
                 else:
                     await self._clear(node, is_own)
             except (MultiFailed, TxnFrameworkError):
-                continue  # Left to who comes there next.
+                continue  # The next client that stages a value there retries.
 
     async def _find_below(self, node: str) -> None:
-        """Note what stands below a node, but for what this client stages and clears itself."""
+        """Register the chunks below a node, except those that this client stages and clears itself."""
         names = await self._zookeeper.children(node, is_current=False)
         if not names:
             self._reaping.note(node)
@@ -178,7 +178,7 @@ class Staging:
                 self._note(f"{node}/{name}", False)
 
     async def _clear(self, node: str, is_own: bool) -> None:
-        """Remove what stands below a node that nothing names and nothing will."""
+        """Remove the chunks below a node that no record names or will name."""
         found = await self._zookeeper.get(node)
         if found is None:
             return
@@ -200,5 +200,5 @@ class Staging:
 
 
 def _is_home_or_above(node: str) -> bool:
-    """Whether a node is one that homes, or what is staged, stand below."""
+    """Return whether a node is one that has homes, or staged chunks, below it."""
     return node == CHUNKS or RECORD not in node.rpartition("/")[0]

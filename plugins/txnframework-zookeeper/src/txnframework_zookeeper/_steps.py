@@ -1,4 +1,4 @@
-"""What a batch asks, step by step, and the one multi that does it; pure: what stands is given, nothing is asked."""
+"""The steps of a batch, and the plan of the one multi that applies them; pure: the current records are arguments."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from txnframework_zookeeper.tree._lives import is_lease, life_node
 from txnframework_zookeeper.tree._records import Entries, Standing, encode_node
 
 Standings = Mapping[str, Standing | None]
-"""What stands at the nodes of records, None: nothing."""
+"""The known state of records by node; None: the record does not exist."""
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
     """
     One step of a batch at its node; without ``put`` and ``removes`` it is a check.
 
-    ``chunks``: those that were staged of what is put.
+    ``chunks``: the staged chunks of the value to put.
     """
 
     key: Key
@@ -45,17 +45,17 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def needs_standing(self) -> bool:
-        """Whether it must be known what stands, to do the step at all."""
+        """Whether the step can only be performed with the record's known state."""
         return self.expected is not Expect.ABSENT and (self.expected is not Expect.ANY or self.writes)
 
     @property
     def writes(self) -> bool:
-        """Whether it changes something."""
+        """Whether the step changes something."""
         return self.removes or self.put is not None
 
 
 def step_of(step: Check | Put | Delete, chunks: Chunks | None = None) -> Step:
-    """Return a step with its node; InvalidInput for a key that has none."""
+    """Return a step with its node; raise InvalidInput for a key that cannot be stored."""
     put = step if isinstance(step, Put) else None
     return Step(step.key, node_of(step.key), step.expected, put, isinstance(step, Delete), chunks=chunks)
 
@@ -79,7 +79,7 @@ def check_batch(batch: Batch) -> None:
 
 
 def require_expected(steps: Iterable[Step], standings: Standings) -> None:
-    """Raise VersionMismatch for the first step whose record is not as expected, among those of which it is known."""
+    """Raise VersionMismatch for the first step whose record is not as expected, among those with a known state."""
     for step in steps:
         if step.node not in standings or step.expected is Expect.ANY:
             continue
@@ -91,10 +91,10 @@ def require_expected(steps: Iterable[Step], standings: Standings) -> None:
 
 class Plan(msgspec.Struct, gc=False):
     """
-    One multi, in the making, and what is known once it was applied.
+    One planned multi, and the state that it leaves once it was applied.
 
-    ``parents``: what must stand before it. ``made`` and ``removed``: leaves by the node they stand below. ``before``:
-    what stands at the nodes that it writes; what it writes there holds ``token``. ``ended``: chunks that no record
+    ``parents``: nodes that must exist before it. ``made`` and ``removed``: leaves with their parent nodes. ``before``:
+    the earlier state of the nodes that it writes; their new data holds ``token``. ``ended``: chunks that no record
     names after it.
     """
 
@@ -111,7 +111,7 @@ class Plan(msgspec.Struct, gc=False):
     ended: list[Chunks] = msgspec.field(default_factory=list)
 
     def ops(self, missing: Sequence[str]) -> list[Op]:
-        """Return the multi, given which of the parents are missing, the highest first."""
+        """Return the ops of the multi, given the missing parents, the highest first."""
         last = [DeleteNode(node) for node in self.private]
         return [*self.checks, *(CreateNode(node) for node in missing), *self.changes, *last]
 
@@ -121,17 +121,18 @@ class Plan(msgspec.Struct, gc=False):
 
     def note_refused(self, refusal: MultiFailed) -> None:
         """
-        See whether an entry to be added is there already.
+        Record whether an entry to be added exists already.
 
-        Its record does not name it if somebody replaced or removed that by what it was in an earlier life, and this
-        entry was not one of it then. As long as it is so the entry may be written instead of made.
+        The entry exists without being named by its record in one case. Another client replaced or deleted the record
+        from its cached state of an earlier life, in which the record did not have this entry. While that is so, the
+        entry may be overwritten instead of created.
         """
         if any(refusal.op.path == leaf.path for leaf in self.made):
             (self.astray.add if isinstance(refusal.cause, AlreadyThere) else self.astray.discard)(refusal.op.path)
 
 
 class Planner:
-    """Makes plans, with what a client remembers of the tree."""
+    """Makes plans, with the cache of a client."""
 
     def __init__(self, known: Known, entries_max: int) -> None:
         self._known = known
@@ -139,9 +140,10 @@ class Planner:
 
     def plan(self, steps: Sequence[Step], standings: Standings, token: str, astray: set[str]) -> Plan:
         """
-        Return the multi that does the steps if what stands is still as given; ``token`` is for no other one.
+        Return the multi that performs the steps if the records are still in the given state.
 
-        ``astray``: entries to add that are there although their records do not name them, to be taken over.
+        :param token: unique to this multi.
+        :param astray: entries to add that exist although their records do not name them; the multi takes them over.
         """
         plan = Plan(token, astray=astray)
         is_alone = len(steps) == 1
@@ -150,7 +152,8 @@ class Planner:
             if step.put is not None:
                 self._put(plan, step, step.put, standing)
             elif standing is None:
-                # Nothing is to stand here when the multi is applied. Alone it was so when it was read: that is enough.
+                # The record must be absent when the multi is applied. For a single step it is enough that the read
+                # found it absent.
                 if step.expected is Expect.ABSENT or (step.removes and not is_alone):
                     self._require_absent(plan, step)
             elif step.removes:
@@ -176,7 +179,8 @@ class Planner:
         for (index, key), depth in before.items():
             place = _standing_entry(index, key, path, mark, depth)
             if (index, key) in wanted:
-                # Made anew so that it wakes who watches the index. It is there unless the record was made again.
+                # Created again, so that watches of the index wake. The entry exists unless the record was created
+                # again.
                 plan.changes += (DeleteNode(place.path), CreateNode(place.path))
             else:
                 plan.changes.append(DeleteNode(place.path))
@@ -191,7 +195,7 @@ class Planner:
         self._end_chunks(plan, standing)
         if standing is None:
             plan.parents[_parent(step.node)] = None
-            # ZooKeeper tells the number of a multi for what it writes, and not for what it makes.
+            # ZooKeeper returns the transaction number of a multi for its writes, and not for its creations.
             plan.changes += (CreateNode(step.node), SetNode(step.node, data, 0))
             plan.records[step.node] = Standing(0, 1, entries, plan.token, step.chunks)
         else:
@@ -200,7 +204,7 @@ class Planner:
         plan.before[step.node] = standing
 
     def _add(self, plan: Plan, index: str, key: bytes, path: str, mark: str) -> int:
-        """Add an entry no deeper than needed to keep the nodes it stands below small; return how deep."""
+        """Add an entry, no deeper than needed to keep its parent nodes small; return its depth."""
         depth = 0
         place = _standing_entry(index, key, path, mark, depth)
         while (self._known.added.get(place.parent) or 0) >= self._entries_max:
@@ -232,7 +236,9 @@ class Planner:
             plan.ended.append(standing.chunks)
 
     def _end_private(self, plan: Plan) -> None:
-        """Remove a transaction's own node with the last of its operations, as far as is known which is the last."""
+        """
+        Delete a transaction's own node with the last of its operations, as far as the cache shows which is the last.
+        """
         gone: dict[str, set[str]] = {}
         for node, standing in plan.records.items():
             parent = _parent(node)
@@ -249,7 +255,7 @@ class Planner:
 def note_applied(
     known: Known, plan: Plan, missing: Sequence[str], zxid: int, note_empty: Callable[[str], None]
 ) -> None:
-    """Remember what a multi did; ``note_empty`` is told which nodes may have lost their last child."""
+    """Update the cache after a multi; ``note_empty`` is called with nodes that may have lost their last child."""
     for node in missing:
         known.parents.note(node, True)
         if is_private(node):

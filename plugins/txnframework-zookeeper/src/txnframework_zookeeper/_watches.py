@@ -1,12 +1,12 @@
 """
-Watches, made of those of ZooKeeper's that tell of one change and are then gone.
+Watches, built on ZooKeeper's one-time watches.
 
-A record is watched by reading its node. A range is watched by listing the nodes on the way to what is in it: every
-change makes or removes a child of one of them, or writes a record of the range, which is then watched as well. What
-told of a change is watched again before ``changed`` returns, or when it is called the next time; so nothing is asked
-for a watch that nobody waits for, however often something changes. After a lost connection every watch wakes.
+A record is watched by reading its node. A range is watched by listing the nodes on the paths to its content. Every
+change creates or deletes a child of one of them, or writes a record of the range, which is then watched as well. A node
+that reported a change is watched again before ``changed`` returns, or in the next call. So a watch without a waiting
+caller causes no requests, however often its target changes. After a lost connection every watch wakes.
 
-ZooKeeper keeps a watch that was given back until the node changes or the connection is lost. So does kazoo.
+ZooKeeper and kazoo keep a closed watch until the node changes or the connection is lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _AGAIN_S = 1.0
 
 
 class _Watch:
-    """What both kinds have in common; ``_arm`` of each may be called again after any failure."""
+    """The base of both kinds of watches; ``_arm`` may be called again after any failure."""
 
     def __init__(self, watches: Watches, zookeeper: ZooKeeper) -> None:
         self._watches = watches
@@ -39,9 +39,9 @@ class _Watch:
 
     async def begin(self) -> None:
         """
-        Return once no change can happen unnoticed.
+        Return once no change can be missed.
 
-        :raises Closed, InvalidInput, Unavailable: it cannot be watched.
+        :raises Closed, InvalidInput, Unavailable: the target cannot be watched.
         """
         while not await self._is_armed_now():
             self._require_open()
@@ -59,8 +59,9 @@ class _Watch:
             except Closed:
                 raise
             except TxnFrameworkError:
-                # Without a connection it wakes when there is one again. Otherwise, where a node may not be read or too
-                # many are watched, nobody tells of a change: whoever reads now and then meets the error, or the change.
+                # Without a connection the watch wakes after the reconnection. Otherwise, where a node may not be read
+                # or too many are watched, no change would be reported. The watch then wakes at intervals, and the
+                # caller's read finds the error or the change.
                 if self._zookeeper.link.is_connected:
                     await asyncio.sleep(_AGAIN_S)
                     self._may_have_changed = True
@@ -69,43 +70,47 @@ class _Watch:
             has_waited = True
 
     async def close(self) -> None:
-        """Give the watch back; a waiting ``changed`` raises Closed; may be repeated."""
+        """Remove the watch; a waiting ``changed`` raises Closed; idempotent."""
         self.end()
 
     def wake(self) -> None:
-        """Something may have changed."""
+        """Make ``changed`` return: a change is possible."""
         self._may_have_changed = True
         self._woken.set()
 
     def end(self) -> None:
-        """Make ``changed`` raise Closed, now and later."""
+        """Make ``changed`` raise Closed, now and on later calls."""
         if not self._is_closed:
             self._is_closed = True
             self._woken.set()
             self._watches.remove(self)
 
     def nodes(self) -> Iterable[str]:
-        """Return the nodes of whose changes it is told."""
+        """Return the nodes whose changes the watch receives."""
         raise NotImplementedError
 
     def node_changed(self, node: str) -> None:
-        """Take note that a node has told of a change, and will not again."""
+        """Handle the change of a node, whose one-time watch is thereby used up."""
         raise NotImplementedError
 
     def connection_lost(self) -> None:
-        """Take note that nothing is watched any more, and that changes may have been missed."""
+        """Handle the loss of all watches with the connection; changes may have been missed."""
         raise NotImplementedError
 
     async def _arm(self) -> None:
         """
-        Let every change be told from now on, where it is not.
+        Watch every node of the target that is not watched.
 
         :raises WatchLost: the connection was lost.
         """
         raise NotImplementedError
 
     async def _has_changed(self, has_waited: bool) -> bool:
-        """Whether ``changed`` is to return, after looking at what is not armed; ``has_waited``: not at first."""
+        """
+        Return whether ``changed`` is to return, after arming what is not armed.
+
+        ``has_waited``: whether ``changed`` has waited since it was called.
+        """
         raise NotImplementedError
 
     async def _is_armed_now(self) -> bool:
@@ -132,21 +137,21 @@ class RangeWatch(_Watch):
         self._unarmed: set[str] = set()
 
     def nodes(self) -> Iterable[str]:
-        """Return the nodes of whose changes it is told."""
+        """Return the nodes whose changes the watch receives."""
         return tuple(self._places)
 
     def node_changed(self, node: str) -> None:
-        """Take note that a node has told of a change, and will not again."""
+        """Handle the change of a node, whose one-time watch is thereby used up."""
         self._unarmed.add(node)
         self.wake()
 
     def connection_lost(self) -> None:
-        """Take note that nothing is watched any more, and that changes may have been missed."""
+        """Handle the loss of all watches with the connection; changes may have been missed."""
         self._unarmed.update(self._places)
         self.wake()
 
     async def _has_changed(self, has_waited: bool) -> bool:  # noqa: ARG002 - nothing is read without being watched
-        # What is told from here on is told again.
+        # Changes reported from here on set the flag again.
         may_have_changed, self._may_have_changed = self._may_have_changed, False
         try:
             is_armed = await self._is_armed_now()
@@ -179,7 +184,7 @@ class RangeWatch(_Watch):
         names = await self._zookeeper.watch_children(node)
         while names is None:
             if place is not self._range.start:
-                # Its parent tells if it is made again.
+                # Its parent reports if the node is created again.
                 self._leave(node)
                 return
             if await self._zookeeper.watch_stat(node) is None:
@@ -204,11 +209,11 @@ class RangeWatch(_Watch):
 @implementer(ITellingWatch)
 class RecordWatch(_Watch):
     """
-    An armed watch on the node of one record; ``value_of`` takes the value out of a node, None if it is not whole there.
+    An armed watch on the node of one record; ``value_of`` returns a node's value, or None if it is incomplete.
 
-    The request that watches reads, too. Once the change is told another read finds what the record is by then, and the
-    next change is watched when somebody waits again, by a read as well: where that finds another state than the last
-    one, something has changed in between. So who waits for the end of a transaction costs the servers two reads.
+    The request that arms the watch also reads the node. After a change, another read returns the new state. The next
+    call that waits arms the watch again, also by a read. If that read finds another state than the last one, something
+    has changed in between. A caller that waits for the end of a transaction therefore costs the servers two reads.
     """
 
     def __init__(
@@ -219,25 +224,25 @@ class RecordWatch(_Watch):
         self._node = node
         self._value_of = value_of
         self._is_armed = False
-        # The number of the transaction that wrote what was seen last; 0: there was nothing.
+        # The number of the transaction that wrote the last seen state; 0: the record did not exist.
         self._seen = 0
 
     async def begin(self) -> None:
-        """Return once no change can happen unnoticed, and ``told`` is what the record holds."""
+        """Return once no change can be missed, and ``told`` is the value of the record."""
         self._watches.enter(self._node, self)
         await super().begin()
 
     def nodes(self) -> Iterable[str]:
-        """Return the nodes of whose changes it is told."""
+        """Return the nodes whose changes the watch receives."""
         return (self._node,)
 
     def node_changed(self, node: str) -> None:  # noqa: ARG002 - there is but one
-        """Take note that the node has told of a change, and will not again."""
+        """Handle the change of the node, whose one-time watch is thereby used up."""
         self._is_armed = False
         self.wake()
 
     def connection_lost(self) -> None:
-        """Take note that nothing is watched any more, and that changes may have been missed."""
+        """Handle the loss of the watch with the connection; changes may have been missed."""
         self._is_armed = False
         self.wake()
 
@@ -247,7 +252,7 @@ class RecordWatch(_Watch):
             if node is not None:
                 self._see(node)
                 return self._tell()
-            # It is watched below: nobody could see later that the record came and went.
+            # Arm it below: a later read could not show that the record was created and deleted in between.
         elif self._is_armed and not self._may_have_changed:
             return False
         may_have_changed, seen = self._may_have_changed, self._seen
@@ -255,7 +260,7 @@ class RecordWatch(_Watch):
         return is_armed and (may_have_changed or self._seen != seen) and self._tell()
 
     async def _arm(self) -> None:
-        # First the mark, then the request: a change may be told before this goes on behind the answer.
+        # Set the mark before the request: a change may be reported before this code continues after the reply.
         self._is_armed = True
         try:
             self._see(await self._zookeeper.watch_node(self._node))
@@ -288,21 +293,21 @@ class Watches:
 
     async def arm(self, target: KeyRange | IndexRange) -> RangeWatch:
         """
-        Return a watch that no change from now on escapes, of what is in a range.
+        Return a watch on a range that no later change escapes.
 
-        :raises Unavailable: as many nodes are watched as may be.
+        :raises Unavailable: the maximum number of nodes is watched already.
         """
         return await self._begun(RangeWatch(self, self._zookeeper, range_of(target)))
 
     async def arm_record(self, node: str, value_of: Callable[[Node], bytes | None]) -> RecordWatch:
-        """Return a watch of the node of a record; otherwise as ``arm``."""
+        """Return a watch on the node of a record; otherwise like ``arm``."""
         return await self._begun(RecordWatch(self, self._zookeeper, node, value_of))
 
     def enter(self, node: str, watch: _Watch) -> None:
         """
-        Tell a watch of the changes of a node.
+        Report the changes of a node to a watch.
 
-        :raises Unavailable: as many nodes are watched as may be.
+        :raises Unavailable: the maximum number of nodes is watched already.
         """
         if node not in self._by_node and len(self._by_node) >= self._nodes_max:
             raise Unavailable(
@@ -312,31 +317,31 @@ class Watches:
         self._by_node.setdefault(node, {})[watch] = None
 
     def leave(self, node: str, watch: _Watch) -> None:
-        """Tell a watch nothing more of a node; an unknown one is fine."""
+        """Stop reporting a node to a watch; an unknown one is ignored."""
         watching = self._by_node.get(node, {})
         watching.pop(watch, None)
         if not watching:
             self._by_node.pop(node, None)
 
     def remove(self, watch: _Watch) -> None:
-        """Forget a watch; an unknown one is fine."""
+        """Remove a watch; an unknown one is ignored."""
         for node in watch.nodes():
             self.leave(node, watch)
 
     def session_became(self, state: Session) -> None:
-        """Wake every watch when there is a connection again: what happened meanwhile was not told."""
+        """Wake every watch after a reconnection: changes in between were not reported."""
         if state is not Session.SUSPENDED:
             for watch in self._all():
                 watch.connection_lost()
 
     def node_changed(self, path: str) -> None:
-        """Wake whom a change may concern."""
+        """Wake the watches that a change may concern."""
         node = self._zookeeper.without_root(path)
         for watch in tuple(self._by_node.get(node, ())):
             watch.node_changed(node)
 
     def close(self) -> None:
-        """End every watch; may be repeated."""
+        """End every watch; idempotent."""
         self._is_closed = True
         for watch in self._all():
             watch.end()

@@ -1,4 +1,4 @@
-"""Writes: each batch is one multi, planned with what is remembered and made again when that was out of date."""
+"""Writes: each batch is one multi, planned with the cache, and planned again if the cache was out of date."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from txnframework_zookeeper.tree._chunks import Chunks, home_of, to_stage
 from txnframework_zookeeper.tree._layout import is_private, partition_mark
 from txnframework_zookeeper.tree._records import Standing, decode_node
 
-# jute.maxbuffer of ZooKeeper unless it is set: a server hangs up on a larger request.
+# ZooKeeper's default of jute.maxbuffer: a server closes the connection on a larger request.
 REQUEST_BYTES_MAX = 1_048_575
 
 
 class _Attempt(NamedTuple):
-    """Whether a write is tried for the first time, and what the tries before found: entries that no record names."""
+    """Whether this is the first attempt of a write, and the entries without a record that earlier attempts found."""
 
     is_first: bool
     astray: set[str]
 
 
 class Writing:
-    """Applies batches for one client; ``client`` is a name that no other one has."""
+    """Applies batches for one client; ``client`` is a name unique to this client."""
 
     def __init__(
         self, zookeeper: ZooKeeper, known: Known, reaping: Reaping, options: MetadataOptions, client: str
@@ -59,11 +59,11 @@ class Writing:
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """
-        Apply every step, or none; return what the puts wrote.
+        Apply all steps, or none; return the records that the puts wrote.
 
         :raises VersionMismatch: a record was not as expected.
-        :raises InvalidInput: a value is too large, or what is not in chunks does not fit one request.
-        :raises Unavailable: others changed what it is about again and again.
+        :raises InvalidInput: a value is too large, or the batch without its chunks does not fit one request.
+        :raises Unavailable: other clients changed the records in every attempt.
         """
         self._reaping.go_on()
         self._staging.go_on()
@@ -73,14 +73,14 @@ class Writing:
                 staged[number] = await self._stage(batch.puts[number])
             written = await self._apply(batch, staged)
         except BaseException:
-            # If the multi was applied after all, they were named, and stay.
+            # If the multi was applied after all, a record names them, and they are kept.
             for chunks in staged.values():
                 self._staging.discard(chunks)
             raise
         return written
 
     async def close(self) -> None:
-        """Stop removing what is left over."""
+        """Stop the removal of leftover chunks and nodes."""
         await self._staging.close()
 
     async def _apply(self, batch: Batch, staged: dict[int, Chunks]) -> tuple[Record, ...]:
@@ -120,7 +120,7 @@ class Writing:
         return await self._staging.stage(home_of(_place_of(put)), bytes(put.value))
 
     async def _attempt(self, steps: Sequence[Step], reserve: Op | None, tried: _Attempt) -> tuple[Record, ...] | None:
-        """Return what was written, None if something was not as remembered."""
+        """Return the written records; None if something differs from the cache."""
         standings = await self._standings(steps, tried.is_first)
         if standings is None:
             return None
@@ -135,11 +135,12 @@ class Writing:
 
     async def _standings(self, steps: Sequence[Step], is_first: bool) -> Standings | None:
         """
-        Return what stands, as far as needed; None: not all that was read is as expected, so all has to be read.
+        Return the needed state of the records; None if one is not as expected and all must be read.
 
-        The first time what is remembered is relied on: the multi names it, and is refused if it changed since. Where no
-        version is expected it is read all the same: what is remembered may be of an earlier life of the record that was
-        written as often. What stands under a number that was never given is not looked at: another number is tried.
+        The first attempt relies on the cache: the multi names the cached state, and is refused if it has changed. A
+        record without an expected version is read in any case. Its cached state may come from an earlier life of the
+        record with the same number of writes. A record under a number that was never given is not read: after a refusal
+        another number is tried.
         """
         standings: dict[str, Standing | None] = {}
         to_read: list[Step] = []
@@ -162,7 +163,7 @@ class Writing:
         except VersionMismatch:
             if len(to_read) == len(named):
                 raise
-            # One before it that was not read may differ as well.
+            # An earlier record that was not read may differ as well.
             return None
         return {**standings, **fresh}
 
@@ -177,7 +178,7 @@ class Writing:
         return standing
 
     async def _do(self, plan: Plan, steps: Sequence[Step], is_first: bool) -> int | None:
-        """Send the multi; return the number of its transaction, None if something was not as remembered."""
+        """Send the multi; return its transaction number, or None if something differs from the cache."""
         missing = await self._missing(plan, is_first)
         try:
             missing = await make_ahead(self._zookeeper, missing, self._made_ahead)
@@ -201,13 +202,14 @@ class Writing:
             return None
         except OutcomeUnknown as lost:
             self._known.forget_nodes(plan.nodes())
-            # What the multi ended if it was applied is looked at, as what it named is if nobody can tell.
+            # If the multi was applied, its ended chunks must be removed. If its outcome stays unknown, its own chunks
+            # are checked too.
             self._staging.clear(plan.ended)
             zxid = await settled(self._zookeeper, plan, steps, seen_zxid, lost)
             if zxid is None:
                 return None
         except BaseException:
-            # It may have been applied, or may be still.
+            # It may have been applied, or may be later.
             self._known.forget_nodes(plan.nodes())
             self._staging.clear(plan.ended)
             raise
@@ -216,24 +218,26 @@ class Writing:
         return zxid
 
     def _made_ahead(self, node: str) -> None:
-        """Remember a node that was made before the multi that needs it; should that fail, it is removed some time."""
+        """
+        Cache a node that was created before the multi that needs it; if that multi fails, the node is removed later.
+        """
         self._known.parents.note(node, True)
         self._reaping.note(node)
 
     def _note_refused_parent(self, refusal: MultiFailed) -> None:
-        """See why a node that others stand below could not be made."""
+        """Update the cache after the creation of a parent node was refused."""
         if isinstance(refusal.cause, AlreadyThere):
-            # Somebody made it since it was looked for. What else is remembered is as true as before.
+            # Another client has created it since the read. The rest of the cache is unaffected.
             self._known.parents.note(refusal.op.path, True)
         else:
             self._known.forget_nodes([refusal.op.path])
 
     async def _missing(self, plan: Plan, is_first: bool) -> list[str]:
         """
-        Return which nodes that leaves are to stand below are not there, the highest first.
+        Return which parent nodes of leaves do not exist, the highest first.
 
-        A transaction's own node that is not remembered is taken for missing the first time, so that its first operation
-        costs one round trip.
+        In the first attempt, a transaction's own node that is not cached is assumed to be missing. So the transaction's
+        first operation costs one round trip.
         """
         unknown = {node for parent in plan.parents for node in self._known.missing(parent)}
         to_ask = [node for node in unknown if not (is_first and is_private(node))]
@@ -247,7 +251,7 @@ class Writing:
 
 
 def _steps(batch: Batch, numbers: Sequence[str], staged: Mapping[int, Chunks]) -> list[Step]:
-    """Return the steps in the order in which they are looked at."""
+    """Return the steps in the order in which they are checked."""
     left = iter(numbers)
     puts = (
         sequential_step(put, next(left), staged.get(number))

@@ -1,4 +1,4 @@
-"""The hooks: ``zookeeper://host:port,host:port/chroot`` as metadata store."""
+"""The plugin hooks: ``zookeeper://host:port,host:port/chroot`` as metadata store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def open_metadata(context: StoreContext) -> IMetadataStore:
 
 @hookimpl
 def txnframework_metadata_stores() -> list[Provider[StoreContext, IMetadataStore]]:
-    """Provide ``zookeeper``; it is imported here, since the command line does not need it to list commands."""
+    """Return the provider ``zookeeper``; it imports the store when it opens one, so that listing commands is fast."""
     from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore
 
     return [Provider("zookeeper", open_metadata, ZooKeeperMetadataStore, options=MetadataOptions, check_url=locate)]
@@ -30,7 +30,7 @@ def txnframework_metadata_stores() -> list[Provider[StoreContext, IMetadataStore
 
 @hookimpl
 def txnframework_servers() -> Iterable[EmbeddedServer]:
-    """Return ``zookeeper``, which needs Java, and PySpark for its jars."""
+    """Return the server ``zookeeper``, which needs Java, and PySpark for its jars."""
     return (EmbeddedServer("zookeeper", _zookeeper),)
 
 

@@ -1,13 +1,13 @@
 """
-Values that are too large for one request: where their chunks stand, and which values are written so; pure.
+Values that are too large for one request: the nodes of their chunks, and which values are chunked; pure functions.
 
-The chunks of a value are the children of a node of its own, ``/chunks/<as the record's>/<token>/00000``, and the head
-of the record names that node. Its data says what it is, and ZooKeeper's version of it decides who was first:
+The chunks of a value are the children of one node, ``/chunks/<as the record's>/<token>/00000``, and the head of the
+record names that node. The node's data is its state, and ZooKeeper's version of the node decides which change is first:
 
-* ``staged`` (version 0): being written. As long as its writer's session lives, a node below ``/lives`` does as well.
-* ``named`` (1): the multi that wrote the record's head made it so. Only such chunks are ever read.
-* ``over``: the multi that replaced or removed the record made it so, or whoever found it staged by nobody who lives.
-  Nothing names it and nothing ever will, so its chunks may be deleted by anybody, in any number of requests.
+* ``staged`` (version 0): being written. A node below ``/lives`` exists as long as its writer's session.
+* ``named`` (1): set by the multi that wrote the record's head. Only such chunks are ever read.
+* ``over``: set by the multi that replaced or deleted the record, or by a client that found staged chunks without a live
+  writer. No record names or will name the node, so any client may delete its chunks, in any number of requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from txnframework_zookeeper.tree._layout import RECORDS, node_of
 from txnframework_zookeeper.tree._lives import life_node
 
 CHUNKS = "/chunks"
-"""The node that all chunks stand below."""
+"""The parent node of all chunks."""
 
 STAGED, NAMED, OVER = b"staged", b"named", b"over"
 STAGED_VERSION, NAMED_VERSION = 0, 1
@@ -30,7 +30,7 @@ CHUNK_BYTES = 131_072
 
 
 class Chunks(NamedTuple):
-    """The node that the chunks of a value stand below, how many there are, and how many bytes they are together."""
+    """The parent node of a value's chunks, the number of chunks, and their total bytes."""
 
     node: str
     number: int
@@ -38,7 +38,7 @@ class Chunks(NamedTuple):
 
     @property
     def life(self) -> str:
-        """The node that stands while they are staged by somebody who lives."""
+        """The node that exists while the chunks are staged by a live writer."""
         return life_node(self.node.rpartition("/")[2])
 
     @property
@@ -48,33 +48,33 @@ class Chunks(NamedTuple):
 
 
 def home_of(key: Key) -> str:
-    """Return the node that everything staged for a record stands below; for one with a number, that of its prefix."""
+    """Return the parent node of all staged chunks of a record; for a record with a number, the one of its prefix."""
     return CHUNKS + node_of(key).removeprefix(RECORDS)
 
 
 def chunks_of(value: bytes, node: str) -> tuple[Chunks, list[bytes]]:
-    """Return a value in chunks."""
+    """Return the description of a value's chunks, and the chunks."""
     data = [value[at : at + CHUNK_BYTES] for at in range(0, len(value), CHUNK_BYTES)]
     return Chunks(node, len(data), len(value)), data
 
 
 def begun(chunks: Chunks) -> list[Op]:
-    """Return what is made before the first chunk."""
+    """Return the ops that run before the first chunk is written."""
     return [CreateNode(chunks.node, STAGED), CreateNode(chunks.life, is_ephemeral=True)]
 
 
 def named(chunks: Chunks) -> list[Op]:
-    """Return what the multi does that writes the head; it is refused if the chunks may have gone."""
+    """Return the ops for the multi that writes the head; they are refused if the chunks may have been deleted."""
     return [SetNode(chunks.node, NAMED, STAGED_VERSION), DeleteNode(chunks.life)]
 
 
 def ended(chunks: Chunks) -> Op:
-    """Return what the multi does after which no head names them."""
+    """Return the op for the multi after which no head names the chunks."""
     return SetNode(chunks.node, OVER, NAMED_VERSION)
 
 
 def to_stage(sizes: Sequence[int], one_max: int, together_max: int) -> set[int]:
-    """Return which values of a batch are written in chunks: those above a size, and the largest of too many others."""
+    """Return which values of a batch are chunked: those above a size, and the largest others above a total size."""
     found = {number for number, size in enumerate(sizes) if size > one_max}
     together = sum(size for number, size in enumerate(sizes) if number not in found)
     if together <= together_max:

@@ -1,18 +1,19 @@
-"""Where index entries stand: the node of an entry, what a node's name says, and the node that a range lies below.
+"""
+The layout of index entries: the node of an entry, the meaning of a node's name, and the node above a range.
 
-An entry's key is cut into pieces as a record's path is, then comes the path of the record. In names the components of
-``model.index_keys`` can be read: a text begins with ``$`` and ends with ``;``, a number is its encoding in hexadecimal
-digits behind ``#``, and what is no such component is ``#`` and digits as well. A node whose name ends with ``+`` is
-followed by more of the key (or of the record's path), with ``:`` by the path of the record (or its next component).
+An entry's key is cut into pieces like a record's path, and the path of the record follows. Names show the components of
+``model.index_keys``: a text begins with ``$`` and ends with ``;``. A number is its encoding in hexadecimal digits after
+``#``, and so is everything else. A name that ends with ``+`` is continued by more of the key (or of the record's path).
+One that ends with ``:`` is continued by the path of the record (or its next component).
 
-Few nodes are made for an entry, because the last pieces are joined in the name of its one leaf. They begin
+Few nodes are created for an entry, because the last pieces are joined in the name of its one leaf. The leaf begins
 
-* behind the time, to 4.096 seconds, in a key with a time (an int of six bytes, as milliseconds are from 2004 on),
-* before the last three digits of the first id in the key or, behind the key, in the record's path,
+* after the time, to 4.096 seconds, in a key with a time (an int of six bytes, as milliseconds are from 2004 on),
+* before the last three digits of the first id in the key or, after the key, in the record's path,
 * before the last piece of any other key.
 
-Whoever adds entries to one node faster than that keeps it small adds further ones deeper: one, two, ... pieces more are
-nodes of their own. The record remembers how deep its entries stand; readers meet them in order at any depth.
+A client that adds too many entries to one node for it to stay small adds further entries deeper: one, two, ... more
+pieces become separate nodes. The record stores the depth of its entries; readers find them in order at any depth.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from txnframework_zookeeper.tree._names import escape, is_id, unescape
 from txnframework_zookeeper.tree._names import names as names_of_component
 
 INDEXES = "/indexes"
-"""The node that all index entries stand below."""
+"""The parent node of all index entries."""
 
 _CACHED = 16_384
 _BYTES_TAG, _STR_TAG, _INT_TAG = 0x10, 0x20, 0x30
@@ -42,30 +43,32 @@ _TOKEN = re.compile(r"#([0-9a-f]*)|(\$)|(;)|([^#$;]+)")
 
 
 class _Cut(msgspec.Struct, frozen=True, gc=False):
-    """An index key in pieces, as names; ``inner``: how many of them are nodes at least, if the key decides it."""
+    """
+    An index key in pieces, as names; ``inner``: the minimum number of pieces that are nodes, if the key decides it.
+    """
 
     names: tuple[str, ...]
     inner: int | None
 
 
 class EntryNode(msgspec.Struct, frozen=True, gc=False):
-    """Where an entry stands: its leaf, and the node that the leaf stands below."""
+    """The location of an entry: its leaf, and the parent node of the leaf."""
 
     parent: str
     leaf: str
 
     @property
     def path(self) -> str:
-        """The leaf's node."""
+        """The path of the leaf."""
         return f"{self.parent}/{self.leaf}"
 
 
 @lru_cache(_CACHED)
 def entry_node(index: str, key: bytes, path: str, mark: str, depth: int) -> EntryNode | None:
     """
-    Return where an entry of the record at ``path`` stands if ``depth`` pieces more than needed are nodes of their own.
+    Return the location of an entry of the record at ``path`` with ``depth`` more separate nodes than needed.
 
-    None: it has not so many pieces.
+    None: the entry has too few pieces.
     """
     cut, below = _cut(key), cut_path(path)
     names = cut.names + below.names
@@ -75,7 +78,7 @@ def entry_node(index: str, key: bytes, path: str, mark: str, depth: int) -> Entr
     leaf = _joined(names[inner:])
     text = _last_text(key) if inner < len(cut.names) else None
     if text is not None:
-        # The whole path stands in the leaf, and it often holds what the key ends with.
+        # The leaf contains the whole path, which often repeats the end of the key.
         head, colon, rest = leaf.partition(SLASH)
         components = [_SAME if one == text else one for one in rest.split(SLASH)]
         leaf = head + colon + SLASH.join(components)
@@ -92,7 +95,7 @@ def _root(index: str) -> str:
 
 
 def _inner(key: _Cut, below: PathCut) -> int:
-    """Return how many of the names down to an entry are nodes at least."""
+    """Return the minimum number of names above an entry that are nodes."""
     if key.inner is not None:
         return key.inner
     return len(key.names) - 1 if below.before_id is None else len(key.names) + below.before_id
@@ -138,7 +141,7 @@ def _cut(key: bytes) -> _Cut:
 
 
 def _component_end(key: bytes, at: int) -> int | None:
-    """Return where the component that starts at ``at`` ends, None if there is no whole one."""
+    """Return the end of the component that starts at ``at``, or None if it is incomplete."""
     tag = key[at]
     if tag == _INT_TAG and at + 1 < len(key):
         end = at + 2 + key[at + 1]
@@ -149,7 +152,7 @@ def _component_end(key: bytes, at: int) -> int | None:
 
 
 def _text_of(part: bytes) -> str | None:
-    """Return the text of a component, None if it is none or has escapes of the encoding in it."""
+    """Return the text of a component; None if it is not a text or contains escapes of the encoding."""
     if part[0] != _STR_TAG or b"\x01" in part:
         return None
     try:
@@ -167,7 +170,7 @@ def _text_names(text: str) -> tuple[str, ...]:
 
 
 def _int_names(digits: str) -> list[str]:
-    """Tag and length stand with the first group of the number, groups of three digits are counted from its end."""
+    """Return the pieces of an int: groups of three digits counted from its end; tag and length join the first group."""
     first = 4 + (len(digits) - 4) % _GROUP
     return [_HEX + digits[:first], *(_HEX + digits[at : at + _GROUP] for at in range(first, len(digits), _GROUP))]
 
@@ -177,23 +180,23 @@ def _hex_names(digits: str) -> list[str]:
 
 
 def _last_text(key: bytes) -> str | None:
-    """Return the text that a key ends with, as it would stand in a name."""
+    """Return the text at the end of a key, in the form that it has in a name."""
     if not key.endswith(b"\0"):
         return None
     start = key.rfind(b"\0", 0, -1) + 1
-    # An int in between may hold any byte, also this one; the id of a transaction is the case that pays.
+    # An int before it may contain any byte, including this one; the id of a transaction is the case worth optimizing.
     text = _text_of(key[-34:]) if len(key) >= 34 and key[-34] == _STR_TAG else _text_of(key[start:])
     return escape(text) if text else None
 
 
-# -- what names say, and where ranges lie -------------------------------------------------------------
+# -- names and ranges --------------------------------------------------------------------------------
 
 
 class EntryBelow(NamedTuple):
     """
-    A node of the tree of an index, as far down as ``digits`` of the key and ``path`` of the record's key.
+    A node of an index's tree, located by ``digits`` of the key and ``path`` of the record's key.
 
-    ``path``: empty while the key goes on. With ``mark`` it is an entry.
+    ``path`` is empty while the key continues. A node with ``mark`` is an entry.
     """
 
     digits: str
@@ -203,7 +206,7 @@ class EntryBelow(NamedTuple):
 
 
 def entry_below(parent: EntryBelow, name: str) -> EntryBelow:
-    """Return what the child ``name`` of a node is."""
+    """Return the child ``name`` of a node."""
     body, is_entry, mark = name.rpartition(RECORD)
     node = f"{parent.node}/{name}"
     if not is_entry:
@@ -233,7 +236,7 @@ def _digits_of(name: str) -> str:
 
 
 def start_of_index(entries: IndexRange) -> EntryBelow:
-    """Return the lowest node that the whole range lies below."""
+    """Return the lowest node above the whole range."""
     common = common_start(entries.start.hex(), entries.stop.hex())
     whole = bytes.fromhex(common[: len(common) // 2 * 2])
     at = 0
@@ -242,7 +245,7 @@ def start_of_index(entries: IndexRange) -> EntryBelow:
     root = _root(entries.index)
     if not at:
         return EntryBelow("", "", None, root)
-    # What ends the last component may end the key as well: its last piece may stand with "+", with ":", or in a leaf.
+    # The end of the last component may also be the end of the key: its last piece may have "+", ":", or be in a leaf.
     cut = _cut(whole[:at])
     last = len(cut.names) - 1
     names = cut.names[: last if cut.inner is None else min(cut.inner, last)]

@@ -1,10 +1,12 @@
-"""Where records stand: the node of a key, what a node's name says, and the node that a range of keys lies below.
+"""
+The layout of records: the node of a key, the meaning of a node's name, and the node above a range of keys.
 
-A key's path is cut into pieces (see ``_names``), each a node below the one before; the last character of a node's name
-says what follows: ``+`` the component goes on, ``:`` a slash comes next, and behind ``=``, in the name of the record
-itself, which partition it is in. Only nodes with ``=`` hold records, and those have no children. Every key at or below
-a node begins with the text of the names down to it, so a search that always opens the node with the lowest text meets
-the keys in their order.
+A key's path is cut into pieces (see ``_names``), each a node below the previous one. The last character of a node's
+name shows what follows: ``+`` means that the component continues, ``:`` that a slash comes next. In the name of a
+record itself, ``=`` comes before its partition.
+
+Only nodes with ``=`` hold records, and those have no children. Every key at or below a node begins with the text of the
+names down to the node. So a search that always opens the node with the lowest text finds the keys in order.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ from txnframework_zookeeper.tree._names import is_id, is_number, unescape
 from txnframework_zookeeper.tree._names import names as names_of_component
 
 RECORDS = "/records"
-"""The node that all records stand below."""
+"""The parent node of all records."""
 
 GOES_ON, SLASH, RECORD = "+", ":", "="
 _CACHED = 16_384
 _HASH = "~"
 
-# The first component of a key that a part of the framework puts; written in one piece. Code decides how many there are.
+# The first component of a key that a part of the framework puts; written in one piece. Their number is fixed by code.
 _FAMILIES = frozenset(
     (
         "txn", "txn-op", "txn-aborted", "txn-trimmed", "txn-app", "subscription", "cursor", "compacted", "lease",
@@ -37,13 +39,13 @@ _FAMILIES = frozenset(
 )  # fmt: skip
 _OPERATIONS, _ABORT_RECORDS = "txn-op", "txn-aborted"
 _PRIVATE = f"{RECORDS}/{_OPERATIONS}{SLASH}/"
-# The first digit of an operation's number: those with the second one are spread over nodes of a thousand.
+# The first digit of an operation's number: operations with the second one are spread over nodes of a thousand.
 FLAT_DIGIT, SPREAD_DIGIT = "0", "1"
 _SPREAD_DIGITS = 3
 
 
 def node_of(key: Key) -> str:
-    """Return the node of a record; InvalidInput for a key that has none."""
+    """Return the node of a record; raise InvalidInput for a key that cannot be stored."""
     return _node_of(key.path, key.partition)
 
 
@@ -56,7 +58,7 @@ def _node_of(path: str, partition: str) -> str:
 
 
 def no_utf8(what: str) -> InvalidInput:
-    """Return what to raise, ``from`` the error, where text cannot be stored."""
+    """Return the error to raise, ``from`` the original, for text that cannot be stored."""
     return InvalidInput(f"{what} has no UTF-8 form: half of a surrogate pair is no character; leave it out")
 
 
@@ -74,7 +76,7 @@ class PathCut(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(_CACHED)
 def cut_path(path: str) -> PathCut:
-    """Return the path of a key in pieces."""
+    """Return the path of a key, cut into pieces."""
     components = components_of(path)
     names: list[str] = []
     before_id = None
@@ -102,7 +104,7 @@ def _names_of(components: list[str], at: int) -> tuple[str, ...]:
         return (component,)
     if at and at == len(components) - 1 and is_number(component):
         family = components[0]
-        # A transaction's operations stand flat beside each other, as do the branches of one transaction and ledger.
+        # A transaction's operations are direct siblings, and so are the branches of one transaction and ledger.
         if family == _ABORT_RECORDS or (family == _OPERATIONS and component[0] == FLAT_DIGIT):
             return (component,)
         if family == _OPERATIONS:
@@ -111,7 +113,9 @@ def _names_of(components: list[str], at: int) -> tuple[str, ...]:
 
 
 def is_private(parent: str) -> bool:
-    """Whether a node holds nothing but the operations of one transaction, so that it comes and goes with them."""
+    """
+    Return whether a node only holds the operations of one transaction, and therefore exists only while it has children.
+    """
     return parent.startswith(_PRIVATE) and parent.endswith(SLASH)
 
 
@@ -121,10 +125,10 @@ def is_private(parent: str) -> bool:
 @lru_cache(_CACHED)
 def partition_mark(path: str, partition: str) -> str:
     """
-    Return how a partition is written in the name of a record.
+    Return the form of a partition in the name of a record.
 
-    Nothing: the path's own. A number: it is this component of the path, unescaped. Otherwise a hash, and the record
-    holds the partition itself.
+    An empty mark is the path's own partition. A number is the component of the path with that index, unescaped. Any
+    other mark is a hash, and the record stores the partition itself.
     """
     if partition in ("", path):
         return ""
@@ -138,7 +142,7 @@ def partition_mark(path: str, partition: str) -> str:
 
 
 def partition_of(path: str, mark: str, stored: str | None) -> str:
-    """Return the partition that a mark stands for; ``stored``: what the record says."""
+    """Return the partition that a mark names; ``stored``: the partition stored in the record."""
     if not mark:
         return ""
     if mark.startswith(_HASH):
@@ -147,7 +151,7 @@ def partition_of(path: str, mark: str, stored: str | None) -> str:
 
 
 def names_itself(mark: str) -> bool:
-    """Whether a mark leaves it to the record to say its partition."""
+    """Return whether the record must store the partition of a mark."""
     return mark.startswith(_HASH)
 
 
@@ -160,11 +164,11 @@ def _unescaped(component: str) -> str | None:
         return None
 
 
-# -- what names say, and where ranges lie -------------------------------------------------------------
+# -- names and ranges --------------------------------------------------------------------------------
 
 
 class Below(NamedTuple):
-    """A node of the tree of records, as far down as ``text``; with ``mark`` it is a record, and ``text`` its path."""
+    """A node of the tree of records, located by ``text``; with ``mark`` it is a record, and ``text`` its path."""
 
     text: str
     mark: str | None
@@ -172,7 +176,7 @@ class Below(NamedTuple):
 
 
 def below(parent: Below, name: str) -> Below:
-    """Return what the child ``name`` of a node is."""
+    """Return the child ``name`` of a node."""
     body, is_record, mark = name.rpartition(RECORD)
     if is_record:
         return Below(parent.text + unescape(body), mark, f"{parent.node}/{name}")
@@ -181,12 +185,12 @@ def below(parent: Below, name: str) -> Below:
 
 
 def start_of(keys: KeyRange) -> Below:
-    """Return the lowest node that the whole range lies below."""
+    """Return the lowest node above the whole range."""
     common = common_start(keys.start, keys.stop)
     head, slash, _ = common.rpartition("/")
     if not slash or not head:
         return Below("/", None, RECORDS)
-    # The pieces of components that a slash ends are the same whatever comes behind them.
+    # The pieces of components before a slash are the same whatever follows the slash.
     try:
         names = cut_path(f"{head}/").names[:-1]
     except UnicodeEncodeError as error:
@@ -195,11 +199,11 @@ def start_of(keys: KeyRange) -> Below:
 
 
 def common_start(start: str, stop: str) -> str:
-    """Return what every text of ``start <= text < stop`` begins with."""
+    """Return the common start of every text with ``start <= text < stop``."""
     length = next((at for at, (one, two) in enumerate(zip(start, stop, strict=False)) if one != two), None)
     if length is None:
         return min(start, stop, key=len)
-    # Up to the next character and no further: everything has the lower one there.
+    # Extend by at most one character: every text has the lower one there.
     if len(stop) == length + 1 and ord(stop[length]) == ord(start[length]) + 1:
         length += 1
     return start[:length]

@@ -1,9 +1,9 @@
 """
-Nodes that live as long as a session: what tells one holder of a lease from the next, and who stages chunks.
+Ephemeral nodes: they distinguish successive holders of a lease, and mark clients that stage chunks.
 
-ZooKeeper compares the version of a node, which starts over when the node is made again, and the record of a lease is
-never written twice. Beside it stands a node that nobody will have again, made and removed with it; a check of a lease
-requires both.
+ZooKeeper compares the version of a node, which starts again when the node is created again, and the record of a lease
+is never rewritten. So a second node with a unique name is created and deleted with the record. A check of a lease
+requires both nodes.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 from txnframework.model.paths import leases_range
 
 LIVES = "/lives"
-"""The node that one node stands below for each lease, and for each value that is being written in chunks."""
+"""The parent of the ephemeral nodes: one for each lease, and one for each value that is being written in chunks."""
 
 _LEASES = leases_range("").start
 
 
 def is_lease(path: str) -> bool:
-    """Whether a record is that of a lease."""
+    """Return whether a path is the record of a lease."""
     return path.startswith(_LEASES)
 
 
 def life_node(token: str) -> str:
-    """Return the node that stands as long as the holder of a lease has it, or chunks are being written by who lives."""
+    """Return the node that exists while a lease is held, or while chunks are written by a live client."""
     return f"{LIVES}/{token}"

@@ -1,13 +1,14 @@
-"""Names of nodes: text cut into pieces of which few can stand below one parent, each escaped to what ZooKeeper allows.
+"""
+Names of nodes: text cut into pieces, so that few share one parent, each escaped to what ZooKeeper allows.
 
-A listing of children is not paged, so no node may have many children however the keys are chosen. Text is therefore cut
-into short pieces, each the name of a node below that of the piece before it:
+A listing of children has no pages, so no node may have many children, whatever the keys are. Text is therefore cut into
+short pieces, each the name of a node below that of the previous piece:
 
-* a component of 20 digits or of 32 hexadecimal ones is a number: it is cut into groups of three digits counted from its
-  end, so that neighbours share all but the last group; groups of zeros stay with the one before them.
-* any other text is cut after three of the usual characters, two of the less usual ones, or one unusual one.
+* A component of 20 digits or of 32 hexadecimal ones is a number. It is cut into groups of three digits counted from its
+  end, so that neighbours share all but the last group. Groups of zeros are joined to the group before them.
+* Any other text is cut after three of the usual characters, two of the less usual ones, or one unusual one.
 
-Fewer than 80,000 different pieces can stand below one node, of about seven bytes each, however many keys there are.
+Fewer than 80,000 different pieces can be below one node, of about seven bytes each, whatever the number of keys.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ _ESCAPED = re.compile(r"(?:![0-9a-f]{2})+")
 
 _USUAL = frozenset("0123456789abcdefghijklmnopqrstuvwxyz.%-")
 _LESS_USUAL = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ_~")
-# What a piece may weigh, and what a character of each kind weighs.
+# The maximum weight of a piece, and the weight of each kind of character.
 _WEIGHT_MAX = 6
 _USUAL_WEIGHT, _LESS_USUAL_WEIGHT, _UNUSUAL_WEIGHT = 2, 3, 4
 
 
 def is_number(component: str) -> bool:
-    """Whether a component is a number of 20 digits or an id of 32 hexadecimal digits."""
+    """Return whether a component is a number of 20 digits or an id of 32 hexadecimal digits."""
     return _NUMBER.fullmatch(component) is not None
 
 
 def is_id(component: str) -> bool:
-    """Whether a component is an id of 32 hexadecimal digits."""
+    """Return whether a component is an id of 32 hexadecimal digits."""
     return len(component) == _ID_DIGITS and is_number(component)
 
 
 def pieces(component: str) -> tuple[str, ...]:
-    """Return the pieces of one component, at least one; joined they are the component."""
+    """Return the pieces of one component, at least one; joined, they are the component."""
     return number_pieces(component) if is_number(component) else _text_pieces(component)
 
 
@@ -53,7 +54,7 @@ def names(component: str) -> tuple[str, ...]:
 
 
 def number_pieces(digits: str) -> tuple[str, ...]:
-    """Return groups of three digits counted from the end, those of zeros joined to the one before, except the last."""
+    """Return groups of three digits counted from the end; zeros join the group before, except the last group."""
     first = len(digits) % _GROUP or _GROUP
     found = [digits[:first]]
     for at in range(first, len(digits) - _GROUP, _GROUP):
@@ -88,10 +89,11 @@ def _weight(character: str) -> int:
 
 def escape(text: str) -> str:
     """
-    Return text of which a name can be made: ASCII letters, digits and ``.%_~-`` as they are, other bytes as ``!2f``.
+    Return text as part of a name: ASCII letters, digits and ``.%_~-`` unchanged, other bytes as ``!2f``.
 
-    ZooKeeper refuses ``/``, NUL, other control characters, surrogates and some more. UnicodeEncodeError for text
-    without a UTF-8 form.
+    ZooKeeper refuses ``/``, NUL, other control characters, surrogates and some more.
+
+    :raises UnicodeEncodeError: the text has no UTF-8 form.
     """
     if (text.isascii() and text.isalnum()) or _PLAIN.fullmatch(text):
         return text
@@ -99,7 +101,7 @@ def escape(text: str) -> str:
 
 
 def unescape(name: str) -> str:
-    """Return what ``escape`` was given."""
+    """Return the text that ``escape`` received."""
     if "!" not in name:
         return name
     return _ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("!", "")).decode(), name)

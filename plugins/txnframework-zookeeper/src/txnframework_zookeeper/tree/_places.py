@@ -1,4 +1,4 @@
-"""Where the watch of a range looks: nodes whose children are watched, and records that are watched themselves; pure."""
+"""The nodes that the watch of a range observes: nodes whose children are watched, and records; pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from txnframework_zookeeper.tree._layout import Below, below, names_itself, part
 
 
 class Place(Protocol):
-    """A node on the way to keys; with a mark it is a leaf."""
+    """A node on the path to keys; with a mark it is a leaf."""
 
     @property
     def mark(self) -> str | None: ...
@@ -22,10 +22,10 @@ class Place(Protocol):
 
 class Range(NamedTuple):
     """
-    What is read of a range lies below ``start``.
+    The nodes of a range, all of them below ``start``.
 
-    ``concerns``: whether a node is on the way to what is in the range, or a leaf in it. ``leaves_change``: whether a
-    leaf is written while it stands; otherwise every change of the range makes or removes a node.
+    ``concerns``: returns whether a node is on the path to the range's content, or is a leaf in it. ``leaves_change``:
+    whether existing leaves are written; otherwise every change of the range creates or deletes a node.
     """
 
     start: Place
@@ -35,7 +35,7 @@ class Range(NamedTuple):
 
 
 def range_of(target: KeyRange | IndexRange) -> Range:
-    """Return where a watch of the range looks; whatever writes a record makes its index entries anew."""
+    """Return the nodes that a watch of the target observes; every write of a record creates its index entries again."""
     if isinstance(target, KeyRange):
         return Range(start_of(target), below, lambda place: _is_record_of(target, place), leaves_change=True)
     start, stop = target.start.hex(), target.stop.hex()

@@ -1,10 +1,15 @@
-"""What the node of a record holds: a head of one line, then the value as it was put, or nothing if it is in chunks.
+"""
+The data of a record's node: a head of one line, then the value, or nothing if the value is in chunks.
 
-The head is a JSON list: the format, the partition if the node's name does not tell it, the record's index entries as
-index, key in hexadecimal digits, and depth (see ``_index``), and a token that no other write has, by which a write
-whose reply was lost is found again.
-``[1,null,[["txn-by-deadline","3006019a…",0]],"5d0c1be7a9f2.1c"]``. A value in chunks (see ``_chunks``) makes it
-format 2, with their node, how many there are and their bytes at its end.
+The head is a JSON list:
+
+* the format,
+* the partition, if the node's name does not contain it,
+* the record's index entries, each as index, key in hexadecimal digits, and depth (see ``_index``),
+* a token unique to the write, which identifies a write whose reply was lost.
+
+An example is ``[1,null,[["txn-by-deadline","3006019a…",0]],"5d0c1be7a9f2.1c"]``. The head of a value in chunks (see
+``_chunks``) has format 2; the node of the chunks, their number and their bytes are appended.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ FORMAT_WITH_CHUNKS = 2
 _END = b"\n"
 
 Entries = tuple[tuple[str, bytes, int], ...]
-"""The index entries of a record: index, key, and how deep each stands."""
+"""The index entries of a record: index, key, and depth of each."""
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -39,13 +44,13 @@ _HEAD = msgspec.json.Decoder(_Head)
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
     """
-    What is known of a record that stands: enough to replace it and its index entries.
+    The known state of an existing record: enough to replace the record and its index entries.
 
-    So many are remembered that it would show if the garbage collector looked at them, in which there is no circle.
+    The cache holds many of these, so they are exempt from garbage collection; they contain no reference cycle.
 
-    ``version`` is what callers see: the number of the transaction that wrote it last, so that it does not come back
-    when the record is made again. ``node_version`` is what ZooKeeper compares. ``token``: that of the last write.
-    ``chunks``: those of its value, if it is not in the node.
+    ``version`` is the one that callers see: the number of the transaction that wrote the record last. It is not reused
+    when the record is created again. ``node_version`` is the version that ZooKeeper compares. ``token`` is that of the
+    last write. ``chunks`` are those of its value, if the value is not in the node.
     """
 
     version: int
@@ -58,7 +63,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 def encode_node(
     value: bytes, partition: str | None, entries: Entries, token: str, chunks: Chunks | None = None
 ) -> bytes:
-    """Return what a node is to hold; the value only if it is not in chunks."""
+    """Return the data of a node; it includes the value only if that is not in chunks."""
     written = [(index, key.hex(), depth) for index, key, depth in entries]
     if chunks is None:
         return msgspec.json.encode((FORMAT, partition, written, token)) + _END + value
@@ -66,7 +71,7 @@ def encode_node(
 
 
 def token_of(node: Node) -> str | None:
-    """Return the token of what wrote a node last, None if there is none to be read."""
+    """Return the token of the last write of a node, or None if it cannot be read."""
     try:
         return _HEAD.decode(node.data.partition(_END)[0]).token
     except UNREADABLE:
@@ -75,10 +80,10 @@ def token_of(node: Node) -> str | None:
 
 def decode_node(path: str, mark: str, node: Node) -> tuple[Record, Standing]:
     """
-    Return the record at ``path`` that a node holds, and what is known of it; the value is empty if it is in chunks.
+    Return the record at ``path`` in a node, and its known state; the value is empty if it is in chunks.
 
     :raises CorruptRecord: the head cannot be read.
-    :raises UnknownFormat: a later release wrote it.
+    :raises UnknownFormat: the record was written by a later release.
     """
     line, _, value = node.data.partition(_END)
     head = _decode_head(path, line)
@@ -102,7 +107,7 @@ def _decode_head(path: str, line: bytes) -> _Head:
 
 
 def _format_of(line: bytes) -> int | None:
-    """Return the format that a head names which is not of this one."""
+    """Return the unknown format that a head names."""
     try:
         found = msgspec.json.decode(line)
     except UNREADABLE:
