@@ -1,8 +1,8 @@
 """
 Harnesses for the suites of ``txnframework.testing``: one SQLite file for each test.
 
-Those over PostgreSQL, a database for each test, stand in ``txnframework_sql.testing.postgresql``; they need the extras
-``postgresql`` and ``testing-postgresql``.
+The harnesses over PostgreSQL, with a database for each test, are in ``txnframework_sql.testing.postgresql``; they need
+the extras ``postgresql`` and ``testing-postgresql``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One PostgreSQL database for each test, and the clients that reach it, each through a proxy of its own."""
+"""One PostgreSQL database for each test, and its clients, each of which connects through its own proxy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from txnframework_sql.testing.databases import give_back, take_database
 _URL_FILE = "postgresql-url"
 _PORT = 5432
 _ROUNDS_MAX = 20
-"""How often what is asked for upon an answer is waited for: what goes on for ever must not hold up a test."""
+"""How many rounds ``settle`` waits for requests that replies caused: an endless sequence must not block a test."""
 _ANSWER_SECONDS_MAX = 30.0
 _RECONNECT_STEP_MS = 100
 _RECONNECT_STEPS_MAX = 600
@@ -32,23 +32,23 @@ _TOGETHER: WeakKeyDictionary[VirtualEnvironment, list[Database]] = WeakKeyDictio
 
 
 class Client:
-    """One client's way to the database."""
+    """One client's connection to the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._listening = 0
         self.wires = Wires(self.cut_now)
-        # Over a Unix socket: what this client asks is counted at once, and what it is told has arrived.
+        # A Unix socket: requests of this client are counted at once, and data sent to it has arrived at once.
         self._place = tempfile.TemporaryDirectory(prefix="txn-")
         self.proxy = Proxy(database.address, self.wires.tap, path=Path(self._place.name) / f".s.PGSQL.{_PORT}")
 
     @property
     def url(self) -> str:
-        """The database, as this client reaches it."""
+        """The URL of the database through this client's proxy."""
         return self._database.url_through(self._place.name)
 
     def leave(self) -> None:
-        """Remove what is left of the way."""
+        """Remove the directory of the socket."""
         self._place.cleanup()
 
     def cut(self) -> None:
@@ -57,13 +57,13 @@ class Client:
         self.wires.lose_reply()
 
     def cut_now(self) -> None:
-        """Lose every connection, and let none come about."""
+        """Close every connection, and refuse new ones."""
         self.proxy.cut()
 
     async def restore(self) -> None:
-        """Let it connect again; return when it listens as before, for which time may pass."""
+        """Allow connections again; return when the client listens as before, which may take time."""
         self.wires.is_losing_reply = False
-        # Where nothing was asked, nothing was lost; but it was cut off.
+        # Without a request nothing was lost, but the client was cut off.
         self.proxy.reset_connections()
         self.proxy.restore()
         for _ in range(_RECONNECT_STEPS_MAX):
@@ -78,39 +78,39 @@ class Database:
     """
     The database of one test, which the harness finds by the test's directory, and its clients in this process.
 
-    A server answers in its own time, while the clock of the test stands still. So nothing here sleeps: the proxies know
-    what has not been answered, and a marker that is notified of last, arrives last.
+    A server answers in real time, while the test's clock stands still. So nothing here sleeps: the proxies count the
+    unanswered requests. A marker is notified last, and therefore arrives last.
     """
 
     def __init__(self, directory: Path, environment: VirtualEnvironment) -> None:
         self.environment = environment
         self._file = directory / _URL_FILE
-        # In the processes of ``Processes``, the one who started them has made it.
+        # In the processes of ``Processes``, the starting process has created it.
         if not self._file.exists():
             self._file.touch(mode=0o600)
             self._file.write_text(take_database())
         self._url = self._file.read_text()
         self._clients: list[Client] = []
-        # What is heard from one of them may be a reason to ask another one.
+        # A notification from one database may cause a request to another one.
         self._together = _TOGETHER.setdefault(environment, [])
         self._together.append(self)
         self._notifying: asyncpg.Connection[asyncpg.Record] | None = None
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the server listens."""
+        """The address of the server."""
         split = urlsplit(self._url)
         return split.hostname or "localhost", split.port or 5432
 
     def url_through(self, place: str) -> str:
-        """Return the database's URL, by way of a Unix socket in this directory."""
+        """Return the database's URL through a Unix socket in this directory."""
         split = urlsplit(self._url)
         login = split.netloc.rpartition("@")[0]
         return urlunsplit(split._replace(netloc=f"{login}@", query=urlencode({"host": place, "port": _PORT})))
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Client]:
-        """Make the way of another client, for the length of the block."""
+        """Open the connection of another client, for the length of the block."""
         client = Client(self)
         async with client.proxy:
             self._clients.append(client)
@@ -125,9 +125,9 @@ class Database:
 
     async def settle(self) -> None:
         """
-        Wait until everything asked is answered and everything told is heard, and what that leads to as well.
+        Wait until every request is answered, every notification is received, and their effects are complete.
 
-        That is so for the databases of all harnesses that were made with this one's environment.
+        This covers the databases of all harnesses with the same environment.
         """
         for _ in range(_ROUNDS_MAX):
             await run_ready()
@@ -141,7 +141,7 @@ class Database:
                 return
 
     def drop(self) -> None:
-        """Remove the database."""
+        """Drop the database."""
         self._together.remove(self)
         give_back(self._url)
 
@@ -153,7 +153,7 @@ class Database:
             await client.wires.answered()
 
     async def notify(self, channel: str, payloads: Iterable[object]) -> None:
-        """Notify as any login can that may connect."""
+        """Notify, like any login that may connect."""
         for payload in payloads:
             await self._notify(channel, json.dumps(payload))
 

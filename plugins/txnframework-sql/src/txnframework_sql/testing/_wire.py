@@ -1,9 +1,10 @@
 """
-What passes between a client and PostgreSQL, message by message: what is unanswered, and where to lose a reply.
+The messages between a client and PostgreSQL: counts unanswered requests, and loses a reply on request.
 
-The protocol is PostgreSQL's own, version 3: after the first messages each begins with a letter for its kind and four
-bytes for its length. A request ends with Sync (or is a simple Query), and its answer with ReadyForQuery. Before that a
-statement may be asked about: that ends with Flush, and its answer with what the rows are like, or that there are none.
+The protocol is PostgreSQL's version 3. After the first messages, each message begins with a letter for its kind and
+four bytes for its length. A request ends with Sync (or is a simple Query), and its reply with ReadyForQuery. Before
+that, a client may ask for the description of a statement: that request ends with Flush. Its reply ends with the
+description of the rows, or the message that there are none.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ _ASKS_FOR_TLS = 80877103
 _ASKS_TO_CANCEL = 80877102
 _LISTENS = re.compile(rb"\s*LISTEN\s+\"?([^\s\";\0]+)", re.I)
 _BEGINS_READ_ONLY = re.compile(rb"\s*(BEGIN|START)\b.*\bREAD ONLY", re.I | re.S)
-# What the driver asks by itself, about types that it meets for the first time.
+# The driver's own queries about types that it encounters for the first time.
 _LOOKS_UP_TYPES = re.compile(rb"\s*(WITH RECURSIVE typeinfo_tree\b|SELECT\s+(current_setting|set_config)\('jit')")
 _IDLE = b"I"
 
 
 class Wires:
-    """The connections of one client; ``tap`` makes the tap of another one."""
+    """The connections of one client; ``tap`` creates the tap of another connection."""
 
     def __init__(self, cut: Callable[[], None]) -> None:
         self.is_losing_reply = False
@@ -41,38 +42,40 @@ class Wires:
         return wire
 
     def lose_reply(self) -> None:
-        """Let the next transaction be done; instead of the answer, or of anything else that is told, cut."""
+        """
+        Let the next transaction run; cut the connection before its reply, or before any other message of the server.
+        """
         self.is_losing_reply = True
 
     def cut(self) -> None:
-        """Cut, as ``lose_reply`` said."""
+        """Cut, as announced by ``lose_reply``."""
         self.is_losing_reply = False
         self._cut()
 
     @property
     def listening(self) -> frozenset[Wire]:
-        """The connections of this client that listen by now."""
+        """The connections of this client that listen now."""
         return frozenset(wire for wire in self._wires if wire.channels)
 
     async def answered(self) -> None:
-        """Return when nothing that was asked is unanswered."""
+        """Return when no request is unanswered."""
         await self._until(lambda: all(not wire.unanswered for wire in self._wires))
 
     async def heard(self, marker: bytes, listening: frozenset[Wire]) -> None:
         """
-        Return when these connections have been told this, and so everything that was told before.
+        Return when these connections have received this marker, and therefore every earlier notification.
 
-        They listened when it was told: another one may have begun since, and is never told.
+        They listened when it was sent: a connection that began to listen later never receives it.
         """
         await self._until(lambda: all(marker in wire.markers for wire in self._wires & listening))
 
     def moved(self) -> None:
-        """Let those who wait look again."""
+        """Wake the waiting callers to check again."""
         self._moved.set()
         self._moved = asyncio.Event()
 
     def closed(self, wire: Wire) -> None:
-        """Forget a connection."""
+        """Remove a connection."""
         self._wires.discard(wire)
         self.moved()
 
@@ -82,19 +85,19 @@ class Wires:
 
 
 MARKER = b"txnframework-harness-marker:"
-"""What harnesses notify of, to know that everything before it has arrived; no client gets to see it."""
+"""A notification that harnesses send to know that every earlier one has arrived; clients never receive it."""
 
 
 class Wire(Tap):
     """One connection."""
 
     def __init__(self, wires: Wires) -> None:
-        # Whoever connects waits for the first ReadyForQuery.
+        # A connecting client waits for the first ReadyForQuery.
         self.unanswered = 1
         self.channels: list[str] = []
         self.markers: set[bytes] = set()
         self._wires = wires
-        self._described = 0  # of those that are unanswered, how many ask about a statement
+        self._described = 0  # the number of unanswered requests for a description
         self._rests = dict.fromkeys(Side, b"")
         self._is_started = False
         self._is_choosing_tls = False
@@ -105,7 +108,7 @@ class Wire(Tap):
         self._listens_to: list[str] = []
 
     def passes(self, sender: Side, data: bytes) -> bytes:
-        """Let whole messages pass, as they come; swallow the markers."""
+        """Pass whole messages as they arrive; drop the markers."""
         data = self._rests[sender] + data
         passed = bytearray()
         taken = 0
@@ -121,7 +124,7 @@ class Wire(Tap):
         return bytes(passed)
 
     def closed(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         self._wires.closed(self)
 
     def _messages(self, sender: Side, data: bytes) -> Iterator[bytes]:
@@ -159,7 +162,7 @@ class Wire(Tap):
             self._described += 1
             self._wires.asked += 1
         if kind == b"B":
-            # Bind names the portal, then the statement that an earlier Parse has named.
+            # Bind names the portal, then the statement named by an earlier Parse.
             self._is_drivers_own |= body.split(b"\0", 2)[1] in self._drivers_statements
         if kind in b"QP":
             # Parse names the statement first.
@@ -176,7 +179,7 @@ class Wire(Tap):
             self.unanswered = 0
 
     def _answers(self, message: bytes) -> bool:
-        """See what the server says; return whether the client may."""
+        """Handle a message of the server; return whether it passes to the client."""
         kind, body = message[:1], message[5:]
         if kind == b"A":
             if MARKER in body:

@@ -1,7 +1,7 @@
 """
-Databases that tests have one after the other: what one leaves is removed, for the next one to find a new database.
+Databases that tests use one after the other: the data of one test is removed, so the next one finds a new database.
 
-To make a database, its tables and functions, and to drop it, takes many times as long as most tests do.
+To create a database, its tables and functions, and to drop it, takes many times as long as most tests.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from txnframework_sql.schema import NUMBERS, VERSION_TABLE, counters, metadata, 
 from txnframework_sql.testing.servers.databases import drop_database, make_database, rename_database, run
 
 _left: list[str] = []
-"""Those that nobody has at present; as many as the tests of this process had at once, and gone with its server."""
+"""The unused databases; as many as the tests of this process used at once. They are removed with its server."""
 
 
 @contextmanager
 def clean_database() -> Iterator[str]:
-    """Have a database for the length of a block; give its URL."""
+    """Take a database for the length of a block; yield its URL."""
     url = take_database()
     try:
         yield url
@@ -29,21 +29,21 @@ def clean_database() -> Iterator[str]:
 
 def take_database() -> str:
     """
-    Return the URL of a database without records and ledgers, to be given back.
+    Return the URL of a database without records and ledgers; the caller must return it with ``give_back``.
 
-    It may be one without tables as well: stores make them. Its name and its identity are new in either case.
+    It may also have no tables: stores create them. Its name and its identity are new in either case.
     """
     return _left.pop() if _left else make_database()
 
 
 def give_back(url: str) -> None:
-    """Remove what stores have left in a database of ``take_database``, whoever is connected; or else the database."""
-    # Whoever was left behind by a test, and connects again, finds that there is no such database.
+    """Remove the data of stores in a database of ``take_database``, whoever is connected; on failure, drop it."""
+    # A client that a test left behind finds no such database when it reconnects.
     renamed = rename_database(url)
     try:
         run(renamed, _EMPTIED.format(identity=f"sql-{secrets.token_hex(8)}", channel=secrets.token_hex(16)))
     except OSError:
-        # It has no tables, or others as well.
+        # It has no tables, or unknown ones.
         drop_database(renamed)
     else:
         _left.append(renamed)
@@ -58,7 +58,7 @@ END $$
 
 
 def _emptied() -> str:
-    # DELETE: to truncate makes new files, for each index too.
+    # DELETE, because TRUNCATE creates new files, also for each index.
     statements = [_ONLY_OURS.format(ours=", ".join(f"'{name}'" for name in (*metadata.tables, VERSION_TABLE)))]
     statements += [f'DELETE FROM "{table.name}"' for table in metadata.sorted_tables if table is not counters]  # noqa: S608
     statements.append(f"UPDATE {counters.name} SET value = 0")  # noqa: S608 - names of our own

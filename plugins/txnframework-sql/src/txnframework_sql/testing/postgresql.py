@@ -19,7 +19,7 @@ from txnframework_sql.testing._database import Client, Database
 from txnframework_sql.testing.sqlite import SESSION_TTL_MS
 
 _STEPS_OF_A_SESSION = 24
-# However long a test takes in real time, no idle connection is asked whether it is there: a test might lose that reply.
+# Idle connections are never checked, however long a test takes in real time: a test might lose the reply to the check.
 _OWN: dict[str, Any] = {"share_connection": False, "keepalive_idle_s": 32_767}
 
 
@@ -30,7 +30,7 @@ class PostgresMetadataHarness(
     Expiring[IMetadataStore],
     Misleading[IMetadataStore],
 ):
-    """Opens metadata stores on one database, each with connections of its own, as several processes would."""
+    """Opens metadata stores on one database, each with its own connections, like several processes."""
 
     session_ms: ClassVar[int] = SESSION_TTL_MS
 
@@ -59,7 +59,7 @@ class PostgresMetadataHarness(
         await self._database.settle()
 
     async def crash(self, opened: IMetadataStore) -> None:
-        """Cut it off for good, and wait until its session has expired for everybody else."""
+        """Cut the client off permanently, and wait until its session has expired for all others."""
         assert isinstance(opened, SqlMetadataStore)
         self._clients[opened].cut_now()
         await opened.abandon()
@@ -72,11 +72,11 @@ class PostgresMetadataHarness(
         self._clients[opened].cut()
 
     async def restore(self, opened: IMetadataStore) -> None:
-        """Connect again."""
+        """Reconnect."""
         await self._clients[opened].restore()
 
     async def mislead(self, opened: IMetadataStore, target: Key | str) -> None:
-        """Notify what was once believed: that a record was written, and what."""
+        """Send the obsolete notification that carried data: that a record was written, with its value."""
         assert isinstance(opened, SqlMetadataStore)
         assert isinstance(target, Key)
         partition = target.partition or None
@@ -85,7 +85,7 @@ class PostgresMetadataHarness(
         await self._database.notify(opened.database.pool.channel, payloads)  # type: ignore[attr-defined]
 
     async def destroy(self) -> None:
-        """Remove the database."""
+        """Drop the database."""
         self._database.drop()
 
 
@@ -96,7 +96,7 @@ class PostgresLedgerHarness(
     Disconnecting[ILedgerStore],
     Misleading[ILedgerStore],
 ):
-    """Opens ledger stores on one database, each with connections of its own, as several processes would."""
+    """Opens ledger stores on one database, each with its own connections, like several processes."""
 
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
         super().__init__(directory, environment)
@@ -104,11 +104,11 @@ class PostgresLedgerHarness(
         self._clients: dict[object, Client] = {}
 
     def open(self) -> AbstractAsyncContextManager[ILedgerStore]:
-        """Open a client that belongs to the records in the same database."""
+        """Open a client bound to the records in the same database."""
         return self._open(None)
 
     def open_as(self, identity: str) -> AbstractAsyncContextManager[ILedgerStore]:
-        """Open a client that belongs to another metadata store."""
+        """Open a client bound to another metadata store."""
         return self._open(identity)
 
     @asynccontextmanager
@@ -128,7 +128,7 @@ class PostgresLedgerHarness(
         await self._database.settle()
 
     async def crash(self, opened: ILedgerStore) -> None:
-        """Cut it off for good: what was not committed is not there."""
+        """Cut the client off permanently: uncommitted writes are lost."""
         assert isinstance(opened, SqlLedgerStore)
         self._clients[opened].cut_now()
         await opened.close()
@@ -138,11 +138,11 @@ class PostgresLedgerHarness(
         self._clients[opened].cut()
 
     async def restore(self, opened: ILedgerStore) -> None:
-        """Connect again."""
+        """Reconnect."""
         await self._clients[opened].restore()
 
     async def mislead(self, opened: ILedgerStore, target: Key | str) -> None:
-        """Notify what was once believed: that entries were appended, and which."""
+        """Send the obsolete notification that carried data: that entries were appended, with their data."""
         assert isinstance(opened, SqlLedgerStore)
         ledger = await opened.open(str(target))
         assert isinstance(ledger, SqlManagedLedger)
@@ -151,5 +151,5 @@ class PostgresLedgerHarness(
         await self._database.notify(opened.database.pool.channel, payloads)  # type: ignore[attr-defined]
 
     async def destroy(self) -> None:
-        """Remove the database."""
+        """Drop the database."""
         self._database.drop()

@@ -34,30 +34,30 @@ _ROUNDS_MAX = 100
 
 
 class CuttableDatabase(SqliteDatabase):
-    """A connection that can be cut: the next commit is done and not answered, and nothing else gets through."""
+    """A connection that can be cut: the next commit takes effect without a reply, and every other call fails."""
 
     is_cut: ClassVar[bool] = False
     has_lost_reply: ClassVar[bool] = False
 
     @classmethod
     def cut(cls, is_cut: bool) -> None:
-        """Cut or restore every connection of this class; each client of a harness has a class of its own."""
+        """Cut or restore every connection of this class; each client of a harness has its own class."""
         cls.is_cut, cls.has_lost_reply = is_cut, False
 
     def begin_read(self) -> None:
-        """Begin, unless it is cut."""
+        """Begin, unless the connection is cut."""
         if self.is_cut:
             raise sqlite3.OperationalError("cut off")
         super().begin_read()
 
     def begin_write(self) -> None:
-        """Begin, unless it is cut and has lost its reply."""
+        """Begin, unless the connection is cut and has lost its reply."""
         if self.is_cut and self.has_lost_reply:
             raise sqlite3.OperationalError("cut off")
         super().begin_write()
 
     def commit(self) -> None:
-        """Commit; if it is cut, nobody hears of it."""
+        """Commit; if the connection is cut, lose the reply."""
         super().commit()
         if self.is_cut:
             type(self).has_lost_reply = True
@@ -65,7 +65,7 @@ class CuttableDatabase(SqliteDatabase):
 
 
 class _File:
-    """The file of one test and the clients that have it open."""
+    """The file of one test and its clients."""
 
     def __init__(self, directory: Path, environment: VirtualEnvironment) -> None:
         self.url = f"sqlite:///{directory / 'txn.db'}"
@@ -77,11 +77,11 @@ class _File:
         return type("OneClient", (CuttableDatabase,), {})
 
     def opened(self, executor: Executor, kind: type[CuttableDatabase]) -> None:
-        """Remember a client."""
+        """Add a client."""
         self._clients[executor] = kind
 
     def closing(self, executor: Executor) -> None:
-        """Forget a client."""
+        """Remove a client."""
         self._clients.pop(executor, None)
 
     def cut(self, executor: Executor, is_cut: bool) -> None:
@@ -89,18 +89,18 @@ class _File:
         self._clients[executor].cut(is_cut)
 
     async def settle(self) -> None:
-        """Let every thread do what it was asked, and every waiting watch look at the database once."""
+        """Wait until every thread has executed its jobs, and every waiting watch has polled the database once."""
         for step_ms in (0, POLL_MS):
             await self._environment.advance(step_ms)
             for _ in range(_ROUNDS_MAX):
                 asked = self._asked()
                 for executor in tuple(self._clients):
-                    # The second one begins after the writes that stood beside the first are done.
+                    # The second read begins after the writes queued beside the first one.
                     for _ in range(_LOOKS):
                         with suppress(TxnFrameworkError):
                             await executor.read(_nothing)
                 await run_ready()
-                # What was answered meanwhile may have led to the next question.
+                # Replies received meanwhile may have caused new requests.
                 if self._asked() <= asked + _LOOKS * len(self._clients):
                     break
 
@@ -118,7 +118,7 @@ class SqlMetadataHarness(
     Disconnecting[IMetadataStore],
     Expiring[IMetadataStore],
 ):
-    """Opens metadata stores on one file, each with a connection of its own, as several processes would."""
+    """Opens metadata stores on one file, each with its own connection, like several processes."""
 
     session_ms: ClassVar[int] = SESSION_TTL_MS
 
@@ -140,11 +140,11 @@ class SqlMetadataHarness(
             await store.close()
 
     async def settle(self) -> None:
-        """Wait for threads, and for the watches that poll."""
+        """Wait for the threads, and for the polling watches."""
         await self._file.settle()
 
     async def crash(self, opened: IMetadataStore) -> None:
-        """Stop its heartbeat, and wait until its session has expired for everybody else."""
+        """Stop the heartbeat, and wait until the session has expired for all others."""
         assert isinstance(opened, SqlMetadataStore)
         self._file.closing(opened.database)
         await opened.abandon()
@@ -158,7 +158,7 @@ class SqlMetadataHarness(
         self._file.cut(opened.database, True)
 
     async def restore(self, opened: IMetadataStore) -> None:
-        """Connect again."""
+        """Reconnect."""
         assert isinstance(opened, SqlMetadataStore)
         self._file.cut(opened.database, False)
 
@@ -169,18 +169,18 @@ class SqlLedgerHarness(
     Crashing[ILedgerStore],
     Disconnecting[ILedgerStore],
 ):
-    """Opens ledger stores on one file, each with a connection of its own, as several processes would."""
+    """Opens ledger stores on one file, each with its own connection, like several processes."""
 
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
         super().__init__(directory, environment)
         self._file = _File(directory, self.environment)
 
     def open(self) -> AbstractAsyncContextManager[ILedgerStore]:
-        """Open a client that belongs to the records in the same file."""
+        """Open a client bound to the records in the same file."""
         return self._open(None)
 
     def open_as(self, identity: str) -> AbstractAsyncContextManager[ILedgerStore]:
-        """Open a client that belongs to another metadata store."""
+        """Open a client bound to another metadata store."""
         return self._open(identity)
 
     @asynccontextmanager
@@ -196,11 +196,11 @@ class SqlLedgerHarness(
             await store.close()
 
     async def settle(self) -> None:
-        """Wait for threads, and for the watches that poll."""
+        """Wait for the threads, and for the polling watches."""
         await self._file.settle()
 
     async def crash(self, opened: ILedgerStore) -> None:
-        """Let go: what was not committed is not there."""
+        """Close the client: uncommitted writes are lost."""
         assert isinstance(opened, SqlLedgerStore)
         self._file.closing(opened.database)
         await opened.close()
@@ -211,6 +211,6 @@ class SqlLedgerHarness(
         self._file.cut(opened.database, True)
 
     async def restore(self, opened: ILedgerStore) -> None:
-        """Connect again."""
+        """Reconnect."""
         assert isinstance(opened, SqlLedgerStore)
         self._file.cut(opened.database, False)

@@ -1,4 +1,4 @@
-"""Where PostgreSQL's programs are, and as whom they run."""
+"""The location of PostgreSQL's programs, and the user that runs them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ _UNPRIVILEGED = "nobody"
 
 def programs(directory: Path) -> Path:
     """
-    Return the folder of ``postgres``, ``initdb`` and ``psql``, from the wheel; RuntimeError if that is not installed.
+    Return the folder of ``postgres``, ``initdb`` and ``psql``, from the wheel.
 
-    Where whoever runs the server may not read the wheel (it is in root's home), there is a copy in ``directory``.
+    If the user that runs the server may not read the wheel (it is in root's home), ``directory`` gets a copy.
+
+    :raises RuntimeError: the wheel is not installed.
     """
-    # The wheel itself is not imported: that makes directories and an operating system's user, and opens up permissions.
+    # The wheel is not imported: its import creates directories and an operating system user, and widens permissions.
     found = find_spec(_WHEEL)
     if found is None or not found.submodule_search_locations:
         raise RuntimeError(
@@ -36,14 +38,14 @@ def programs(directory: Path) -> Path:
 
 
 def _copied(installed: Path, directory: Path) -> Path:
-    """Return a copy in ``directory``, made if there is none: what runs from it must not be written over."""
+    """Return a copy in ``directory``; create it if it does not exist. Running programs must not be overwritten."""
     copy = directory / _WHEEL / _IN_WHEEL
     if not copy.exists():
-        # The programs look for their libraries beside the package, by a relative path.
+        # The programs find their libraries beside the package, by a relative path.
         libraries = installed.parent.with_name(f"{_WHEEL}.libs")
         if libraries.is_dir():
             shutil.copytree(libraries, directory / libraries.name, symlinks=True, dirs_exist_ok=True)
-        # Under its own name only once it is whole.
+        # It gets its final name only when it is complete.
         being_made = Path(tempfile.mkdtemp(dir=directory, prefix=_WHEEL))
         shutil.copytree(installed, being_made, symlinks=True, dirs_exist_ok=True)
         being_made.chmod(0o755)
@@ -53,12 +55,12 @@ def _copied(installed: Path, directory: Path) -> Path:
 
 
 def unprivileged() -> pwd.struct_passwd | None:
-    """Return who runs the server where this is root, whom PostgreSQL refuses; None: whoever this is."""
+    """Return the user that runs the server if this process is root, which PostgreSQL refuses; otherwise None."""
     return pwd.getpwnam(_UNPRIVILEGED) if os.geteuid() == 0 else None
 
 
 def run_as() -> dict[str, Any]:
-    """Return what ``subprocess`` is given for a program to run as whoever runs the server."""
+    """Return the arguments of ``subprocess`` that run a program as the user that runs the server."""
     user = unprivileged()
     return {"cwd": "/", **({"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {})}
 

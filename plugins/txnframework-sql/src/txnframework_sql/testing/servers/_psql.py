@@ -1,4 +1,4 @@
-"""SQL by way of ``psql``: what is done to a server, as opposed to in it, needs no driver."""
+"""SQL through ``psql``: the administration of a server needs no driver."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 
 def run_sql(psql: Path, url: str, *statements: str) -> str:
-    """Run statements, each by itself; return what they print, columns apart by ``|``."""
+    """Run statements one by one; return their output, with columns separated by ``|``."""
     split = urlsplit(url)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    # Not among the arguments: those can be read by everybody on the machine.
+    # Not as an argument: every user of the machine can read the arguments.
     environment["PGPASSWORD"] = split.password or ""
     address = f"{split.username}@{split.hostname}" + (f":{split.port}" if split.port else "")
     address = urlunsplit(split._replace(netloc=address))

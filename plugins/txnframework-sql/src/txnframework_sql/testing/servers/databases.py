@@ -1,4 +1,4 @@
-"""Databases for tests, on a server that they share: a database of one's own takes a twentieth of a second."""
+"""Databases for tests, on a server that they share: to create a database takes a twentieth of a second."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ URL_VARIABLE = "TXN_TEST_POSTGRESQL_URL"
 
 def shared_url() -> str:
     """
-    Return the administrator's URL of the server that this run of tests shares.
+    Return the administrator's URL of the server that this test run shares.
 
-    That is the one that TXN_TEST_POSTGRESQL_URL names; without it one of our own, started at the first call and removed
-    when the process ends.
+    TXN_TEST_POSTGRESQL_URL names the server. Without it, the first call starts one, which is removed when the process
+    ends.
     """
     return os.environ.get(URL_VARIABLE) or _shared_server().url
 
 
 @contextmanager
 def fresh_database() -> Iterator[str]:
-    """Make a database on the shared server for the length of a block; give its URL."""
+    """Create a database on the shared server for the length of a block; yield its URL."""
     url = make_database()
     try:
         yield url
@@ -42,20 +42,20 @@ def fresh_database() -> Iterator[str]:
 
 
 def make_database() -> str:
-    """Make an empty database on the shared server, and return its URL; ``drop_database`` removes it."""
+    """Create an empty database on the shared server, and return its URL; ``drop_database`` drops it."""
     name = _new_name()
     run_sql(_psql(), shared_url(), f'CREATE DATABASE "{name}"')
     return _url_of(name)
 
 
 def rename_database(url: str) -> str:
-    """Give a database of ``make_database`` a new name, whoever is connected to it; return its URL."""
+    """Rename a database of ``make_database``, whoever is connected to it; return its URL."""
     old, new = urlsplit(url).path[1:], _new_name()
     run_sql(_psql(), shared_url(), _DISCONNECT.format(name=old), f'ALTER DATABASE "{old}" RENAME TO "{new}"')
     return _url_of(new)
 
 
-# The server waits for those who are leaving as well, but looks only every tenth of a second.
+# The server itself also waits for ending connections, but checks only every tenth of a second.
 _DISCONNECT = """
 DO $$
 BEGIN
@@ -70,12 +70,12 @@ END $$
 
 
 def run(url: str, statement: str) -> str:
-    """Run SQL in a database of ``make_database``; several statements are one transaction."""
+    """Run SQL in a database of ``make_database``; several statements form one transaction."""
     return run_sql(_psql(), url, statement)
 
 
 def drop_database(url: str) -> None:
-    """Remove a database of ``make_database``, whoever is connected to it."""
+    """Drop a database of ``make_database``, whoever is connected to it."""
     run_sql(_psql(), shared_url(), f'DROP DATABASE IF EXISTS "{urlsplit(url).path[1:]}" WITH (FORCE)')
 
 
@@ -96,7 +96,7 @@ def _shared_server() -> PostgresServer:
 
 
 def _remove(server: PostgresServer, owner: int) -> None:
-    if os.getpid() == owner:  # and not a process that was forked from it
+    if os.getpid() == owner:  # not in a process that was forked from the owner
         server.remove()
 
 

@@ -39,7 +39,7 @@ _SETTINGS = {
     "listen_addresses": _LOCALHOST,
     "unix_socket_directories": "",
     "max_connections": "200",
-    # What it confirms is on disk. These are the defaults; here they must not be otherwise.
+    # Confirmed writes are on disk. These are the defaults, set here so that nothing changes them.
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",
@@ -48,10 +48,10 @@ _SETTINGS = {
 
 class PostgresServer:
     """
-    One server, on a port of its own that it keeps; its data is removed at the end of the ``with`` block.
+    One server, on its own port, which it keeps; its data is removed at the end of the ``with`` block.
 
-    ``settings`` are lines of its configuration, such as ``max_connections``. Every wait is one of real time, and
-    blocks: in an event loop use ``asyncio.to_thread``.
+    ``settings`` are lines of its configuration, such as ``max_connections``. Every wait uses real time, and blocks: in
+    an event loop use ``asyncio.to_thread``.
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
@@ -66,33 +66,33 @@ class PostgresServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The address on which the server listens."""
         return _LOCALHOST, self.port
 
     @property
     def pid(self) -> int:
-        """The first of its processes."""
+        """The pid of the server's first process."""
         assert self._process is not None, f"the server in {self.directory} is not running"
         return self._process.pid
 
     @property
     def url(self) -> str:
-        """How its administrator connects: to a database in which nobody keeps anything."""
+        """The administrator's URL, of a database that stores no data."""
         return self.url_of(_DATABASE)
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is there."""
+        """Whether the server's process exists."""
         return self._process is not None and self._process.poll() is None
 
     def url_of(self, database: str, port: int | None = None) -> str:
-        """Return how to connect to a database; with a port, to the proxy that stands before the server there."""
+        """Return the URL of a database; with a port, through the proxy on that port."""
         return f"postgresql://{USER}:{self._password}@{_LOCALHOST}:{port or self.port}/{database}"
 
     def start(self) -> None:
-        """Start it on the data that it has, and return when it serves."""
+        """Start the server on its existing data, and return when it serves."""
         assert not self.is_running, f"the server in {self.directory} is running"
-        # What is left of the file of a killed one may name a process that is somebody else's by now.
+        # The pid file of a killed server may name another program's process by now.
         (self._data / "postmaster.pid").unlink(missing_ok=True)
         command = [str(self.programs / "postgres"), "-D", str(self._data)]
         for name, value in self._settings.items():
@@ -105,7 +105,7 @@ class PostgresServer:
         self._wait_until_serving()
 
     def stop(self) -> None:
-        """Let it end in order; who is connected is disconnected."""
+        """Shut the server down in order; clients are disconnected."""
         if self._process is not None and self._guard is not None:
             self._process.send_signal(signal.SIGINT)
             try:
@@ -116,15 +116,15 @@ class PostgresServer:
 
     def kill(self) -> None:
         """
-        End all its processes at once, as the power does; one that has ended is left alone.
+        End all processes of the server at once, like a power failure; do nothing if it has ended.
 
-        The processes of the connections go with it: whatever stood in the middle of a commit stays there.
+        The processes of the connections are killed as well: one in the middle of a commit does not complete it.
         """
         if self._process is None:
             return
         import psutil
 
-        # The first of them goes first, so that it starts no others; the others would otherwise finish what they do.
+        # The first process is stopped first, so that it starts no others; the others would otherwise finish their work.
         first = psutil.Process(self._process.pid)
         first.suspend()
         others = first.children(recursive=True)
@@ -141,16 +141,16 @@ class PostgresServer:
         self._ended()
 
     def create_database(self, name: str) -> str:
-        """Make an empty database, and return its URL."""
+        """Create an empty database, and return its URL."""
         run_sql(self.programs / "psql", self.url, f'CREATE DATABASE "{name}"')
         return self.url_of(name)
 
     def run(self, statement: str, database: str = _DATABASE) -> str:
-        """Run SQL as the administrator; return what it prints, columns apart by ``|``."""
+        """Run SQL as the administrator; return the output, with columns separated by ``|``."""
         return run_sql(self.programs / "psql", self.url_of(database), statement)
 
     def log(self) -> str:
-        """Return what it has said."""
+        """Return the server's log."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def __enter__(self) -> Self:
@@ -165,7 +165,7 @@ class PostgresServer:
         self.remove()
 
     def remove(self) -> None:
-        """Kill it, and remove its data."""
+        """Kill the server, and remove its data."""
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
