@@ -165,7 +165,7 @@ class Scanning:
             places = await walk.leaves(min(max(1, items_max - len(page.records)), _READ_TOGETHER_MAX))
             if not places:
                 break
-            # Sorted by partition if a path exists in several.
+            # A path in several partitions has one place for each, in the order of their marks.
             marks = [place.mark or "" for place in places]
             heads = await asyncio.gather(
                 *(

@@ -1,4 +1,4 @@
-"""One client of kazoo's, for one connection."""
+"""One kazoo client, used for one connection."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from txnframework_zookeeper.connection._requests import NotSent
 _FIRST_WAIT_S = 0.05
 _LONGEST_WAIT_S = 1.0
 _READ_PART = 2 / 3
-"""kazoo leaves a server that is silent for this part of the session's timeout."""
+"""kazoo leaves a server that is silent for this fraction of the session timeout."""
 
 
 def _no_secrets(record: logging.LogRecord) -> bool:
-    """Let nothing through that is finer than INFO: there kazoo writes logins, sessions' passwords and records."""
+    """Drop records below INFO: there kazoo logs logins, session passwords and records."""
     return record.levelno >= logging.INFO
 
 
 _log = logging.getLogger("txnframework_zookeeper.kazoo")
 _log.addFilter(_no_secrets)
-# A program that has not set logging up would have each failed attempt to connect on its standard error.
+# Without a handler, a program without a logging configuration would print each failed connection attempt to standard
+# error.
 _log.addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A server has begun or resumed a session; what is asked now is sent behind the login."""
+    """A server has started or resumed a session; requests made now are sent after the login."""
 
     session_id: int
     password: bytes = field(repr=False)
@@ -47,20 +48,20 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The connection is lost, or none was made and none will be; ``is_refused``: for the login."""
+    """The connection is lost, or none was made and none will be; ``is_refused``: the login was refused."""
 
     is_refused: bool
 
 
 class Connection:
     """
-    One connection to a server: a client of kazoo's that tries all servers until it has one, and is not used after it.
+    One connection to a server: a kazoo client that tries all servers until one accepts it, and is then used only once.
 
-    kazoo would go on by itself. It keeps what is asked while there is no connection and sends it in the next one, in
-    another session too; and what is asked at the moment at which a session ends may never be answered. Of what was
-    asked of one connection it is known at its end that nothing more is done.
+    kazoo itself would reconnect. It keeps requests made without a connection and sends them over the next one, even in
+    another session. A request made at the moment at which a session ends may never be answered. With one client for
+    each connection, no request of a connection takes effect after its end.
 
-    ``receive`` is called in the loop with Connected, perhaps, and then with Ended.
+    ``receive`` is called in the loop: with Connected, if a server accepted the connection, and then with Ended.
     """
 
     def __init__(
@@ -101,15 +102,15 @@ class Connection:
 
     @property
     def seen_zxid(self) -> int:
-        """The number of a transaction that this client has seen the effects of; 0: of none."""
+        """The number of the last transaction whose effects this client has seen; 0: none."""
         return int(self.client.last_zxid)
 
     def agree_on(self, timeout_ms: int) -> None:
-        """Take note of how long the servers keep the session."""
+        """Set the session timeout that the servers agreed to."""
         self.silence_s = timeout_ms / 1000 * _READ_PART
 
     def send(self, request: Any, take: Callable[[Any], None]) -> None:
-        """Ask, behind all that was asked before; ``take`` is called in the loop, once, with the answer or an error."""
+        """Send a request after all earlier ones; ``take`` is called once, in the loop, with the reply or an error."""
         if self.has_ended:
             self._inbox.put(take, NotSent())
             return
@@ -119,16 +120,16 @@ class Connection:
 
     def stop(self) -> asyncio.Future[None]:
         """
-        End the session, if the connection still stands, on a thread of its own; the future is done at kazoo's end.
+        End the session, if connected, on a separate thread; the future completes when kazoo has stopped.
 
-        It may take as long as kazoo waits for the server; ``handler.cut`` makes it shorter.
+        That may take as long as kazoo waits for the server; ``handler.cut`` shortens it.
         """
         stopped = self._loop.create_future()
         threading.Thread(target=self._stop, args=(stopped,), daemon=True, name="txnframework-zookeeper stop").start()
         return stopped
 
     def end(self) -> None:
-        """Tell all that wait that their requests are lost; nothing is sent any more."""
+        """Fail all waiting requests as lost; nothing is sent any more."""
         self.has_ended = self.handler.is_over = True
         if self._silence is not None:
             self._silence.cancel()
@@ -137,19 +138,19 @@ class Connection:
             take(ConnectionLoss())
 
     def _state_changed(self, state: str) -> None:
-        """Take note, on kazoo's thread, before it does anything else."""
+        """Handle a state of kazoo, on kazoo's thread, before kazoo continues."""
         if state == KazooState.CONNECTED:
             session_id, password = self.client.client_id
             timeout_ms = self.handler.agreed_timeout_ms or self._asked_timeout_ms
             self._inbox.put(self._receive, Connected(session_id, password, timeout_ms, self.handler.role))
             return
         self.handler.is_over = True
-        # Of the end of kazoo's thread the handler tells, and why.
+        # The end of kazoo's thread, and its reason, are reported by the handler.
         if self.client.client_state != KeeperState.CLOSED:
             self._inbox.put(self._end_with, Ended(self.client.client_state == KeeperState.AUTH_FAILED))
 
     def _thread_ended(self, error: BaseException | None) -> None:
-        # So says a server that lets nobody in without a login; to kazoo it is unforeseen.
+        # The error of a server that requires a login; kazoo does not expect it.
         self._end_with(Ended(isinstance(error, SessionClosedRequireSaslError)))
 
     def _end_with(self, ended: Ended) -> None:
@@ -163,18 +164,18 @@ class Connection:
         if take is not None:
             error = reply.exception
             if error is not None and not isinstance(error, KazooException):
-                # kazoo did not understand the answer: what was asked may have been done.
+                # kazoo could not decode the reply: the request may have taken effect.
                 error = ConnectionLoss(str(error))
             take(reply.value if error is None else error)
 
     def _require_answers(self) -> None:
-        """Leave a server that is silent; kazoo does not notice it as long as there is something to send."""
-        # Answers may have come while the loop was held up.
+        """Close the connection to a silent server; kazoo does not detect it while there is something to send."""
+        # Replies may have arrived while the loop was blocked.
         self._inbox.deliver()
         self._silence = None
         if self._waiting:
             _, asked_at = next(iter(self._waiting.values()))
-            # A server that is slow, with many requests before the oldest of these, is not silent.
+            # A slow server that is still answering earlier requests is not silent.
             silent_since = max(asked_at, self._heard_at)
             if silent_since + self.silence_s <= self._loop.time():
                 self.handler.last_error = OSError(f"the server has not answered for {self.silence_s:.1f} s")

@@ -1,8 +1,8 @@
 """
 The bridge from kazoo's thread to the event loop: a handler as kazoo documents it (``kazoo.interfaces.IHandler``).
 
-Results, events of watches and states go into one inbox in the order in which the server sent them, and one wake-up of
-the loop delivers all that came.
+Results, watch events and states go into one inbox in the order in which the server sent them. One wake-up of the loop
+delivers all that have arrived.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from kazoo.protocol.states import Callback
 _ROLE_S = 1.0
 _ANSWER_BYTES_MAX = 65_536
 _PIECE_BYTES = 8_192
-# The first answer: its length, the version of the protocol, the session's timeout.
+# The first reply: its length, the protocol version, the session timeout.
 _SESSION_HEAD = Struct("!iii")
 
 ROLE_COMMAND = b"srvr"
-"""The four-letter command whose answer tells a server's role; servers allow it unless they are told not to."""
+"""The four-letter command whose reply contains a server's role; servers allow it by default."""
 
 _MODE = re.compile(rb"^Mode: (\w+)", re.MULTILINE)
 
 
 class Role(Enum):
     """
-    What a server is among the others, which decides what makes its answers current.
+    The role of a server in the ensemble, which decides how its replies are made current.
 
-    A server by itself has applied what it confirmed. A follower that is asked to ``sync`` first has applied what its
-    leader had committed by then. The leader itself may confirm a write, through a follower, before it has applied it,
-    and ``sync`` does not wait for that: behind one, in a few reads out of ten thousand, it answers with what was
-    before. Therefore a client connects to a leader only if it reaches no follower, and then its reads wait for a write
-    that changes nothing.
+    A single server has applied its confirmed writes. A follower that first gets a ``sync`` has applied everything that
+    its leader had committed by then.
+
+    The leader itself may confirm a write, through a follower, before it has applied the write, and ``sync`` does not
+    wait for that. After one, a few reads out of ten thousand return the earlier state. Therefore a client connects to a
+    leader only if it reaches no follower. Its reads then wait for a write that changes nothing.
     """
 
     ALONE = "standalone"
@@ -56,7 +57,7 @@ _ROLES = {b"standalone": Role.ALONE, b"follower": Role.FOLLOWER, b"observer": Ro
 
 
 class Inbox:
-    """What goes from other threads into the loop: in order, and with one wake-up for all that wait together."""
+    """A queue from other threads into the loop: in order, with one wake-up for all waiting items."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -64,19 +65,21 @@ class Inbox:
         self._is_waking = False
 
     def put(self, receive: Callable[[Any], None], what: Any) -> None:
-        """Call ``receive`` in the loop, from any thread; nothing is kept once the loop is closed."""
+        """Call ``receive`` in the loop, from any thread; after the end of the loop the item is dropped."""
         self._waiting.append((receive, what))
         if not self._is_waking or self._loop.is_closed():
             self._is_waking = True
             try:
                 self._loop.call_soon_threadsafe(self.deliver)
             except RuntimeError:
-                # The loop was closed, perhaps with a wake-up on its way.
+                # The loop was closed, perhaps before a pending wake-up.
                 self._waiting.clear()
 
     def deliver(self) -> None:
-        """Deliver what waits; in the loop. The loop is told of a receiver that fails, and the next one goes on."""
-        # First the mark, then the look: what is put in between has a wake-up of its own.
+        """
+        Deliver the waiting items, in the loop. A failing receiver is reported to the loop, and delivery continues.
+        """
+        # First clear the mark, then read: an item added in between causes a wake-up of its own.
         self._is_waking = False
         while self._waiting:
             receive, what = self._waiting.popleft()
@@ -89,9 +92,9 @@ class Inbox:
 
 class Reply:
     """
-    The answer to one request, as kazoo's IAsyncResult: kazoo calls ``set`` or ``set_exception``, sometimes twice.
+    The reply to one request, as kazoo's IAsyncResult: kazoo calls ``set`` or ``set_exception``, sometimes twice.
 
-    kazoo links the answers to those requests that it makes of another one; these are not for the loop.
+    kazoo links the replies to requests that it makes for another request; these are not delivered to the loop.
     """
 
     __slots__ = ("_handler", "_links", "exception", "is_ready", "value")
@@ -104,23 +107,23 @@ class Reply:
         self.is_ready = False
 
     def set(self, value: object = None) -> None:
-        """Take the answer."""
+        """Set the reply."""
         self.value = value
         self._finish()
 
     def set_exception(self, exception: BaseException) -> None:
-        """Take an error instead."""
+        """Set an error as the reply."""
         self.exception = exception
         self._finish()
 
     def get(self, block: bool = True, timeout: Any = None) -> Any:  # noqa: ARG002 - IAsyncResult's names
-        """Return the answer, or raise the error; kazoo asks when it is there."""
+        """Return the reply, or raise the error; kazoo calls this when it has arrived."""
         if self.exception is not None:
             raise self.exception
         return self.value
 
     def rawlink(self, callback: Callable[[Reply], object]) -> None:
-        """Call ``callback`` once the answer is there; twice if it comes at this moment."""
+        """Call ``callback`` once the reply has arrived; twice if it arrives at this moment."""
         self._links.append(callback)
         if self.is_ready:
             callback(self)
@@ -152,21 +155,21 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._leaders_left: set[Any] = set()
 
     def start(self) -> None:
-        """Start no threads."""
+        """Do nothing: there are no threads to start."""
 
     def stop(self) -> None:
-        """Stop nothing."""
+        """Do nothing: there are no threads to stop."""
 
     def async_result(self) -> Reply:
-        """Return what kazoo gives the answer to a request to."""
+        """Return the object that receives the reply to a request."""
         return Reply(self)
 
     def dispatch_callback(self, callback: Callback) -> None:
-        """Tell a watcher in the loop; kazoo calls each of them with one event."""
+        """Call a watcher in the loop; kazoo passes one event to each call."""
         self.inbox.put(callback.func, *callback.args)
 
     def spawn(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> threading.Thread:
-        """Run kazoo's loop on a thread; what it did not expect ends the thread, and is reported."""
+        """Run kazoo's loop on a thread; an unexpected error ends the thread, and is reported."""
         thread: threading.Thread = super().spawn(self._run, func, *args, **kwargs)
         return thread
 
@@ -182,9 +185,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def select(self, read: list[Any], write: list[Any], other: list[Any], timeout: Any = None) -> Any:  # noqa: ARG002
         """
-        Return which sockets are ready; of what was encrypted, more may have come than the kernel shows.
+        Return the ready sockets; an encrypted socket may have decrypted data that the kernel does not show.
 
-        kazoo waits several times for each request, and its own handler makes an epoll object for each of them.
+        kazoo waits several times for each request, and its own handler creates an epoll object for each wait.
         """
         decrypted = [one for one in read if isinstance(one, SessionSocket) and one.has_decrypted()]
         if decrypted:
@@ -198,9 +201,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def create_connection(self, address: Any, hostname: str = "", **_: Any) -> Any:
         """
-        Connect to a server; the first time in vain if it is a leader, in case there are followers.
+        Connect to a server; the first attempt on a leader fails, so that followers are tried first.
 
-        :raises OSError: it could not be reached, or this connection is over.
+        :raises OSError: the server could not be reached, or this connection has ended.
         """
         if self.is_over:
             raise OSError("this client of kazoo's has had its connection")
@@ -220,11 +223,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     @property
     def agreed_timeout_ms(self) -> int | None:
-        """How long the servers keep the session without hearing from the client, once they have said so."""
+        """The session timeout that the servers agreed to, or None before they have done so."""
         return self.socket_in_use.agreed_ms if self.socket_in_use is not None else None
 
     def cut(self) -> None:
-        """End the connection, from any thread: kazoo finds it broken. The session goes on at the servers."""
+        """Break the connection, from any thread: kazoo detects the loss. The session continues on the servers."""
         self.is_over = True
         if self.socket_in_use is not None:
             self.socket_in_use.cut()
@@ -239,7 +242,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return _ROLES.get(found[1], Role.UNKNOWN) if found else Role.UNKNOWN
 
     def _connect(self, address: Any, hostname: str, timeout_s: float) -> socket.socket:
-        """Connect; kazoo's own leaves a socket open where TLS fails."""
+        """Connect; unlike kazoo's own function, this closes the socket if TLS fails."""
         connected = socket.create_connection(address, timeout_s)
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -251,9 +254,9 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 class SessionSocket:
     """
-    A connected socket with what kazoo calls of one, which reads along how long the servers keep the session.
+    A connected socket with the methods that kazoo calls; it also reads the agreed session timeout from the data.
 
-    They may agree to less than was asked for, kazoo does not say so, and leases rely on it.
+    The servers may agree to a shorter timeout than requested. kazoo does not report it, and leases rely on it.
     """
 
     def __init__(self, connected: Any) -> None:
@@ -265,17 +268,17 @@ class SessionSocket:
         self.setblocking, self.getpeername = connected.setblocking, connected.getpeername
 
     def pending(self) -> int:
-        """Return how many bytes were decrypted already."""
+        """Return the number of bytes that are already decrypted."""
         return self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
 
     def has_decrypted(self) -> bool:
-        """Whether there is something to read that the kernel does not show."""
+        """Return whether there is data to read that the kernel does not show."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.fileno() >= 0 and self._socket.pending() > 0
 
     def cut(self) -> None:
-        """End the connection, from any thread."""
+        """Break the connection, from any thread."""
         with suppress(OSError):
-            # Not SSLSocket's own, which would let the other thread go on without encryption.
+            # Not SSLSocket's own method, after which the other thread would continue without encryption.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def _recv_head(self, size: int) -> bytes:

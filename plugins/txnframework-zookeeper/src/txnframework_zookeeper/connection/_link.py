@@ -1,4 +1,4 @@
-"""One connection after another, and what becomes of the session."""
+"""A sequence of connections, and the state of the session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CLOSE_S = 5.0
 
 
 class Session(Enum):
-    """What became of the session; what a listener is told."""
+    """The state of the session, as reported to listeners."""
 
     NEW = "connected, and nothing of an earlier session is left"
     BACK = "connected again, in the session as it was; watches are gone"
@@ -33,20 +33,20 @@ class Session(Enum):
 
 class Listener(Protocol):
     """
-    What wants to know, in the event loop; it must not wait.
+    A receiver of session states and node changes, called in the event loop; it must not block.
 
-    What a listener asks when it is told of a connection goes before everything that waited for it.
+    Requests that a listener makes when a connection is reported are sent before all that waited for the connection.
     """
 
     def session_became(self, state: Session) -> None:
-        """Take note of what became of the session."""
+        """Handle a new state of the session."""
 
     def node_changed(self, path: str) -> None:
-        """Take note of a change of a watched node; the path with the chroot."""
+        """Handle a change of a watched node; the path includes the chroot."""
 
 
 class Landing:
-    """Where the answer to a request arrives, in the loop."""
+    """Receives the reply to a request, in the loop."""
 
     __slots__ = ("_room", "answer")
 
@@ -55,10 +55,10 @@ class Landing:
         self.answer: asyncio.Future[Any] = loop.create_future()
 
     def take(self, found: object) -> None:
-        """Take the answer, or the error as a value."""
+        """Take the reply, or the error as a value."""
         room, self._room = self._room, None
         if room is not None:
-            # Not earlier, for a caller who was cancelled: the request is with kazoo until now.
+            # Not earlier if the caller was cancelled: kazoo holds the request until now.
             room.release()
         if not self.answer.done():
             self.answer.set_result(found)
@@ -66,9 +66,10 @@ class Landing:
 
 class Link:
     """
-    The connection to an ensemble, made again whenever it is lost, for the event loop in which it was opened.
+    The connection to an ensemble, reopened after each loss, for the event loop in which it was opened.
 
-    Who waits for it, or for what others write, would not learn that it is lost, so that is logged, and its end.
+    A caller that waits for the connection, or for writes of others, does not notice a loss. So the loss and the
+    reconnection are logged.
 
     :raises Closed: it was closed, this process was forked from the one that opened it, or this is another event loop.
     """
@@ -95,24 +96,24 @@ class Link:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection, as far as it is known here."""
+        """Whether there is a connection, as far as this process knows."""
         return self._connected.is_set() and not self._is_closed
 
     @property
     def seen_zxid(self) -> int:
-        """The number of a transaction that this client has seen the effects of; 0: of none."""
+        """The number of the last transaction whose effects this client has seen; 0: none."""
         return self._connection.seen_zxid if self._connection is not None else 0
 
     def listen(self, listener: Listener) -> None:
-        """Tell ``listener`` from now on."""
+        """Start reporting to ``listener``."""
         self._listeners.append(listener)
 
     def hand_over(self, request: Any, landing: Any, session_id: int | None = None) -> None:
         """
-        Send a request after those that were handed over before it, and tell ``landing`` once there is an answer.
+        Send a request after all earlier ones, and pass the reply to ``landing``.
 
-        An error LOST is no answer: the request is done before anything that is handed over later, or never.
-        With ``session_id`` it is sent in this session or never.
+        An error in LOST is no reply: the request takes effect before any later request, or never. With ``session_id``
+        it is sent in this session or not at all.
         """
         assert self._connection is not None, "it was started"
         if session_id not in (None, self.session_id):
@@ -144,7 +145,7 @@ class Link:
             ) from error
 
     def require_open(self) -> None:
-        """Raise Closed if this cannot be used any more, or not here."""
+        """Raise Closed if this can no longer be used, or belongs to another process or event loop."""
         if self._is_closed:
             raise Closed(f"the store {self.shown_url} was closed")
         if self._process != os.getpid():
@@ -158,27 +159,27 @@ class Link:
             )
 
     def start(self) -> None:
-        """Begin to connect; the session goes on if there was one and it lives."""
+        """Start to connect; a session that has not expired is resumed."""
         if not self._is_closed and self._process == os.getpid():
             self._connection = Connection(self.servers, self.options, self.resumed, self._inbox, self._receive)
 
     def node_changed(self, event: Any) -> None:
-        """Take note of an event of kazoo's; one without a path says that a connection and its watches are gone."""
+        """Handle a watch event of kazoo; one without a path reports that a connection and its watches are lost."""
         if event.path and not self._is_closed:
             for listener in tuple(self._listeners):
                 listener.node_changed(event.path)
 
     def cut(self) -> None:
-        """Break the connection, if there is one; it is made again, in the same session."""
+        """Break the connection, if there is one; it is reopened in the same session."""
         if self._connection is not None and self.is_connected:
             self._connection.handler.cut()
 
     async def close(self) -> None:
-        """End the session; may be repeated."""
+        """End the session; idempotent."""
         await self._end(ends_session=True)
 
     async def abandon(self) -> None:
-        """Let go as a process does that is killed: the session goes on at the servers until it expires."""
+        """Close like a killed process: the session continues on the servers until it expires."""
         await self._end(ends_session=False)
 
     async def _end(self, ends_session: bool) -> None:
@@ -191,7 +192,7 @@ class Link:
         if self._process != os.getpid() or connection is None:
             return
         if not was_connected or not ends_session:
-            # Whatever kazoo's thread waits for, it is nothing that is still needed.
+            # kazoo's thread may still wait for the server, but its result is no longer needed.
             connection.handler.cut()
         self._dispose(connection)
         try:
@@ -212,7 +213,7 @@ class Link:
         if connection is None or self._is_closed:
             return
         if isinstance(event, Connected):
-            # kazoo says so before the login; the answer to a first request comes behind it.
+            # kazoo reports the connection before the login; the reply to a first request follows the login.
             probe = Exists(self.servers.root or "/")
             connection.send(probe, partial(self._take_connection, event))
         else:
@@ -232,7 +233,7 @@ class Link:
         self.connections += 1
         self._connection.agree_on(connected.timeout_ms)
         self._refusal = None
-        # What this connection has seen is nothing, whatever the one before it had.
+        # Whatever earlier connections have seen, this server may lag behind it.
         self.may_lag = True
         self._connected.set()
         if self._is_cut_off:
@@ -247,7 +248,7 @@ class Link:
             _LOG.warning("the connection to %s is lost, and is being made again", self.shown_url)
         self._connected.clear()
         self._tell(Session.SUSPENDED)
-        # What was right once is not wrong because a connection broke during the login.
+        # A login that was accepted before is not wrong because a connection broke during a later login.
         if ended.is_refused and self.resumed is None:
             self._refuse(refused(self.shown_url))
         self._dispose(connection)
@@ -258,7 +259,7 @@ class Link:
 
     def _refuse(self, refusal: TxnFrameworkError) -> None:
         self._refusal = refusal
-        # Waiting is over for who waits for the first connection.
+        # Wake the callers that wait for the first connection.
         self._connected.set()
         self._connected.clear()
 

@@ -1,4 +1,4 @@
-"""What is asked of a server, as calls of kazoo's client; and what becomes of the errors that it answers with."""
+"""Requests to a server, as calls of kazoo's client, and the translation of their errors."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from txnframework.errors import (
 ANY_VERSION = -1
 
 Stat: TypeAlias = ZnodeStat
-"""What ZooKeeper knows of a node."""
+"""ZooKeeper's metadata of a node."""
 
 
 class Node(NamedTuple):
-    """A node as read."""
+    """A node's data and metadata."""
 
     data: bytes
     stat: Stat
 
 
-# Some of these are made for every step of every transaction: a struct takes a third of a dataclass's time,
-# and none of the garbage collector's.
+# Some of these are created in every step of every transaction. A struct takes a third of a dataclass's time, and is
+# exempt from garbage collection.
 class CreateNode(msgspec.Struct, frozen=True, gc=False):
-    """Make a node that is not there, below a parent that is."""
+    """Create a node; it must not exist, and its parent must."""
 
     path: str
     data: bytes = b""
@@ -43,7 +43,7 @@ class CreateNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetNode(msgspec.Struct, frozen=True, gc=False):
-    """Write a node's data, if its version is this."""
+    """Write a node's data if the node has this version."""
 
     path: str
     data: bytes
@@ -51,14 +51,14 @@ class SetNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeleteNode(msgspec.Struct, frozen=True, gc=False):
-    """Remove a node that has no children, if its version is this."""
+    """Delete a node without children if it has this version."""
 
     path: str
     version: int = ANY_VERSION
 
 
 class CheckNode(msgspec.Struct, frozen=True, gc=False):
-    """Require a node to be there, in this version."""
+    """Require that a node exists in this version."""
 
     path: str
     version: int = ANY_VERSION
@@ -67,23 +67,23 @@ class CheckNode(msgspec.Struct, frozen=True, gc=False):
 Op = CreateNode | SetNode | DeleteNode | CheckNode
 
 Watcher = Callable[[Any], None]
-"""Called, in the event loop, with an event of kazoo's."""
+"""Called, in the event loop, with an event of kazoo."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnPath:
-    """A request about one node; with ``watcher``, which is then told of the node's next change, once."""
+    """A request about one node; a ``watcher`` is called once, with the node's next change."""
 
     path: str
     watcher: Watcher | None = None
 
     def send(self, client: Any) -> Any:
-        """Make the call; return kazoo's result, which is on its way."""
+        """Make the call; return kazoo's pending result."""
         raise NotImplementedError
 
 
 class Get(OnPath):
-    """Read a node, as data and Stat. Of a node that is not there nothing is told."""
+    """Read a node, as data and Stat. A missing node is not watched."""
 
     def send(self, client: Any) -> Any:
         """Make the call."""
@@ -91,7 +91,7 @@ class Get(OnPath):
 
 
 class Exists(OnPath):
-    """Read the Stat of a node, None if it is not there; its creation is told, too."""
+    """Read the Stat of a node, None if it does not exist; its creation is watched as well."""
 
     def send(self, client: Any) -> Any:
         """Make the call."""
@@ -99,7 +99,7 @@ class Exists(OnPath):
 
 
 class Children(OnPath):
-    """List the names below a node; what is told is that a child was made or removed, or the node itself removed."""
+    """List the names below a node; watched are the creation and deletion of children, and the deletion of the node."""
 
     def send(self, client: Any) -> Any:
         """Make the call."""
@@ -107,7 +107,7 @@ class Children(OnPath):
 
 
 class Sync(OnPath):
-    """Let the server catch up with its leader before it answers what is asked next."""
+    """Let the server catch up with its leader before it answers the next request."""
 
     def send(self, client: Any) -> Any:
         """Make the call."""
@@ -116,7 +116,7 @@ class Sync(OnPath):
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make one node without data."""
+    """Create one node without data."""
 
     path: str
     acl: list[Any]
@@ -128,7 +128,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Multi:
-    """Several ops, all or nothing; answered with a result, or an error, for each of them."""
+    """Several ops, all or nothing; the reply has a result, or an error, for each of them."""
 
     ops: Sequence[Op]
     root: str
@@ -158,38 +158,38 @@ LOST = (
     kazoo_errors.RequestTimeoutError,
     kazoo_errors.SessionMovedError,
 )
-"""After these nobody knows what became of a request."""
+"""After these errors the outcome of a request is unknown."""
 
 NO_CONNECTION = (*LOST, kazoo_errors.ConnectionClosedError, kazoo_errors.AuthFailedError)
-"""After these the connection has ended, or is about to."""
+"""After these errors the connection has ended, or is about to."""
 
 NotThere = kazoo_errors.NoNodeError
-"""A node, or the parent of one to be made, is not there."""
+"""A node, or the parent of a node to create, does not exist."""
 AlreadyThere = kazoo_errors.NodeExistsError
-"""A node to be made is there."""
+"""A node to create exists already."""
 OtherVersion = kazoo_errors.BadVersionError
-"""A node has another version than an op named."""
+"""A node has another version than the op requires."""
 NotEmpty = kazoo_errors.NotEmptyError
-"""A node to be removed has children."""
+"""A node to delete has children."""
 MayNot = kazoo_errors.NoAuthError
-"""The login has no right to it, by the access control list of a node that is there."""
+"""The login has no permission, by the access control list of an existing node."""
 
 EXPECTED = (NotThere, AlreadyThere, OtherVersion, NotEmpty)
-"""What an op of a multi may find."""
+"""The errors that an op of a multi may cause."""
 
 _NOT_TO_BLAME = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 
 
 class NotSent(kazoo_errors.ConnectionLoss):  # type: ignore[misc]
-    """There was no connection when a request was to be sent: it did nothing."""
+    """There was no connection for a request: it had no effect."""
 
 
 class WatchLost(Exception):
-    """The connection was lost before a watch was known to be there; there is none."""
+    """The connection was lost before a watch was confirmed; there is no watch."""
 
 
 class MultiFailed(Exception):
-    """A multi was refused, and nothing was changed: which of its ops was to blame, and what the server said of it."""
+    """A multi was refused, and nothing was changed: the op that failed, and the server's error."""
 
     def __init__(self, index: int, op: Op, cause: Exception) -> None:
         super().__init__(f"op {index} ({type(op).__name__} {op.path}) of a multi failed: {type(cause).__name__}")
@@ -199,7 +199,7 @@ class MultiFailed(Exception):
 
 
 def to_blame(ops: tuple[Op, ...], results: list[object]) -> MultiFailed | None:
-    """Return which op made a multi fail, given the result of each; None: none did, it was applied."""
+    """Return the op that made a multi fail, given the result of each; None: the multi was applied."""
     errors = [result for result in results if isinstance(result, Exception)]
     if not errors:
         return None
@@ -208,7 +208,7 @@ def to_blame(ops: tuple[Op, ...], results: list[object]) -> MultiFailed | None:
 
 
 def translated(error: BaseException, shown_url: str, what: str) -> TxnFrameworkError:
-    """Return what to raise, ``from error``, for a request that the server refused or that never reached it."""
+    """Return the error to raise, ``from error``, for a request that was refused or never sent."""
     if isinstance(error, TxnFrameworkError):
         return error
     if isinstance(error, kazoo_errors.AuthFailedError):
@@ -232,14 +232,14 @@ def translated(error: BaseException, shown_url: str, what: str) -> TxnFrameworkE
 
 
 def refused(shown_url: str) -> TxnFrameworkError:
-    """Return what to raise when a login was refused."""
+    """Return the error to raise when a login was refused."""
     return ConfigurationError(
         "metadata.url", f"{shown_url} refused the login; check the user, the password and metadata.options.login"
     )
 
 
 def lost(error: BaseException, shown_url: str) -> OutcomeUnknown:
-    """Return what to raise, ``from error``, for a write whose reply was lost."""
+    """Return the error to raise, ``from error``, for a write whose reply was lost."""
     return OutcomeUnknown(f"{shown_url} did not confirm a write: {_reason(error)}")
 
 

@@ -1,7 +1,7 @@
 """
-One client of an ensemble, through kazoo: what is read and written, awaited in the event loop.
+One client of an ensemble, through kazoo: reads and writes, awaited in the event loop.
 
-Requests go to the servers in the order in which they are asked, many under way at once, and are answered in that order.
+Many requests may run at once. They are sent and answered in the order of the calls.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Syncing:
         self.found: object = None
 
     def take(self, found: object) -> None:
-        """Take the answer, or the error as a value."""
+        """Take the reply, or the error as a value."""
         self.found = found
         if isinstance(found, Exception):
             self._link.may_lag = True
@@ -68,12 +68,12 @@ class _Read:
 
 class ZooKeeper:
     """
-    A client of an ensemble, for the event loop in which it was opened. Paths are those below the store's chroot.
+    A client of an ensemble, for the event loop in which it was opened. Paths are relative to the store's chroot.
 
-    Reads wait for a lost connection, and are asked again after it, for ``connect_timeout_ms``. A write that was on its
-    way when the connection was lost raises OutcomeUnknown; one that was not waits like a read.
+    Reads wait for a lost connection, and are repeated after it, for ``connect_timeout_ms``. A write that was sent when
+    the connection was lost raises OutcomeUnknown; one that was not sent waits like a read.
 
-    :raises Unavailable: there was no connection for so long; nothing was changed.
+    :raises Unavailable: there was no connection for that time; nothing was changed.
     :raises Closed: it was closed, this process was forked from the one that opened it, or this is another event loop.
     """
 
@@ -89,11 +89,11 @@ class ZooKeeper:
     @classmethod
     async def open(cls, servers: Servers, options: MetadataOptions) -> ZooKeeper:
         """
-        Connect, log in, and make the chroot if it is not there.
+        Connect, log in, and create the chroot if it does not exist.
 
         :raises ConfigurationError: the options do not fit, or the login was refused.
-        :raises InvalidInput: it may not read or write the chroot.
-        :raises Unavailable: no server could be reached in time; the error says why the last one could not.
+        :raises InvalidInput: the login has no read or write permission for the chroot.
+        :raises Unavailable: no server could be reached in time; the error contains the reason of the last failure.
         """
         check(servers, options)
         zookeeper = cls(servers, options)
@@ -107,40 +107,42 @@ class ZooKeeper:
         return zookeeper
 
     def listen(self, listener: Listener) -> None:
-        """Tell ``listener`` of the session and of changes from now on."""
+        """Start reporting the session and changes to ``listener``."""
         self.link.listen(listener)
 
     async def get(self, path: str, is_current: bool = True) -> Node | None:
         """
-        Return a node, None if it is not there.
+        Return a node, or None if it does not exist.
 
-        It is what was confirmed to anybody before this call; without ``is_current``, what this client has seen before
-        or something newer. (ZooKeeper's ``sync`` asks the leader, which asks nobody: one that was cut off and does not
-        know it yet may be believed for some seconds. Writes are decided by the versions that they name.)
+        The result includes every write confirmed before this call. Without ``is_current``, it is at least as new as
+        what this client has seen before.
+
+        ZooKeeper's ``sync`` asks the leader, which does not ask the other servers. A leader that was cut off without
+        knowing it may answer for some seconds. The versions that writes name protect them from this.
         """
         found = await self._read(Get(self.full(path)), is_current)
         return None if found is None else Node(*cast("tuple[bytes, Stat]", found))
 
     async def exists(self, path: str, is_current: bool = True) -> Stat | None:
-        """Return what is known of a node, None if it is not there."""
+        """Return the Stat of a node, or None if it does not exist."""
         return cast("Stat | None", await self._read(Exists(self.full(path)), is_current))
 
     async def children(self, path: str, is_current: bool = True) -> list[str] | None:
-        """Return the names below a node in no order, None if it is not there."""
+        """Return the names below a node, unordered, or None if the node does not exist."""
         return cast("list[str] | None", await self._read(Children(self.full(path)), is_current))
 
     async def sync(self) -> None:
-        """Let later reads without ``is_current`` show all that was confirmed before this call."""
+        """Let later reads without ``is_current`` include every write confirmed before this call."""
         await self._read(Exists(self.full("/")), is_current=True)
 
     async def multi(self, ops: Sequence[Op], session_id: int | None = None) -> int:
         """
-        Apply every op, or none; with ``session_id``: in this session or never.
+        Apply every op, or none; with ``session_id``: in this session or not at all.
 
-        Return the number of its transaction, as a SetNode among the ops is told it, 0 where there is none.
+        Return the transaction number that a SetNode among the ops returns, or 0 without one.
 
-        :raises MultiFailed: an op found a node there, not there, in another version or not empty; nothing was changed.
-        :raises OutcomeUnknown: the reply was lost. It is applied before any later read, or never.
+        :raises MultiFailed: a node did or did not exist, had another version or had children; nothing was changed.
+        :raises OutcomeUnknown: the reply was lost. The multi is applied before any later read, or never.
         """
         steps = tuple(ops)
         found = await self._ask(Multi(steps, self._root, self._acl), session_id)
@@ -158,41 +160,43 @@ class ZooKeeper:
 
     async def watch_node(self, path: str) -> Node | None:
         """
-        Return a node, None if it is not there, and have its next change told to the listeners, once.
+        Return a node, or None if it does not exist, and report its next change to the listeners, once.
 
-        What is told comes before the answer to anything that is asked after the change. The servers drop a watch when
-        it has told of a change, or the connection is lost.
+        The report arrives before the reply to any request made after the change. The servers drop a watch when it has
+        reported a change, or the connection is lost.
 
-        :raises WatchLost: the connection was lost before it was known whether there is a watch.
+        :raises WatchLost: the connection was lost before the watch was confirmed.
         :raises Closed, InvalidInput, Unavailable: as for ``get``.
         """
         while True:
             found = await self._watch(Get(self.full(path), self.link.node_changed))
             if found is not None:
                 return Node(*found)
-            # ZooKeeper watches nothing for a read of a node that is not there; its creation is watched by asking for
-            # its Stat. If it was made in between, it is read again.
+            # ZooKeeper sets no watch for the read of a missing node; a request for its Stat watches its creation. If it
+            # was created in between, it is read again.
             if await self.watch_stat(path) is None:
                 return None
 
     async def watch_stat(self, path: str) -> Stat | None:
-        """Return the Stat of a node, None if it is not there, and have its next change told; as ``watch_node``."""
+        """
+        Return the Stat of a node, None if it does not exist, and report its next change; otherwise like ``watch_node``.
+        """
         return cast("Stat | None", await self._watch(Exists(self.full(path), self.link.node_changed)))
 
     async def watch_children(self, path: str) -> list[str] | None:
         """
-        Return the names below a node, and have the next creation or removal of one told, and its own removal.
+        Return the names below a node, and report the next creation or deletion of a child, or its own deletion.
 
-        None: it is not there, and nothing will be told. Otherwise as ``watch_node``.
+        None: the node does not exist, and nothing will be reported. Otherwise like ``watch_node``.
         """
         return cast("list[str] | None", await self._watch(Children(self.full(path), self.link.node_changed)))
 
     async def close(self) -> None:
-        """End the session; may be repeated."""
+        """End the session; idempotent."""
         await self.link.close()
 
     async def abandon(self) -> None:
-        """Let go as a process does that is killed: the session goes on at the servers until it expires."""
+        """Close like a killed process: the session continues on the servers until it expires."""
         await self.link.abandon()
 
     def full(self, path: str) -> str:
@@ -204,7 +208,7 @@ class ZooKeeper:
         return path[len(self._root) :] or "/"
 
     async def _read(self, request: OnPath, is_current: bool) -> object:
-        """Ask until there is an answer; together with what else is asked in this turn of the loop, behind one sync."""
+        """Repeat a read until it is answered; the reads of one turn of the loop share one sync."""
         until: float | None = None
         while True:
             await self.link.until_connected()
@@ -231,7 +235,7 @@ class ZooKeeper:
         sync = None
         is_alone = self.link.role is Role.ALONE
         if not is_alone and (self.link.may_lag or any(read.is_current for read in reads)):
-            # Each of them began before this is sent, so what it lets the server see is enough for all of them.
+            # Each of them began before the sync is sent, so one sync is recent enough for all of them.
             sync = _Syncing(self.link)
             self.link.may_lag = False
             self.link.hand_over(self._barrier(), sync)
@@ -240,7 +244,7 @@ class ZooKeeper:
             self.link.hand_over(read.request, read.landing)
 
     def _barrier(self) -> object:
-        """Return what makes the server answer with what is current; see ``Role``."""
+        """Return the request that makes the server's next replies current; see ``Role``."""
         if self.link.role is Role.FOLLOWER:
             return Sync(self.full("/"))
         return Multi((CheckNode(self.full("/")),), "", self._acl)
@@ -268,9 +272,9 @@ class ZooKeeper:
 
     async def _make_root(self) -> None:
         """
-        Make the chroot and what is missing above it, one node at a time; others may make it at the same time.
+        Create the chroot and its missing ancestors, one node at a time; other clients may create them at the same time.
 
-        What is above a chroot that is there is not looked at: a login may have no right to see it.
+        The ancestors of an existing chroot are not read: a login may have no permission to do so.
         """
         missing: list[str] = []
         path = self._root
@@ -284,7 +288,7 @@ class ZooKeeper:
         await self.children("/")
 
     async def _is_there(self, path: str) -> bool:
-        """Whether the chroot, or a node above it, is there; of one above it that may not be seen it is known."""
+        """Return whether the chroot, or an ancestor, exists; an ancestor that may not be read is known to exist."""
         found = await self._ask(Exists(path))
         if isinstance(found, Exception):
             if path != self._root and isinstance(found, MayNot):
@@ -294,7 +298,7 @@ class ZooKeeper:
 
 
 def _acl_of(servers: Servers, options: MetadataOptions) -> list[Any]:
-    """Return the access control list of what is made: for the own login, or for everybody."""
+    """Return the access control list of created nodes: for the own login, or for everyone."""
     has_login = bool(servers.user) or options.login == "sasl-gssapi"
     is_private = has_login if options.is_private is None else options.is_private
     return [make_acl("auth", "", all=True)] if is_private else list(OPEN_ACL_UNSAFE)

@@ -1,4 +1,4 @@
-"""Harnesses for the suites of ``txnframework.testing``: one ZooKeeper for a run of tests, a chroot for each of them."""
+"""Harnesses for the suites of ``txnframework.testing``: one ZooKeeper for a test run, and a chroot for each test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from txnframework_zookeeper.testing.servers.frames import Operation, Session, Zo
 from txnframework_zookeeper.testing.servers.zookeeper import HOSTS_VARIABLE, shared_hosts
 
 CONNECT_TIMEOUT_MS = 500
-"""For how long an operation waits for a lost connection, in these tests."""
+"""How long an operation waits for a lost connection in these tests."""
 OPENING_ATTEMPTS = 20
 
 _ALL_CHROOTS = "/txnframework-tests"
@@ -34,11 +34,11 @@ _WRITES = ("put", "put_sequential", "delete", "apply", "acquire_lease", "break_l
 _READS = ("get", "scan", "scan_index", "watch")
 _SERVER_SECONDS_MAX = 30.0
 _ROUNDS_MAX = 20
-"""How often what is asked for upon an answer is waited for."""
+"""The maximum number of rounds that ``settle`` waits for requests caused by earlier replies."""
 
 
 class Chroot:
-    """A place of its own on the servers to test with; found again by the test's directory, in other processes too."""
+    """A test's chroot on the servers; the test's directory identifies it, also in other processes."""
 
     def __init__(self, directory: Path) -> None:
         self._file = directory / "zookeeper"
@@ -48,7 +48,7 @@ class Chroot:
 
     @property
     def url(self) -> str:
-        """The URL of a store there."""
+        """The URL of a store in the chroot."""
         return f"zookeeper://{self.hosts}{self.path}"
 
     @property
@@ -62,7 +62,7 @@ class Chroot:
         return f"zookeeper://{address[0]}:{address[1]}{self.path}"
 
     async def remove(self) -> None:
-        """Remove everything there; from a server that goes with this run it goes with that."""
+        """Remove all nodes in the chroot; a server that ends with this run removes them itself."""
         if HOSTS_VARIABLE not in os.environ:
             return
 
@@ -78,10 +78,10 @@ class Chroot:
 
 class _Way:
     """
-    One client's way to the server.
+    One client's connection to the server, which tests can cut.
 
-    When it is cut, everything stands still until the client is asked for something. If that is a write, what belongs
-    to it passes until it is applied, and from its reply on everything is lost; a read finds the connection broken.
+    After a cut, nothing passes until the client makes a request. If that is a write, its request passes, and everything
+    from its reply on is lost. A read finds the connection broken.
     """
 
     def __init__(self, server: tuple[str, int]) -> None:
@@ -93,17 +93,17 @@ class _Way:
         self.calls_under_way = 0
 
     def cut(self) -> None:
-        """Let nothing through from now on."""
+        """Let nothing pass from now on."""
         self.is_cut = True
         self.proxy.stall()
 
     def restore(self) -> None:
-        """Let everything through."""
+        """Let everything pass."""
         self.is_cut = self.loses_reply = False
         self.proxy.restore()
 
     def asked(self, writes: bool) -> None:
-        """See that the client is asked for something."""
+        """Record that the client is asked for an operation."""
         if self.is_cut and not self.loses_reply:
             self.proxy.restore()
             self.loses_reply = writes
@@ -112,14 +112,14 @@ class _Way:
 
 
 class _WayTap(ZooKeeperTap):
-    """One connection on the way."""
+    """One connection of the client."""
 
     def __init__(self, way: _Way) -> None:
         super().__init__()
         self._way = way
 
     def reply(self, operation: Operation | None) -> bool:
-        """Remember the session; lose the reply to a write, and the connection with it."""
+        """Record the session; lose the reply to a write, and the connection with it."""
         self._way.session = self.session
         if self._way.loses_reply and operation is not None and operation.writes:
             self._way.proxy.cut()
@@ -127,12 +127,12 @@ class _WayTap(ZooKeeperTap):
         return True
 
     def event(self) -> bool:
-        """Tell of changes only while nothing is lost."""
+        """Pass watch events only while nothing is lost."""
         return not self._way.is_cut
 
 
 class ZooKeeperMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disconnecting[IMetadataStore]):
-    """Opens metadata stores in one chroot, each with a connection of its own, which goes through a proxy."""
+    """Opens metadata stores in one chroot, each with its own connection through a proxy."""
 
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
         super().__init__(directory, environment)
@@ -158,9 +158,9 @@ class ZooKeeperMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore]
 
     async def settle(self) -> None:
         """
-        Let everyone hear what the server has told, and do what follows from that.
+        Wait until all sent watch events are received, and until their effects are complete.
 
-        A server tells of changes before it answers what is asked later.
+        A server sends watch events before it answers later requests.
         """
         for _ in range(_ROUNDS_MAX):
             reached = [(store, way) for store, way in self._ways.items() if not way.is_cut]
@@ -175,7 +175,7 @@ class ZooKeeperMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore]
                 return
 
     async def crash(self, opened: IMetadataStore) -> None:
-        """Cut it off for ever, and let its session end."""
+        """Cut the client off permanently, and end its session."""
         self._ways[opened].is_cut = True
         self._ways[opened].proxy.cut()
         await self.end_session(opened)
@@ -186,7 +186,7 @@ class ZooKeeperMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore]
         self._ways[opened].cut()
 
     async def restore(self, opened: IMetadataStore) -> None:
-        """Connect again, and return when it has."""
+        """Reconnect, and return when the connection is open."""
         self._ways[opened].restore()
         async with asyncio.timeout(_SERVER_SECONDS_MAX):
             while True:
@@ -195,7 +195,7 @@ class ZooKeeperMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore]
                     return
 
     async def end_session(self, opened: IMetadataStore) -> None:
-        """End the session of a client, of another process too."""
+        """End the session of a client, also of another process."""
         written = self._session_file(opened).read_bytes()
         await self.chroot.end(Session(int.from_bytes(written[:8], signed=True), written[8:]))
 
@@ -223,9 +223,9 @@ def _telling(way: _Way, method: Callable[..., Any], writes: bool) -> Callable[..
 
 async def open_store(url: str, environment: VirtualEnvironment) -> IMetadataStore:
     """
-    Open a store as a host does, with little patience where a connection is lost later.
+    Open a store as a host does, with a short timeout for later losses of the connection.
 
-    Opening is tried again: beside other tests a server that is there may need longer for a new session.
+    Opening is retried: beside other tests a running server may need longer for a new session.
     """
     (provider,) = txnframework_metadata_stores()
     options = MetadataOptions(connect_timeout_ms=CONNECT_TIMEOUT_MS)
@@ -236,13 +236,13 @@ async def open_store(url: str, environment: VirtualEnvironment) -> IMetadataStor
 
 
 class ZooKeeperMetadataProcesses(Processes[IMetadataStore], Disconnecting[IMetadataStore]):
-    """Each client in a process of its own."""
+    """Clients that each run in a separate process."""
 
     client = ZooKeeperMetadataHarness
     preload = ("kazoo.client",)
 
     async def crash(self, opened: IMetadataStore) -> None:
-        """Kill its process, and let its session end."""
+        """Kill the client's process, and end its session."""
         await super().crash(opened)
         assert isinstance(self._data, ZooKeeperMetadataHarness)
         await self._data.end_session(opened)

@@ -1,4 +1,4 @@
-"""Clients for tests, what their sessions meet with, and plain clients that make them meet it."""
+"""Clients for tests, recorders of their sessions, and plain clients that cause events."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from txnframework_zookeeper.connection._link import Session
 from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 
 WAIT_S = 30
-"""How long a test waits for something that should come at once."""
+"""How long a test waits for an event that should occur at once."""
 
 
 @asynccontextmanager
 async def opened(url: str, options: MetadataOptions | None = None) -> AsyncIterator[ZooKeeper]:
-    """Open a client for a while."""
+    """Open a client for the length of the block."""
     zookeeper = await ZooKeeper.open(locate(url), options or MetadataOptions())
     try:
         yield zookeeper
@@ -29,7 +29,7 @@ async def opened(url: str, options: MetadataOptions | None = None) -> AsyncItera
 
 
 class Seen:
-    """What a listener was told, and waiting for it."""
+    """The session states and changes that a listener received, and waits for them."""
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self.states: list[Session] = []
@@ -38,17 +38,17 @@ class Seen:
         zookeeper.listen(self)
 
     def session_became(self, state: Session) -> None:
-        """Note it."""
+        """Record the state."""
         self.states.append(state)
         self._woken.set()
 
     def node_changed(self, path: str) -> None:
-        """Note it."""
+        """Record the change."""
         self.changes.append(path)
         self._woken.set()
 
     async def until(self, *states: Session) -> None:
-        """Return once these have come, one after the other, whatever came between them."""
+        """Return once these states have occurred in this order, with any others in between."""
         async with asyncio.timeout(WAIT_S):
             while not self._have_come(states):
                 self._woken.clear()
@@ -59,7 +59,7 @@ class Seen:
         return all(state in told for state in states)
 
     async def until_connected(self) -> None:
-        """Return once there is a connection again, in whichever session."""
+        """Return once there is a connection again, in any session."""
         async with asyncio.timeout(WAIT_S):
             while not {Session.NEW, Session.BACK} & {*self.states}:
                 self._woken.clear()
@@ -68,35 +68,35 @@ class Seen:
 
 def wait_for_connections(zookeeper: ZooKeeper, timeout_ms: int) -> None:
     """
-    Let a client that is connected wait for so long for each connection that it needs from now on.
+    Set how long a connected client waits for each later connection.
 
-    For its first one, a server that has just been started may need longer than a test wants to wait for none.
+    For the first connection, a server that has just started may need longer than a test wants to wait for none.
     """
     link = zookeeper.link
     link.options = msgspec.structs.replace(link.options, connect_timeout_ms=timeout_ms)
 
 
 async def expire(zookeeper: ZooKeeper) -> None:
-    """Let the server end the session: somebody else who knows its number and password closes it."""
+    """Let the server end the session: another client that knows its number and password closes it."""
     link = zookeeper.link
     session = link.session_id
     while link.session_id == session:
         seen = Seen(zookeeper)
         assert link.resumed is not None
         await asyncio.to_thread(end_session, link.servers.hosts, *link.resumed)
-        # The client may have been quicker in taking its session back.
+        # The client may have taken its session back first.
         await seen.until_connected()
 
 
 def end_session(hosts: str, number: int, password: bytes) -> None:
     """End a session at once, as its timeout would; blocks."""
-    # Whoever goes on with it and then takes leave ends it. Nobody can go on with one that has ended by itself.
+    # A client that resumes the session and closes it ends it. A session that has already ended cannot be resumed.
     with suppress(KazooTimeoutError):
         with_client(hosts, (number, password), lambda _: None)
 
 
 def with_client(hosts: str, resumed: tuple[int, bytes] | None, do: Callable[[KazooClient], None]) -> None:
-    """Do something with a plain client, in a session of its own or in this one, which then ends; blocks."""
+    """Call ``do`` with a plain client, in a new session or a resumed one, which then ends; blocks."""
     client = KazooClient(hosts, client_id=resumed)
     try:
         client.start(WAIT_S)

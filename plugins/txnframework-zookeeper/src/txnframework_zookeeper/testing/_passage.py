@@ -1,4 +1,4 @@
-"""A passage to a server, where a test holds answers back, or loses them."""
+"""A proxy before a server, with which a test delays or drops replies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txnframework_zookeeper.testing.servers.frames import Operation, ZooKeeperTa
 
 
 class Passage:
-    """A proxy before a server that can be told to let a request arrive, and nothing of what comes back."""
+    """A proxy before a server that can pass a request and hold back everything that the server sends."""
 
     def __init__(self, server: tuple[str, int]) -> None:
         self.proxy = Proxy(server, lambda: _PassageTap(self))
@@ -22,32 +22,32 @@ class Passage:
         self._has_arrived = asyncio.Event()
 
     def hold_at(self, operation: Operation) -> None:
-        """Let the next request of this kind arrive, and from then on nothing pass in either direction."""
+        """Pass the next request of this kind, and then hold back all data in both directions."""
         self._held_at = operation
         self._has_arrived.clear()
 
     def lose_reply_to(self, operation: Operation) -> None:
-        """Lose the reply to the next request of this kind, and nothing else."""
+        """Drop the reply to the next request of this kind, and nothing else."""
         self._lost = operation
 
     async def held(self) -> None:
-        """Return once that request has come by; how the server answers it, nobody hears yet."""
+        """Return once that request has passed; the server's reply is held back."""
         await asyncio.wait_for(self._has_arrived.wait(), WAIT_S)
 
     def let_through(self) -> None:
-        """Let everything pass again, and first what was held back."""
+        """Pass everything again, starting with the data held back."""
         self._held_at = None
         self.proxy.restore()
 
     def asks(self, operation: Operation | None) -> None:
-        """See a request that is about to arrive."""
+        """Handle a request that is about to pass."""
         if operation is not None and operation is self._held_at:
             self._held_at = None
             self.proxy.stall()
             self._has_arrived.set()
 
     def passes_reply(self, operation: Operation | None) -> bool:
-        """Return whether a reply goes on."""
+        """Return whether a reply passes."""
         is_lost = operation is not None and operation is self._lost
         if is_lost:
             self._lost = None
@@ -55,25 +55,25 @@ class Passage:
 
 
 class _PassageTap(ZooKeeperTap):
-    """One connection on the way."""
+    """One connection through the proxy."""
 
     def __init__(self, passage: Passage) -> None:
         super().__init__()
         self._passage = passage
 
     def request(self, operation: Operation | None) -> bool:
-        """Show it; all of them arrive."""
+        """Report the request; all requests pass."""
         self._passage.asks(operation)
         return True
 
     def reply(self, operation: Operation | None) -> bool:
-        """Show it; it may be lost."""
+        """Report the reply; it may be dropped."""
         return self._passage.passes_reply(operation)
 
 
 @asynccontextmanager
 async def passage_to(url: str) -> AsyncIterator[tuple[Passage, str]]:
-    """Lead to the first server of a URL; with the passage, return the URL of the same store through it."""
+    """Open a proxy before the first server of a URL; yield it and the URL of the same store through it."""
     parts = urlsplit(url)
     host, _, port = parts.netloc.split(",")[0].rpartition(":")
     passage = Passage((host, int(port)))

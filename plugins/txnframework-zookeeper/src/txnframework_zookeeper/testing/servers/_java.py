@@ -1,4 +1,4 @@
-"""Where ZooKeeper's classes are: PySpark brings them along."""
+"""The location of ZooKeeper's classes: PySpark includes them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _JARS = (
     "zookeeper", "slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl", "metrics-core", "snappy-java",
     "commons-cli", "commons-io", "netty-",
 )  # fmt: skip
-"""What a server needs of Spark's three hundred; with all of them it takes twice as long to start."""
+"""The jars that a server needs, out of Spark's three hundred; with all of them the start takes twice as long."""
 
 
 def java_command() -> list[str]:
-    """Return the command that runs a class of ZooKeeper; raise RuntimeError, saying what to install, if it cannot."""
+    """Return the command that runs a class of ZooKeeper; raise RuntimeError with what to install if it is missing."""
     return [java_tool("java"), "-cp", os.pathsep.join(map(str, _class_path()))]
 
 
 def java_tool(name: str) -> str:
-    """Return where this program of Java's is; raise RuntimeError, saying what to install, if it is nowhere."""
+    """Return the path of a Java program; raise RuntimeError with what to install if it is missing."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(name, path=str(Path(home, "bin"))) if home else shutil.which(name)
     if found is None:

@@ -22,11 +22,11 @@ _LENGTH: Final = struct.Struct(">i")
 _NUMBER_AND_OPERATION: Final = struct.Struct(">ii")
 _SESSION: Final = struct.Struct(">iiqi")
 _OF_NO_REQUEST: Final = frozenset({-1, -2, -4})
-"""The numbers that belong to what the server tells of itself, to pings and to logging in."""
+"""The numbers of the server's own notifications, of pings and of logins."""
 
 
 class Operation(IntEnum):
-    """What a request asks for, as far as tests care."""
+    """The kinds of requests that tests distinguish."""
 
     CREATE = 1
     DELETE = 2
@@ -43,7 +43,7 @@ class Operation(IntEnum):
 
     @property
     def writes(self) -> bool:
-        """Whether it changes data."""
+        """Whether the operation changes data."""
         return self in _WRITES
 
 
@@ -58,7 +58,7 @@ _BY_CODE = {operation.value: operation for operation in Operation}
 
 @dataclass(frozen=True)
 class Session:
-    """What a client needs to go on with a session, and whoever knows it to end it."""
+    """The number and password of a session, with which a client can resume or end it."""
 
     number: int
     password: bytes
@@ -66,9 +66,9 @@ class Session:
 
 class ZooKeeperTap(Tap):
     """
-    Splits one connection's bytes.
+    Splits one connection's bytes into frames.
 
-    What opens a connection, pings, and connections for a four-letter command pass without a question.
+    The start of a connection, pings, and connections for a four-letter command always pass.
     """
 
     def __init__(self) -> None:
@@ -79,23 +79,23 @@ class ZooKeeperTap(Tap):
         self._is_plain: bool | None = None
 
     def request(self, operation: Operation | None) -> bool:  # noqa: ARG002 - for those who override it
-        """Return whether a request goes on; None: one that tests do not care for."""
+        """Return whether a request passes; None: a kind that tests do not distinguish."""
         return True
 
     def reply(self, operation: Operation | None) -> bool:  # noqa: ARG002 - for those who override it
-        """Return whether the reply to a request goes on; called when the server has done what was asked."""
+        """Return whether the reply to a request passes; called when the server has performed the request."""
         return True
 
     def event(self) -> bool:
-        """Return whether the end of a watch is told."""
+        """Return whether a watch event passes."""
         return True
 
     def passes(self, sender: Side, data: bytes) -> bytes:
-        """Ask for each whole frame; what has come of the next one waits for its rest."""
+        """Decide on each whole frame; an incomplete frame waits for the rest of its bytes."""
         part = self._parts[sender]
         part += data
         if self._is_plain is None and sender is Side.CLIENT:
-            # A four-letter command has no length before it; no request is as long as such letters would say.
+            # A four-letter command has no length before it; read as a length, its letters exceed any request.
             self._is_plain = part[: _LENGTH.size].isalpha()
         if self._is_plain:
             passed = bytes(part)

@@ -1,4 +1,4 @@
-"""What a test's ZooKeeper is given so that clients must log in (SASL), or may come by TLS."""
+"""Settings of a test's ZooKeeper that require a login (SASL) or enable TLS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALIAS = "server"
 
 
 def sasl_users(directory: Path, users: Mapping[str, str]) -> Setup:
-    """Return what lets these users log in by DIGEST-MD5, with these passwords, and nobody else in."""
+    """Return settings that let only these users log in, by DIGEST-MD5, with these passwords."""
     lines = "".join(f'    user_{name}="{password}"\n' for name, password in users.items())
     file = directory / "users.jaas"
     file.write_text(
@@ -30,14 +30,14 @@ def sasl_users(directory: Path, users: Mapping[str, str]) -> Setup:
 
 @dataclass(frozen=True)
 class Tls:
-    """A server's key, and the certificate (PEM) by which clients know it."""
+    """A server's key, and the certificate (PEM) with which clients verify it."""
 
     setup: Setup
     certificate: Path
 
 
 def tls(directory: Path) -> Tls:
-    """Make a key for this machine; servers with its setup are also reached by TLS, at their ``secure_host``."""
+    """Create a key for this machine; servers with its setup also accept TLS, at their ``secure_host``."""
     keys, certificate = directory / "server.p12", directory / "server.pem"
     of_keys = ("-keystore", str(keys), "-storetype", "PKCS12", "-storepass", _PASSWORD, "-alias", _ALIAS)
     name = ("-dname", "CN=localhost", "-ext", "SAN=dns:localhost,ip:127.0.0.1", "-validity", "30")

@@ -34,7 +34,7 @@ HOSTS_VARIABLE = "TXN_TEST_ZOOKEEPER_HOSTS"
 """The environment variable that names servers to test with, ``host:port,host:port``, instead of starting one."""
 
 TICK_MS = 200
-"""ZooKeeper's unit of time: sessions may be as short as two of it, and end at the next one."""
+"""ZooKeeper's unit of time: the shortest session timeout is two ticks, and sessions expire at a tick."""
 
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _LOCALHOST = "127.0.0.1"
@@ -43,7 +43,7 @@ _ANSWER_SECONDS_MAX = 1.0
 _LOOK_SECONDS = 0.02
 _LAST_LINES = 20
 _JAVA_OPTIONS = (
-    # Little memory, and ready soon: there may be several of them beside a run of tests.
+    # Little memory and a fast start: several servers may run beside the tests.
     "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dlog4j2.level=warn",
     "-Dzookeeper.jmx.log4j.disable=true", "-Djava.net.preferIPv4Stack=true",
 )  # fmt: skip
@@ -55,7 +55,7 @@ _SETTINGS = {
     "maxClientCnxns": "0",
     "admin.enableServer": "false",
     "4lw.commands.whitelist": "*",
-    # What it confirms is on disk. That is the default; here it must not be otherwise.
+    # Confirmed writes are on disk. This is the default, set here so that nothing changes it.
     "forceSync": "yes",
 }
 
@@ -63,7 +63,7 @@ _SETTINGS = {
 @dataclass(frozen=True)
 class Setup:
     """
-    What a server is given beside the ordinary: lines of its configuration, and options of its Java.
+    Additional settings of a server: lines of its configuration, and options of its Java.
 
     With ``is_secure`` it listens at one more port, for TLS; see ``security``.
     """
@@ -73,7 +73,7 @@ class Setup:
     is_secure: bool = False
 
     def and_also(self, other: Setup) -> Setup:
-        """Return both; where both set one line, the other's."""
+        """Return both setups; where both set one line, the line of ``other``."""
         return Setup(
             {**self.settings, **other.settings},
             self.java_options + other.java_options,
@@ -83,9 +83,9 @@ class Setup:
 
 class ZooKeeperServer:
     """
-    One server, by itself or in an ensemble, on ports of its own.
+    One server, single or in an ensemble, on its own ports.
 
-    Its data stays in its directory, so that it goes on where it was when it is started again.
+    Its data stays in its directory, so that a restarted server continues with it.
     """
 
     def __init__(self, directory: Path, number: int, ports: tuple[int, int], setup: Setup) -> None:
@@ -99,23 +99,23 @@ class ZooKeeperServer:
 
     @property
     def host(self) -> str:
-        """Its address, as clients are given it."""
+        """The address of the server for clients."""
         return f"{_LOCALHOST}:{self.port}"
 
     @property
     def secure_host(self) -> str:
-        """Its address for TLS; a certificate names the host ``localhost``."""
+        """The address of the server for TLS; a certificate names the host ``localhost``."""
         return f"localhost:{self.secure_port}"
 
     @property
     def is_running(self) -> bool:
-        """Whether its process is there, paused or not."""
+        """Whether the server's process exists, paused or not."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it on the data that it has, and return at once."""
+        """Start the server on its existing data, and return at once."""
         assert not self.is_running, f"the server in {self.directory} is running"
-        self.kill()  # Of one that ended by itself, what is left.
+        self.kill()  # Removes what is left of a process that has ended.
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = _SETTINGS | {"dataDir": str(self.directory), "clientPort": str(self.port)}
         settings |= {"clientPortAddress": _LOCALHOST, **self._setup.settings}
@@ -133,7 +133,7 @@ class ZooKeeperServer:
         self.is_paused = False
 
     def kill(self) -> None:
-        """End it at once, as ``kill -9`` does; what it confirmed is on disk. One that has ended is left alone."""
+        """End the server at once, like ``kill -9``; confirmed writes are on disk. Do nothing if it has ended."""
         if self._process is not None and self._guard is not None:
             self._process.kill()
             self._process.wait()
@@ -142,36 +142,36 @@ class ZooKeeperServer:
         self.is_paused = False
 
     def pause(self) -> None:
-        """Let it do nothing until ``resume``, from the return on; its connections stay open meanwhile."""
+        """Stop the process until ``resume``, before this returns; its connections stay open meanwhile."""
         if self.is_paused:
             return
         self._signal(signal.SIGSTOP)
         assert self._process is not None
-        # Beside other work the thread that is told may run, and stop the others, later than one of them answers.
+        # On a busy machine, the signal may stop the threads after one of them has sent another reply.
         os.waitpid(self._process.pid, os.WUNTRACED)
         self.is_paused = True
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let the process continue."""
         self._signal(signal.SIGCONT)
         self.is_paused = False
 
     def ask(self, word: str) -> str:
-        """Return its answer to a four-letter command, such as ``srvr`` or ``mntr``; nothing if it does not answer."""
+        """Return the reply to a four-letter command, such as ``srvr`` or ``mntr``; empty without a reply."""
         return _ask(_LOCALHOST, self.port, word)
 
     def mode(self) -> str:
-        """Return ``leader``, ``follower`` or ``standalone``; nothing while it does not serve."""
+        """Return ``leader``, ``follower`` or ``standalone``; empty while the server does not serve."""
         lines = (line.partition(": ") for line in self.ask("srvr").splitlines())
         return next((value for name, _, value in lines if name == "Mode"), "")
 
     @property
     def log(self) -> Path:
-        """The file of what it says."""
+        """The log file of the server."""
         return self.directory / "server.log"
 
     def last_words(self) -> str:
-        """Return the last lines of its log."""
+        """Return the last lines of the log."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return "\n".join(lines[-_LAST_LINES:])
 
@@ -182,9 +182,9 @@ class ZooKeeperServer:
 
 class ZooKeeper:
     """
-    One server or an ensemble, in ``directory``; as a context manager it is started, and killed at the end.
+    One server or an ensemble, in ``directory``; a context manager that starts it, and kills it at the end.
 
-    Every wait is one of real time, and blocks: in an event loop use ``asyncio.to_thread``.
+    Every wait uses real time, and blocks: in an event loop use ``asyncio.to_thread``.
     """
 
     def __init__(self, directory: Path, servers: int = 1, setup: Setup | None = None) -> None:
@@ -203,31 +203,31 @@ class ZooKeeper:
 
     @property
     def hosts(self) -> str:
-        """The addresses, as clients are given them."""
+        """The addresses of the servers for clients."""
         return ",".join(server.host for server in self.servers)
 
     def start(self) -> None:
-        """Start every server that is not running, and return when they serve."""
+        """Start every server that is not running, and return when all serve."""
         for server in self.servers:
             if not server.is_running:
                 server.start()
         self.wait_until_serving()
 
     def stop(self) -> None:
-        """End every server; what was confirmed is on disk however it ends."""
+        """End every server; confirmed writes are on disk in any case."""
         for server in self.servers:
             server.kill()
 
     def wait_until_serving(self) -> None:
-        """Return when every server serves clients that is running and not paused; a majority must be."""
+        """Return when every server that runs and is not paused serves clients; these must be a majority."""
         self._wait(self._modes_if_all_serve)
 
     def leader(self) -> ZooKeeperServer:
-        """Return the one that leads, or the only one; wait until there is one."""
+        """Return the leader, or the only server; wait until there is one."""
         return self._wait(lambda: next((one for one in self._live() if one.mode() in ("leader", "standalone")), None))
 
     def followers(self) -> tuple[ZooKeeperServer, ...]:
-        """Return those that follow the leader; wait until every server serves that is running and not paused."""
+        """Return the followers of the leader; wait until every server that runs and is not paused serves."""
         return tuple(server for server, mode in self._wait(self._modes_if_all_serve).items() if mode == "follower")
 
     def __enter__(self) -> Self:
@@ -249,7 +249,9 @@ class ZooKeeper:
         return modes if all(modes.values()) else None
 
     def _wait(self, look: Callable[[], T | None]) -> T:
-        """Return what is found, once there is something: asked again, a server may not answer in time."""
+        """
+        Return the result of ``look`` once there is one; ``look`` is repeated, because a server may not answer in time.
+        """
         until = time.monotonic() + _START_SECONDS_MAX
         expected = self._live()
         while (found := look()) is None:
@@ -267,13 +269,13 @@ def shared_hosts() -> str:
     """
     Return the servers to test with: those that ``TXN_TEST_ZOOKEEPER_HOSTS`` names, or one of this process's own.
 
-    That one is started when it is first asked for, and is gone with the process. Every test takes a new chroot.
+    That server is started by the first call, and ends with the process. Every test uses a new chroot.
     """
     return os.environ.get(HOSTS_VARIABLE) or _own_server().hosts
 
 
 def server_version(hosts: str) -> str:
-    """Return which ZooKeeper the first of these servers is; nothing if it does not say."""
+    """Return the ZooKeeper version of the first of these servers; empty if it does not report one."""
     host, _, port = hosts.split(",")[0].rpartition(":")
     lines = (line.partition(": ") for line in _ask(host, int(port), "srvr").splitlines())
     return next((value.partition("-")[0] for name, _, value in lines if name == "Zookeeper version"), "")
