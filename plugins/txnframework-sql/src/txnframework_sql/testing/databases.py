@@ -37,7 +37,7 @@ def take_database() -> str:
 
 
 def give_back(url: str) -> None:
-    """Remove the data of stores in a database of ``take_database``, whoever is connected; on failure, drop it."""
+    """Empty the stores in a database of ``take_database``, even if clients are connected; on failure, drop it."""
     # A client that a test left behind finds no such database when it reconnects.
     renamed = rename_database(url)
     try:

@@ -76,7 +76,7 @@ class PostgresMetadataHarness(
         await self._clients[opened].restore()
 
     async def mislead(self, opened: IMetadataStore, target: Key | str) -> None:
-        """Send the obsolete notification that carried data: that a record was written, with its value."""
+        """Send false notifications of a record's write, in the current form and in an earlier one with a value."""
         assert isinstance(opened, SqlMetadataStore)
         assert isinstance(target, Key)
         partition = target.partition or None
@@ -142,7 +142,7 @@ class PostgresLedgerHarness(
         await self._clients[opened].restore()
 
     async def mislead(self, opened: ILedgerStore, target: Key | str) -> None:
-        """Send the obsolete notification that carried data: that entries were appended, with their data."""
+        """Send false notifications of an append, in the current form and in an earlier one with data."""
         assert isinstance(opened, SqlLedgerStore)
         ledger = await opened.open(str(target))
         assert isinstance(ledger, SqlManagedLedger)

@@ -49,7 +49,7 @@ def make_database() -> str:
 
 
 def rename_database(url: str) -> str:
-    """Rename a database of ``make_database``, whoever is connected to it; return its URL."""
+    """Rename a database of ``make_database``, even if clients are connected; return its URL."""
     old, new = urlsplit(url).path[1:], _new_name()
     run_sql(_psql(), shared_url(), _DISCONNECT.format(name=old), f'ALTER DATABASE "{old}" RENAME TO "{new}"')
     return _url_of(new)
@@ -75,7 +75,7 @@ def run(url: str, statement: str) -> str:
 
 
 def drop_database(url: str) -> None:
-    """Drop a database of ``make_database``, whoever is connected to it."""
+    """Drop a database of ``make_database``, even if clients are connected."""
     run_sql(_psql(), shared_url(), f'DROP DATABASE IF EXISTS "{urlsplit(url).path[1:]}" WITH (FORCE)')
 
 
