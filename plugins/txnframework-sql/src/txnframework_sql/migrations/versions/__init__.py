@@ -1,1 +1,1 @@
-"""One module for each revision; a released one never changes."""
+"""One module for each revision; a released revision never changes."""

@@ -16,7 +16,7 @@ _Text = sa.Text().with_variant(postgresql.TEXT(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Make every table."""
+    """Create every table."""
     _make_metadata_tables()
     _make_ledger_tables()
 

@@ -1,7 +1,7 @@
 """
-A channel of its own for each installation in a PostgreSQL database, whose notifications hold no data.
+A separate channel for each installation in a PostgreSQL database; its notifications contain no data.
 
-The functions of earlier releases notified what they wrote, on one channel of the whole database, so they go.
+The functions of earlier releases notified their writes with data, on one channel of the database, so they are dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ADD_CHANNEL = """
 INSERT INTO store (name, value)
 SELECT 'channel', pg_catalog.replace(CAST(pg_catalog.gen_random_uuid() AS pg_catalog.text), '-', '')
 """
-# Those that this user may drop; what others have placed under such a name is never called.
+# Only functions that this user may drop; functions of other logins with such names are never called.
 _DROP_FUNCTIONS = """
 DO $block$
 DECLARE
@@ -38,7 +38,7 @@ $block$
 
 
 def upgrade() -> None:
-    """Give the installation its channel; in SQLite nobody is notified, and nothing is to be done."""
+    """Create the installation's channel; SQLite sends no notifications and needs no change."""
     if op.get_context().dialect.name == "postgresql":
         op.execute(_ADD_CHANNEL)
         op.execute(_DROP_FUNCTIONS)
