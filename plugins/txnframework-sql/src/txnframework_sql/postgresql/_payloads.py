@@ -27,7 +27,7 @@ BYTES_MAX = 7_999
 """The longest payload that PostgreSQL takes."""
 
 PAYLOADS_MAX = 8
-"""How many payloads one commit sends at most, instead of one that wakes everybody."""
+"""The maximum number of payloads of one commit; more are replaced by one that wakes every watch."""
 
 _Pairs = list[tuple[str, str]]
 
