@@ -1,7 +1,7 @@
-"""Where Spark looks for ``format("txnframework")``: it imports every package named ``pyspark_*`` and takes
+"""Entry point for ``format("txnframework")``: Spark imports every package named ``pyspark_*`` and uses its
 DefaultSource.
 
-``acknowledge`` and ``txn_options`` are for functions of ``foreachBatch``, whose output is no topic.
+``acknowledge`` and ``txn_options`` are for ``foreachBatch`` functions that do not write to a topic.
 """
 
 from __future__ import annotations

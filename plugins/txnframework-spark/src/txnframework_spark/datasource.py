@@ -28,7 +28,7 @@ _NO_TABLE: Final = (
 
 
 class TransactionalDataSource(DataSource):
-    """Topics of txnframework as input and output; Spark makes it in several processes, with no effect."""
+    """Reads and writes txnframework topics. Spark creates instances in several processes, without side effects."""
 
     @classmethod
     def name(cls) -> str:
@@ -36,21 +36,21 @@ class TransactionalDataSource(DataSource):
         return "txnframework"
 
     def schema(self) -> str:
-        """Return the source's columns; ``.schema(...)`` may ask for fewer of them."""
+        """Return the columns of the source; ``.schema(...)`` may select fewer of them."""
         if "provider" in {name.lower() for name in self.options}:
-            # Only CREATE TABLE tells a source what it is called.
+            # Only CREATE TABLE passes the name of the provider as an option.
             raise Unsupported(_NO_TABLE)
         options = SourceOptions.parse(self.options)
         return columns_of(options.include_headers, options.include_transaction)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return the source."""
+        """Return the streaming source."""
         return TransactionalReader(dict(self.options), schema)
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
-        """Return the sink; only for output mode append."""
+        """Return the streaming sink; only output mode append is supported."""
         if overwrite:
             raise Unsupported(
                 "output mode complete would replace what a topic holds, which a log cannot; use output mode append, and"
@@ -59,12 +59,12 @@ class TransactionalDataSource(DataSource):
         return TransactionalWriter(dict(self.options), schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the source of a batch."""
+        """Return the batch source."""
         self._require_options("read what; name it by subscribe (topics, separated by commas)")
         return SnapshotReader(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Begin a batch job and return its sink; only for mode append."""
+        """Begin a batch job and return its sink; only mode append is supported."""
         if overwrite:
             raise Unsupported(
                 "mode overwrite would replace what a topic holds, which a log cannot; use mode append, or delete the"
@@ -75,6 +75,6 @@ class TransactionalDataSource(DataSource):
         return JobWriter.begun(dict(self.options), schema)
 
     def _require_options(self, missing: str) -> None:
-        """Raise Unsupported where there is no option at all, as with a table that CREATE TABLE has made."""
+        """Raise Unsupported if there are no options at all, as for a table that was made by CREATE TABLE."""
         if not dict(self.options):
             raise Unsupported(f"no option says {missing}. If this is a table: {_NO_TABLE}")

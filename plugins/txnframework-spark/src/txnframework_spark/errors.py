@@ -1,4 +1,4 @@
-"""What only this plugin raises; every class is one thing that a caller can branch on."""
+"""Errors that only this plugin raises; a caller can branch on each class."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from txnframework.errors import Conflict, Corrupt, InvalidInput, NotFound, Unava
 
 
 class InvalidOption(InvalidInput):
-    """The value of ``option`` of a load or a save cannot be used."""
+    """The value of ``option`` of a load or a save is invalid."""
 
     def __init__(self, option: str, reason: str) -> None:
         self.option = option
@@ -18,7 +18,7 @@ class InvalidOption(InvalidInput):
 
 
 class UnknownOption(InvalidInput):
-    """``option`` is not one of ``known``; the nearest of them is ``nearest``, if there is one."""
+    """``option`` is not one of ``known``; ``nearest`` is the most similar known name, if any."""
 
     def __init__(self, option: str, known: Iterable[str], where: str) -> None:
         self.option = option
@@ -31,11 +31,11 @@ class UnknownOption(InvalidInput):
 
 
 class Unsupported(InvalidInput):
-    """Spark asked for something that this format does not do; the text says what to do instead."""
+    """Spark requested something that this format does not support; the message names an alternative."""
 
 
 class JavaUnusable(InvalidInput):
-    """There is no Java that Spark can run on; ``found`` is the version that is there, if any."""
+    """No Java that Spark can run on is installed; ``found`` is the version that was found, if any."""
 
     def __init__(self, reason: str, found: int | None = None) -> None:
         self.found = found
@@ -43,11 +43,11 @@ class JavaUnusable(InvalidInput):
 
 
 class CorruptOffset(Corrupt):
-    """An offset in the checkpoint is not one of this format, or one of a newer release."""
+    """An offset in the checkpoint is not an offset of this format, or was written by a newer release."""
 
 
 class DataLost(Conflict):
-    """Messages between ``after`` and ``first`` of ``segment`` are gone before this query has read them."""
+    """Messages of ``segment`` between ``after`` and ``first`` were trimmed before this query read them."""
 
     def __init__(self, segment: str, after: str, first: str) -> None:
         self.segment = segment
@@ -60,7 +60,7 @@ class DataLost(Conflict):
 
 
 class TopicLost(Conflict):
-    """``topic``, of which the query has read a part, was deleted; ``again``: and one of its name was made since."""
+    """``topic`` was deleted after the query read a part of it; ``again``: a topic of that name was created since."""
 
     def __init__(self, topic: str, *, again: bool = False) -> None:
         self.topic = topic
@@ -73,7 +73,7 @@ class TopicLost(Conflict):
 
 
 class Diverged(Conflict):
-    """Checkpoint and subscription do not fit together, so that committing would lose or repeat messages."""
+    """Checkpoint and subscription contradict each other, so a commit would lose or repeat messages."""
 
     def __init__(self, topic: str, subscription: str, reason: str) -> None:
         self.topic = topic
@@ -82,15 +82,15 @@ class Diverged(Conflict):
 
 
 class MixedBatch(Conflict):
-    """Some sources of the batch were processed before and some were not, so it can neither be committed nor dropped."""
+    """Some sources of the batch were committed before and others not, so it can be neither committed nor skipped."""
 
 
 class NotJudgeable(Conflict):
-    """A new query runs under an old application id and nothing tells whether this batch was committed before."""
+    """A new query uses an old application id, and it is unknown whether this batch was committed before."""
 
 
 class StateLost(Conflict):
-    """The state of a stateful query is not that of the last batch that ``application`` committed."""
+    """The checkpointed state of a query does not belong to the last batch that ``application`` committed."""
 
     def __init__(self, application: str, reason: str) -> None:
         self.application = application
@@ -101,7 +101,7 @@ class StateLost(Conflict):
 
 
 class NotAcknowledged(Conflict):
-    """``batches`` of a query with ``groupId`` were written by a sink that acknowledged nothing."""
+    """``batches`` of a query with ``groupId`` were written by a sink that did not acknowledge them."""
 
     def __init__(self, topic: str, subscription: str, batches: int) -> None:
         self.topic = topic
@@ -119,11 +119,11 @@ class BatchNotCommitted(Conflict):
 
 
 class PauseOrphaned(Unavailable):
-    """The process waited at a pause point and nobody is left to release it."""
+    """The process waited at a pause point and no process is left to release it."""
 
 
 class TopicMissing(NotFound):
-    """Rows are to go to ``topic``, which is not there."""
+    """Rows name ``topic``, which does not exist."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -131,7 +131,7 @@ class TopicMissing(NotFound):
 
 
 class ApplicationMixed(Conflict):
-    """``application`` is used by streams and by batch jobs, whose batches cannot be told apart by one count."""
+    """``application`` is used by both streams and batch jobs, whose versions are counted separately."""
 
     def __init__(self, application: str, by: str, wanted: str) -> None:
         self.application = application

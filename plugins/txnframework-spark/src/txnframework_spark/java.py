@@ -1,4 +1,4 @@
-"""Whether there is a Java that Spark can run on, said in one sentence before Spark says it in fifty lines."""
+"""Check for a Java that Spark can run on; its error is one sentence, Spark's own takes fifty lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HINT = f"install a Java of version {JAVA_VERSION_MIN} or newer, or set JAVA_HOM
 
 
 def check_java(timeout_ms: int = 20_000) -> int:
-    """Return the major version of the Java that Spark would start; JavaUnusable says what is missing."""
+    """Return the major version of the Java that Spark would start, or raise JavaUnusable."""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if command is None:
@@ -36,10 +36,10 @@ def check_java(timeout_ms: int = 20_000) -> int:
 
 
 def java_version(text: str) -> int | None:
-    """Return the major version in what ``java -version`` prints; None where it cannot be told."""
+    """Return the major version in the output of ``java -version``; None if it contains none."""
     found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
     if found is None:
         return None
     major = int(found[1])
-    # Up to Java 8 versions were written 1.8.
+    # Up to Java 8, versions had the form 1.8.
     return int(found[2]) if major == 1 and found[2] else major

@@ -1,5 +1,5 @@
-"""Going on when a store was away: a database that is started again is back in seconds, a failed query when somebody
-looks.
+"""Retries while a store is unavailable: a restarted database is back in seconds, while a failed query stays down until
+an operator restarts it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ T = TypeVar("T")
 
 async def outlast(host: Host, operation: Callable[[], Awaitable[T]]) -> T:
     """
-    Return what ``operation`` returns; while a store is away, ask again as often and as slowly as ``client.retries_max``
-    and its delays say.
+    Return the result of ``operation``; retry it while a store is unavailable.
 
-    Only for what may be done again when nobody knows whether it was done: it is asked again after OutcomeUnknown too.
+    ``client.retries_max`` and the retry delays of the configuration apply. ``operation`` must be idempotent, because it
+    is also retried after OutcomeUnknown.
 
-    :raises Unavailable: a store was away for longer. OutcomeUnknown likewise.
+    :raises Unavailable: a store was unavailable for longer.
+    :raises OutcomeUnknown: the last attempt had an unknown outcome.
     """
     bounds = host.config.client
     backoff = Backoff(host.environment, bounds.retry_delay_ms, bounds.retry_delay_ms_max)

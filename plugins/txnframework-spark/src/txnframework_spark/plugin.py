@@ -1,4 +1,4 @@
-"""What this distribution brings to the command line: ``txnframework demo``, ``pipeline`` and ``job``."""
+"""Commands that this distribution adds to the command line: ``txnframework demo``, ``pipeline`` and ``job``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def txnframework_commands() -> Iterable[Command]:
-    """Return the commands; what they need (click, rich, PySpark) is imported when they are used."""
+    """Return the commands; their dependencies (click, rich, PySpark) are imported when they are used."""
     return (
         Command("demo", "Run an exactly-once Spark pipeline, kill it again and again, and check every row.", _demo),
         Command("pipeline", "Run a Spark pipeline that is described by a file, each message exactly once.", _pipeline),

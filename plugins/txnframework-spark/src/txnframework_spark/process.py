@@ -1,8 +1,8 @@
-"""What one Python process of Spark keeps: one event loop thread, and one host for each configuration.
+"""State of one Python process of Spark: one event loop thread, and one host for each configuration.
 
-Spark forks its workers from a daemon, and reuses them for many tasks. The daemon may have imported everything (see
-``txnframework_spark_workers``), but what is opened or runs is made on first use in the process that uses it, so nothing
-of that crosses a fork.
+Spark forks its workers from a daemon, and reuses them for many tasks. The daemon may have imported all modules (see
+``txnframework_spark_workers``). Hosts, connections and threads are created on first use in the process that uses them,
+so none of them crosses a fork.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def entered(context: AbstractAsyncContextManager[T]) -> Iterator[T]:
-    """Enter a context on this process's loop, around a block that is none of its own."""
+    """Enter an asynchronous context on this process's loop, around a synchronous block."""
     found = run(context.__aenter__())
     try:
         yield found
@@ -44,24 +44,27 @@ def entered(context: AbstractAsyncContextManager[T]) -> Iterator[T]:
 
 
 def host(stores: StoreOptions, sweep: bool = False) -> Host:
-    """Return this process's host; ``sweep``: it also ends transactions past their deadline (tasks leave that to
-    others).
+    """
+
+    Return this process's host.
+
+    :param sweep: whether the host also aborts transactions past their deadline; tasks leave that to other processes.
     """
     return _host(stores, sweep, os.getpid())
 
 
 @cache
 def installed_plugins() -> PluginRegistry:
-    """Return the plugins that are installed: classes, of which nothing is open."""
+    """Return the installed plugins: classes only, nothing is opened."""
     return load_plugins()
 
 
 def shipped_file(path: str) -> Path | None:
-    """Return the file of this name that came with the Spark job (``spark.files``, ``addFile``), if one did.
+    """Return the file of this name that was shipped with the Spark job (``spark.files``, ``addFile``), if any.
 
-    Executors of a cluster have no other way to a configuration file that lies with the driver.
+    On a cluster, this is the only way in which executors get a configuration file of the driver.
     """
-    from py4j.protocol import Py4JError  # imported late: a host that is no part of a Spark job needs none
+    from py4j.protocol import Py4JError  # imported late: a host outside of Spark jobs does not need it
     from pyspark import SparkFiles
 
     try:

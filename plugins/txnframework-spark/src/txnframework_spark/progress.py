@@ -1,4 +1,4 @@
-"""What a query's progress says of its lag and of its state: ``query.lastProgress``, or what a listener is handed."""
+"""Lag and state in a query's progress: ``query.lastProgress``, or the progress that a listener receives."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class StateProgress:
-    """What a plan with state holds after a batch.
+    """The state of a stateful plan after a batch.
 
-    ``watermark``: rows whose time lies before it are late; None where the plan has none. ``late_rows``: those that the
-    batch has dropped, as Spark counts them: behind what a task has combined already. ``rows`` and ``bytes``: of the
-    state.
+    ``watermark``: rows with an earlier time are late; None if the plan has none. ``late_rows``: rows that the batch
+    dropped as late, as Spark counts them: after the partial aggregation of each task. ``rows`` and ``bytes``: size of
+    the state.
     """
 
     watermark: str | None
@@ -27,10 +27,10 @@ class StateProgress:
 
 def lag(progress: Mapping[str, Any] | None) -> int | None:
     """
-    Return how many messages can be read and are in no batch yet, over all sources of a query.
+    Return the number of readable messages that are in no batch yet, over all sources of a query.
 
-    None where nobody knows: before the first progress, where Spark has not asked how far a source can be read, as in
-    the batch that it runs again after a start, and with a source of another format.
+    None if the number is unknown: before the first progress, if a source has another format, or if Spark has not asked
+    for the latest offset, as in the batch that it replays after a start.
     """
     if progress is None:
         return None
@@ -40,7 +40,7 @@ def lag(progress: Mapping[str, Any] | None) -> int | None:
 
 
 def unacknowledged(progress: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many batches of each topic no sink has acknowledged, where the source has noticed."""
+    """Return the number of unacknowledged batches for each topic for which the source has detected any."""
     found: dict[str, int] = {}
     for source in progress["sources"]:
         found |= _table(source.get("latestOffset")).get("unacknowledged", {})
@@ -48,7 +48,7 @@ def unacknowledged(progress: Mapping[str, Any]) -> dict[str, int]:
 
 
 def state(progress: Mapping[str, Any]) -> StateProgress | None:
-    """Return what the plan's operators hold together; None: it keeps no state."""
+    """Return the total state of the plan's operators; None if the plan keeps no state."""
     operators = progress.get("stateOperators") or ()
     if not operators:
         return None
@@ -66,9 +66,9 @@ def _lag(offset: Any) -> int | None:
 
 
 def _table(offset: Any) -> dict[str, Any]:
-    """Return what a source reports as its latest offset; Spark hands that on as text, as a table, or not at all."""
+    """Return the latest offset that a source reports; Spark passes it as text, as a table, or not at all."""
     if isinstance(offset, str):
-        # Another format's may be no JSON.
+        # The offset of another format may not be JSON.
         with contextlib.suppress(msgspec.DecodeError):
             offset = msgspec.json.decode(offset)
     return offset if isinstance(offset, dict) else {}

@@ -1,4 +1,4 @@
-"""Temporary folders that live as long as the process that made them, also when that is killed."""
+"""Temporary folders that are removed with the process that created them, even if it is killed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Final
 
 _HELD: Final = "held"
-"""A file in each folder that is locked for as long as the process lives: what nobody holds was left behind."""
+"""A file in each folder that the process keeps locked while it lives; a folder whose file is unlocked is a leftover."""
 
 
 @contextlib.contextmanager
 def scratch_folder(prefix: str) -> Iterator[Path]:
     """
-    Give a folder that only we can read, and remove it when the block ends.
+    Provide a folder that only this user can read, and remove it when the block ends.
 
-    Folders of this prefix that killed processes of the same user have left are removed first.
+    First remove folders with this prefix that killed processes of the same user have left.
     """
     _remove_left_behind(prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix))
@@ -28,7 +28,7 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
         unnamed = folder / f"{_HELD}.new"
         with unnamed.open("wb") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            # Locked before it has its name: a folder without that file is just being made, and left alone.
+            # Locked before it gets its name: a folder without that file is still being created, and is not removed.
             unnamed.rename(folder / _HELD)
             yield folder
     finally:
@@ -43,7 +43,7 @@ def _remove_left_behind(prefix: str) -> None:
 
 
 def _is_held(file: Path) -> bool:
-    """Whether a process lives that locked it; OSError: there is no such file."""
+    """Return whether a living process has locked the file; OSError if the file does not exist."""
     with file.open("rb") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

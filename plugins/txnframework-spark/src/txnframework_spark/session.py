@@ -1,4 +1,4 @@
-"""Making a Spark session in which this format works."""
+"""Creation of Spark sessions in which this format works."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ LOCAL_CHECKPOINT: Mapping[str, str] = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     )
 }
-"""How to write the files of a checkpoint that is a local folder: by itself Spark starts two or three programs for each
-file, to look at links and to set modes, where Hadoop's native library is not there. What is written is the same.
+"""
+Settings for a checkpoint in a local folder. Without Hadoop's native library, Spark starts two or three programs for
+each checkpoint file, to resolve links and set modes. These settings avoid that; the files are the same.
 """
 
 
@@ -35,22 +36,22 @@ REDACTION: Mapping[str, str] = {
     )
 }
 """
-Settings with which Spark keeps the passwords of URLs out of what it prints of a plan: ``explain``, its pages, its event
-log. It prints options there as they are; by itself it hides those only whose names it takes for secret.
+Settings that hide the passwords of URLs in printed plans: ``explain``, Spark's web pages and its event log. Spark
+prints the options of a source there, and by default hides only those whose names look secret.
 """
 
 
 def require_this_interpreter() -> None:
-    """Make Spark run its Python workers with this interpreter; call it before the session is made.
+    """Make Spark run its Python workers with this interpreter; call it before the session is created.
 
-    Spark looks for ``python3`` on the path otherwise, which finds neither this distribution nor the stores' plugins.
+    By default Spark runs the ``python3`` on the path, which may lack this distribution and the plugins of the stores.
     """
     for name in INTERPRETER_VARIABLES:
         os.environ[name] = sys.executable
 
 
 def choose_interpreter(local: bool) -> None:
-    """On a cluster this interpreter may be elsewhere: what PYSPARK_PYTHON says then counts."""
+    """Choose the interpreter of Python workers: this one if ``local``, else PYSPARK_PYTHON if it is set."""
     if local:
         require_this_interpreter()
     for name in INTERPRETER_VARIABLES:
@@ -58,17 +59,17 @@ def choose_interpreter(local: bool) -> None:
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and executors are one process, so that they have one working folder."""
+    """Return whether driver and executors are one process, with one working folder."""
     return master == "local" or master.startswith("local[")
 
 
 @contextlib.contextmanager
 def spark_session(settings: Mapping[str, str], log: Path | None) -> Iterator[SparkSession]:
     """
-    Give a session of its own with these settings, of which ``spark.master`` is one, and stop it when the block ends.
+    Provide a session with these settings, which include ``spark.master``, and stop it when the block ends.
 
-    :param log: where Spark, and all processes that it starts, say what they have to say; None: standard error.
-    :raises JavaUnusable: there is no Java for it.
+    :param log: the file for the output of Spark and of all processes that it starts; None: standard error.
+    :raises JavaUnusable: no usable Java is installed.
     """
     check_java()
     local = is_local(settings["spark.master"])
@@ -77,7 +78,7 @@ def spark_session(settings: Mapping[str, str], log: Path | None) -> Iterator[Spa
 
     with contextlib.ExitStack() as stack:
         ours = {**REDACTION, **WORKER_SETTINGS}
-        # Its JVM keeps what is standard error now, and so does what the JVM starts.
+        # The JVM and the processes that it starts inherit the current standard error.
         with standard_error_to(log):
             if local:
                 folder = stack.enter_context(scratch_folder("txnframework-spark-"))
@@ -91,7 +92,7 @@ def spark_session(settings: Mapping[str, str], log: Path | None) -> Iterator[Spa
         try:
             yield session
         except BaseException:
-            # A JVM that has died, which may be what went wrong, cannot be stopped.
+            # Stopping fails if the JVM has died, which may be the cause of this error.
             with contextlib.suppress(Exception):
                 session.stop()
             raise
@@ -100,7 +101,7 @@ def spark_session(settings: Mapping[str, str], log: Path | None) -> Iterator[Spa
 
 @contextlib.contextmanager
 def standard_error_to(log: Path | None) -> Iterator[None]:
-    """Let processes that are started meanwhile say what they have to say in a file; None: where this one does."""
+    """Redirect the standard error of processes started in the block to a file; None: no redirection."""
     if log is None:
         yield
         return

@@ -1,8 +1,6 @@
-"""A Spark home whose Python workers start fast.
-
-The JVM puts ``python/lib/pyspark.zip`` of its home first on the path of every worker, where all of PySpark is compiled
-again on each import, because a zip keeps no bytecode: about a second of work for each of the ten processes of one
-start. In a home without that file, workers import the installed PySpark, which is the same one.
+"""The JVM puts ``python/lib/pyspark.zip`` of its home first on the path of every worker. A zip stores no bytecode, so
+each import compiles all of PySpark again: about one second for each of the ten processes of a start. In a home without
+that file, workers import the installed PySpark, which is the same version.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ _NEEDED = ("bin", "jars")
 
 
 def make_spark_home(directory: Path) -> Path:
-    """Make ``directory`` a home that has only what starting the JVM needs; return it."""
+    """Create ``directory`` as a home with only the files that the JVM needs to start; return it."""
     import pyspark
 
     installed = Path(pyspark.__file__).parent
@@ -30,9 +28,9 @@ def make_spark_home(directory: Path) -> Path:
 
 @contextlib.contextmanager
 def fast_home(folder: Path) -> Iterator[None]:
-    """Let a JVM that is started meanwhile have such a home in ``folder``, for as long as it may look for classes there.
+    """Make a JVM that is started in the block use such a home in ``folder``, which must exist as long as the JVM runs.
 
-    Where SPARK_HOME is set, somebody has chosen one, with settings and jars of its own: then that is left as it is.
+    If SPARK_HOME is set, it is kept: the user has chosen a home with its own settings and jars.
     """
     if VARIABLE in os.environ:
         yield

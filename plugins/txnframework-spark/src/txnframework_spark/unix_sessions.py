@@ -1,7 +1,7 @@
-"""All processes that come from one, found and killed: those of the Unix session that it was started in.
+"""Discovery and termination of all processes of a Unix session.
 
-A driver is a Python that starts a JVM, which starts Python workers in process groups of their own. All of them stay in
-the session that the first one was started in, also after their parents are gone.
+A driver is a Python process that starts a JVM, which starts Python workers in their own process groups. All of them
+stay in the session in which the first one was started, even after their parents have ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 JVM: Final = "java"
-"""How a JVM is called among the processes of a session."""
+"""The process name of a JVM."""
 
 _LOOK_EVERY_S: Final = 0.05
 
@@ -30,21 +30,21 @@ class Found:
 
 
 def living(session: int) -> tuple[Found, ...]:
-    """Return the processes of a session that are alive; the dead whom nobody has buried do not count."""
+    """Return the living processes of a session; zombie processes do not count."""
     found = (_look_at(pid) for pid in _all_pids() if _session_of(pid) == session)
     return tuple(process for process in found if process is not None)
 
 
 def send_kill(pid: int, session: int) -> None:
-    """Give SIGKILL to a process of the session; one that has ended is left alone."""
-    # A number may have been given to somebody else since it was looked up.
+    """Send SIGKILL to a process of the session; do nothing if it has ended."""
+    # The system may have reused the pid since it was looked up.
     if _session_of(pid) == session:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def wait_until_gone(session: int, within_s: float) -> bool:
-    """Return whether nobody of the session is left; wait for it no longer than this."""
+    """Wait until no process of the session is left, at most ``within_s``; return whether none is left."""
     deadline = time.monotonic() + within_s
     while living(session):
         if time.monotonic() > deadline:

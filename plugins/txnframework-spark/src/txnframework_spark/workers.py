@@ -1,4 +1,4 @@
-"""How Python workers begin and are talked to; their nursery, where executors are in the driver's JVM."""
+"""Start of Python workers and their sockets; the nursery, if executors run in the driver's JVM."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from typing import Final
 from txnframework_spark_workers import DAEMON_MODULE, NURSERY
 
 WORKER_SETTINGS: Final[Mapping[str, str]] = {"spark.python.daemon.module": DAEMON_MODULE}
-"""What a session is given, so that its workers have imported everything when they begin."""
+"""Session settings with which workers start with all modules imported."""
 
 _PATH_BYTES_MAX: Final = 100
-"""What every system takes as the path of a Unix socket."""
+"""A length that every system accepts for the path of a Unix socket."""
 
 _SPARKS_SOCKET: Final = f".{uuid.UUID(int=0)}.sock"
-"""A name as Spark gives them."""
+"""A name of the form that Spark uses for its sockets."""
 
 
 def worker_sockets(folder: Path) -> Mapping[str, str]:
-    """Return settings by which the JVM and its workers talk through Unix sockets in ``folder``, where paths may be so
-    long.
+    """Return settings that make the JVM and its workers use Unix sockets in ``folder``; empty if its path is too long.
 
-    The answer to a small micro-batch is a few small packets, of which TCP holds some back for tens of milliseconds.
+    The answer to a small micro-batch is a few small packets. TCP delays some of these for tens of milliseconds.
     """
     if len(os.fsencode(folder / _SPARKS_SOCKET)) > _PATH_BYTES_MAX:
         return {}
@@ -38,15 +37,15 @@ def worker_sockets(folder: Path) -> Mapping[str, str]:
 @contextlib.contextmanager
 def worker_nursery(folder: Path) -> Iterator[None]:
     """
-    Let a JVM that is started meanwhile have its Python workers forked from one process, which is gone after the block.
+    Run a nursery, from which a JVM that is started in the block forks its Python workers; stop it after the block.
 
-    It begins at once, so that it has imported everything when the JVM is up. ``folder``: where its socket is.
+    The nursery starts at once, so it has imported all modules when the JVM is ready. Its socket is in ``folder``.
     """
     path = folder / f"workers-{os.getpid()}"
     if len(os.fsencode(path)) > _PATH_BYTES_MAX:
-        yield  # workers do without
+        yield  # workers start without a nursery
         return
-    # As Spark sets them for workers.
+    # The values that Spark sets for workers.
     at_start = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OMP_NUM_THREADS": "1"}
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(os.fspath(path))

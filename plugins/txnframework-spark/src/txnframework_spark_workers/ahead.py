@@ -1,4 +1,4 @@
-"""Importing what workers need, before they are forked."""
+"""Imports of the modules that workers need, before the workers are forked."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _WORKER_MODULES: Final = (
 
 def import_ahead() -> None:
     """
+
     Import Spark's worker modules, this format and all plugins.
 
-    Nothing of it is opened or begun. What fails here fails again in the worker that needs it, where somebody is told.
+    Nothing is opened or started. An import that fails here fails again in the worker that needs it, which reports it.
     """
     for name in _WORKER_MODULES:
         with contextlib.suppress(Exception):
@@ -35,12 +36,12 @@ def import_ahead() -> None:
         process.installed_plugins()
     os.register_at_fork(after_in_child=_reseed)
     gc.collect()
-    # Spark has every worker collect garbage after each task: through all that was imported, tenths of a second.
+    # Spark makes every worker collect garbage after each task. Over all imported objects that takes tenths of a second.
     gc.freeze()
 
 
 def _reseed() -> None:
-    """Give a worker random numbers of its own, as if it had imported numpy itself; Python's module needs no help."""
+    """Seed numpy's random numbers anew in each worker, because numpy was imported before the fork; Python reseeds."""
     random = sys.modules.get("numpy.random")
     if random is not None:
         random.seed()

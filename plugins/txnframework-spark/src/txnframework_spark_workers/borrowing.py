@@ -1,4 +1,4 @@
-"""A daemon's side of a nursery: it hands over what makes it a process of Spark's, and waits."""
+"""The daemon's side of a nursery: it passes its streams, environment and arguments, and waits."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
 
 def borrow(path: str, arguments: Sequence[str]) -> bool:
     """
-    Have the nursery at a socket fork a daemon with this process's streams, environment and arguments.
+    Make the nursery at a socket fork a daemon with this process's streams, environment and arguments.
 
-    Return True when that daemon has ended, and False if there is none: no nursery, or one that refuses.
+    Return True when that daemon has ended, and False if there is no nursery or the nursery refused.
     """
     request = json.dumps({"arguments": list(arguments), "environment": dict(os.environ)}).encode()
     try:
@@ -28,10 +28,10 @@ def borrow(path: str, arguments: Sequence[str]) -> bool:
             nursery.sendall(request)
             if nursery.recv(len(TAKEN)) != TAKEN:
                 return False
-            # Spark reads the daemon's output to its end, and its input ends when Spark closes it.
+            # Spark reads the daemon's output to its end, and closes its input; so this process closes its copies.
             os.close(0)
             os.close(1)
-            # The daemon keeps the other end, and so do its workers, until the last of them has ended.
+            # The daemon and its workers keep the other end open until the last of them has ended.
             nursery.recv(1)
             return True
     except OSError:

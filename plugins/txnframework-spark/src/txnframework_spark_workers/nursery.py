@@ -1,6 +1,6 @@
-"""``python -m txnframework_spark_workers.nursery NUMBER``: forks Spark's daemons, until its standard input ends.
+"""``python -m txnframework_spark_workers.nursery NUMBER``: forks Spark's daemons until its standard input ends.
 
-NUMBER is the descriptor of a Unix socket that listens already.
+NUMBER is the descriptor of a Unix socket that is already listening.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from txnframework_spark_workers.ahead import import_ahead
 from txnframework_spark_workers.borrowing import LENGTH_BYTES, REQUEST_BYTES_MAX, STANDARD, TAKEN
 
 AT_START: Final = ("PYTHONHASHSEED", "OMP_NUM_THREADS")
-"""What counts only when an interpreter starts, or a library is imported: here it was what it is, for all daemons."""
+"""Variables that are read only when an interpreter starts or a library is imported: all daemons share their values."""
 
 _REQUEST_WITHIN_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A daemon to be forked: its command line, its environment, and its standard input, output and error."""
+    """A request to fork a daemon: its command line, its environment, and its standard input, output and error."""
 
     arguments: list[str]
     environment: dict[str, str]
@@ -36,16 +36,16 @@ class Request:
 
 
 def fits(wanted: Mapping[str, str], here: Mapping[str, str]) -> bool:
-    """Whether a daemon with this environment may come from a process with that one."""
+    """Return whether a daemon with environment ``wanted`` may be forked from a process with environment ``here``."""
     return all(wanted.get(name, here.get(name)) == here.get(name) for name in AT_START)
 
 
 def serve(descriptor: int) -> None:
-    """Import everything, and fork a daemon for each that asks; return when input ends."""
+    """Import all modules, then fork a daemon for each request; return when standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks what became of them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the exit status of daemons is not needed
     with socket.socket(fileno=descriptor) as listening:
-        # Whoever comes meanwhile waits no longer than if they imported it themselves.
+        # A daemon that connects during the import waits no longer than its own import would take.
         import_ahead()
         poll = select.poll()
         poll.register(0, select.POLLIN)
@@ -101,7 +101,7 @@ def _received(asking: socket.socket) -> Request:
 
 
 def _become(request: Request) -> None:
-    """Be the daemon from here on; it ends by SystemExit."""
+    """Run the daemon in this process; it ends by SystemExit."""
     for target, stream in zip(STANDARD, request.streams, strict=True):
         os.dup2(stream, target)
         os.close(stream)

@@ -1,4 +1,4 @@
-"""The sink's side of the application record: one transaction for each micro-batch, found by all its tasks."""
+"""The sink's use of the application record: one transaction for each micro-batch, shared by all its tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from txnframework_spark.microbatch.tasks import BatchFacts
 
 
 async def coordinator_of(host: Host) -> IApplicationCoordinator:
-    """Return the coordinator of scalable topics, which must know applications."""
+    """Return the coordinator of scalable topics, or raise Unsupported if it keeps no application records."""
     coordinator = await host.coordinator("segment")
     if not IApplicationCoordinator.providedBy(coordinator):
         raise Unsupported(
@@ -22,22 +22,23 @@ async def coordinator_of(host: Host) -> IApplicationCoordinator:
 
 
 def batch_id(application: str, facts: BatchFacts, follows: str | None = None) -> BatchID:
-    """Return how the coordinator knows the batch."""
+    """Return the coordinator's id of the batch."""
     return BatchID(application, facts.query, facts.run, facts.batch, follows)
 
 
 async def current_run(host: Host, application: str) -> str:
-    """Return the run that the application has now; empty: none."""
+    """Return the current run of the application; empty if it has none."""
     found = await (await coordinator_of(host)).application(application)
     return "" if found is None else found.run
 
 
 async def begin(host: Host, batch: BatchID, timeout_ms: int) -> TxnID:
     """
-    Claim the application for the batch's run, if it is not yet, and return the batch's open transaction.
+    Claim the application for the batch's run, if necessary, and return the batch's open transaction.
 
-    The first task begins it, the others find it; so does whoever asks again after an unknown outcome.
+    The call is idempotent: the first task begins the transaction, and other tasks find it. A caller may repeat the call
+    after an unknown outcome.
 
-    :raises Fenced: a newer run of the application has begun; this one must stop.
+    :raises Fenced: a newer run of the application has begun; this run must stop.
     """
     return (await (await coordinator_of(host)).begin_batch(batch, timeout_ms)).txn_id

@@ -1,38 +1,38 @@
-"""Named places where a pipeline stops and waits, so that a test or a demonstration can kill it exactly there.
+"""Named points where a pipeline stops and waits, so that a test or a demonstration can kill it there.
 
-They are switched on by one environment variable, which the JVM and every Python worker inherit::
+One environment variable enables them; the JVM and every Python worker inherit it::
 
     TXNFRAMEWORK_SPARK_PAUSE="mid-write@2,committed@3;/srv/pauses"
 
-that is: points, each with the number of its batch (``mid-write`` alone: in every batch), a semicolon, and a directory.
-Without the variable a pause point is one look at an empty table.
+The value lists points, a semicolon, and a directory. ``@`` gives the number of a batch; ``mid-write`` alone applies to
+every batch. Without the variable, a pause point costs one look at an empty table.
 
 ======================  =====================================================================================
-``planning``            in the source's process, when Spark asks how far the next batch reads: the batch before it is
-                        in ``commits``, nothing of the next one is written
+``planning``            in the source's process, when Spark asks for the end of the next batch: the previous
+                        batch is in ``commits``, nothing of the next one is written
 ``partitioning``        in the source's process, when Spark asks for a batch's tasks: it is in ``offsets``, and no
                         task runs
 ``begun``               in a write task, when the batch's transaction is open and no row is written
 ``planned``             in a read task, before it registers what the batch reads
-``registered``          in a read task, before it reads what it has registered
+``registered``          in a read task, after the registration and before the first read
 ``mid-write``           in a write task, when about half of its first rows are durable in an open transaction
-``staged``              in a write task, when all of its rows are durable and the driver does not know it
-``judged``              in ``commit``, when the batch is found to be fresh and nothing is acknowledged
+``staged``              in a write task, when all of its rows are durable and the driver has not been informed
+``judged``              in ``commit``, when the batch was judged fresh and nothing is acknowledged
 ``acks-put``            in ``commit``, when the acknowledgments are put and the transaction is still open
-``committed``           in ``commit``, when the transaction is COMMITTED and Spark does not know it yet
-``settled``             in ``commit``, when the cursors have moved and Spark does not know it yet
+``committed``           in ``commit``, when the transaction is COMMITTED and Spark has not been informed
+``settled``             in ``commit``, when the cursors have moved and Spark has not been informed
 ======================  =====================================================================================
 
-The source's process knows no batch: ``planning`` and ``partitioning`` stand without a number, and are reached by the
-first batch that comes there.
+The source's process does not know the number of the batch. So ``planning`` and ``partitioning`` take no number, and the
+first batch that reaches them pauses.
 
-Who arrives writes ``<point>-<batch>-<pid>.json`` (``<point>-<pid>.json`` without a batch) into the directory, what it
-is doing as JSON, and waits until
+A process that reaches a point writes the file ``<point>-<batch>-<pid>.json`` into the directory (``<point>-<pid>.json``
+without a batch). The file describes its state as JSON. The process then waits until
 
-* ``<point>-<batch>.release`` (``<point>.release``) or ``release`` exists there: it goes on, and so does whoever arrives
-  later; or ``<point>-<batch>-<pid>.release``: only this process goes on; or
-* the directory is gone, or its parent process has died: nobody is left to release it, and it raises PauseOrphaned, for
-  an orphan that went on would only write into a transaction that others have ended.
+* ``<point>-<batch>.release`` (``<point>.release``) or ``release`` exists in the directory: it continues, and processes
+  that arrive later do not wait; or ``<point>-<batch>-<pid>.release``: only this process continues; or
+* the directory is removed, or its parent process has died: no process can release it, and it raises PauseOrphaned. An
+  orphan that continued would write into a transaction that has ended.
 """
 
 from __future__ import annotations
@@ -72,21 +72,21 @@ POINTS: Final = (
     COMMITTED,
     SETTLED,
 )
-"""In the order in which a batch comes to them."""
+"""The points, in the order in which a batch reaches them."""
 
 _LOOK_EVERY_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """The pause points that are on: by point the batches, None for every batch."""
+    """The enabled pause points: for each point the batches, None for every batch."""
 
     directory: Path | None = None
     points: Mapping[str, frozenset[int] | None] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Pauses:
-        """Return the points in the variable's value; InvalidOption says what is wrong with it."""
+        """Return the points in the variable's value, or raise InvalidOption."""
         names, separator, directory = text.partition(";")
         if not separator or not directory:
             raise InvalidOption(VARIABLE, "expected points, a semicolon and a directory, such as mid-write@2;/tmp/p")
@@ -105,19 +105,19 @@ class Pauses:
 
     @classmethod
     def from_environment(cls) -> Pauses:
-        """Return the points that the environment switches on; usually none."""
+        """Return the points that the environment enables; usually none."""
         text = os.environ.get(VARIABLE)
         return cls.parse(text) if text else cls()
 
     def includes(self, point: str, batch: int | None) -> bool:
-        """Whether ``point`` is on in ``batch``; None at a point that knows no batch."""
+        """Return whether ``point`` is enabled in ``batch``; None for a point without a batch."""
         if point not in self.points:
             return False
         batches = self.points[point]
         return batches is None or batch in batches
 
     def reach(self, point: str, batch: int | None, **doing: object) -> None:
-        """Report the point and wait there, if it is on in ``batch``; PauseOrphaned when nobody is left to wait for."""
+        """Report the point and wait there, if it is enabled in ``batch``; raise PauseOrphaned if orphaned."""
         if not self.points or self.directory is None or not self.includes(point, batch):
             return
         place = point if batch is None else f"{point}-{batch}"
@@ -125,7 +125,7 @@ class Pauses:
         facts = {"point": point, "batch": batch, "pid": os.getpid(), "at_ms": time.time_ns() // 1_000_000, **doing}
         partial = self.directory / f"{mine}.partial"
         partial.write_text(json.dumps(facts, default=str))
-        # A rename, so that whoever sees the report sees all of it.
+        # The rename is atomic, so a reader of the report sees all of it.
         partial.rename(self.directory / f"{mine}.json")
         parent = os.getppid()
         releases = [self.directory / name for name in (f"{mine}.release", f"{place}.release", "release")]

@@ -1,4 +1,4 @@
-"""A part of a batch's input, as source and sink both name it."""
+"""A part of a batch's input, as both source and sink name it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from txnframework.model.positions import Position
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Entries of one segment after ``start`` up to and including ``end``."""
+    """The entries of one segment after ``start``, up to and including ``end``."""
 
     topic: str
     segment: str

@@ -1,9 +1,9 @@
-"""What a batch reads of a subscription, told by its read tasks to the sink's commit through the subscription record.
+"""What a batch reads of a subscription: registered by the read tasks, and found by the sink's commit.
 
-A Spark source and a Spark sink know nothing of each other: the source's driver process does not learn the query's
-id, and the sink's does not learn the offsets. What both sides see is the task context. So the first read task of a
-batch registers ``(query, run, batch) -> start, end, incarnations, epoch`` before it hands out a row, and the commit
-finds it by index.
+Spark passes no data between source and sink: the source's driver process does not know the query id, and the sink's
+process does not know the offsets. Both know the task context. So the first read task of a batch registers ``(query,
+run, batch) -> start, end, incarnations, epoch`` in the subscription record before it returns a row. The commit finds
+the registration by index.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from txnframework_spark.microbatch.ranges import Range
 from txnframework_spark.microbatch.tasks import BatchFacts
 
 REGISTRATIONS_MAX: Final = 100
-"""How many batches a subscription record remembers; many more than can be underway, so that a paused commit finds
-its own."""
+"""
+The number of batches that a subscription record remembers. It far exceeds the number of concurrent batches, so a paused
+commit still finds its own.
+"""
 
 _PAGE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a batch reads of one subscription of one topic, and the epoch of the take-over that planned it."""
+    """The ranges that a batch reads of one subscription, and the epoch of the take-over that planned them."""
 
     topic: str
     subscription: str
@@ -42,10 +44,11 @@ class Reading:
 
 async def register(store: IMetadataStore, facts: BatchFacts, reading: Reading) -> None:
     """
-    Make ``reading`` known for the batch; idempotent, from any of its tasks.
+    Register ``reading`` for the batch; idempotent, callable from any of its tasks.
 
-    :raises Fenced: another run took the subscription over since the batch was planned; nothing was registered.
+    :raises Fenced: another run took the subscription over after the batch was planned; nothing was registered.
     :raises Unsupported: two loads of the query read the same subscription.
+    :raises Diverged: the batch is already registered with another range.
     """
     wanted = _document(facts, reading)
     while True:
@@ -59,7 +62,7 @@ async def register(store: IMetadataStore, facts: BatchFacts, reading: Reading) -
             await store.put(Put(key, records.encode(record), version, subscription_indexes(record)))
             return
         except (VersionMismatch, OutcomeUnknown):
-            # Another task was faster, or the reply was lost: reading again tells.
+            # Another task wrote first, or the reply was lost: the next read shows which.
             continue
 
 
@@ -80,7 +83,7 @@ def _check(record: SubscriptionRecord, wanted: RegistrationDocument, reading: Re
 
 
 async def readings_of(store: IMetadataStore, facts: BatchFacts) -> tuple[Reading, ...]:
-    """Return everything that was registered for the batch."""
+    """Return all registrations of the batch."""
     found: list[Reading] = []
     rest: IndexRange | KeyRange | None = index_keys.prefix_range(
         REGISTRATIONS_BY_BATCH, facts.query, facts.run, facts.batch

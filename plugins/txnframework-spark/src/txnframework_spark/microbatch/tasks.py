@@ -1,4 +1,4 @@
-"""Which batch of which query a task belongs to, as Spark tells it inside of a task."""
+"""The batch and query of a task, from Spark's task context."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from txnframework_spark.errors import Unsupported
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """One micro-batch: ``query`` lives as long as the checkpoint, ``run`` until the query stops."""
+    """One micro-batch: ``query`` is stable for the life of the checkpoint, ``run`` until the query stops."""
 
     query: str
     run: str
@@ -26,7 +26,7 @@ class TaskFacts:
 
 
 def current_attempt() -> tuple[int, int]:
-    """Return partition and attempt of the task that this process runs now, of whatever kind of job."""
+    """Return partition and attempt of the task that this process runs; Unsupported outside of a task."""
     from pyspark.taskcontext import TaskContext
 
     context = TaskContext.get()
@@ -36,7 +36,7 @@ def current_attempt() -> tuple[int, int]:
 
 
 def current_task() -> TaskFacts:
-    """Return the facts of the task that this process runs now; Unsupported outside of a micro-batch's tasks."""
+    """Return the facts of the task that this process runs; Unsupported outside of a micro-batch's tasks."""
     from pyspark.taskcontext import TaskContext  # imported late: unit tests of the decisions need no Spark
 
     context = TaskContext.get()
@@ -44,7 +44,7 @@ def current_task() -> TaskFacts:
         raise Unsupported("this runs inside of a Spark task only")
     query = context.getLocalProperty("sql.streaming.queryId")
     batch = context.getLocalProperty("streaming.sql.batchId")
-    # A query's jobs carry its run as their group, so that stopping the query cancels them.
+    # Spark uses the run as the job group of a query's jobs, to cancel them when the query stops.
     run = context.getLocalProperty("spark.jobGroup.id")
     if query is None or batch is None or run is None:
         raise Unsupported(

@@ -1,4 +1,4 @@
-"""Which topics a load reads: ``subscribe``, ``subscribePattern`` or ``assign``, as with Spark's Kafka source."""
+"""The topics that a load reads: ``subscribe``, ``subscribePattern`` or ``assign``, as with Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _Assigned = dict[
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``topics`` by name, with ``assigned`` only these segments of them; or, by ``pattern``, whichever there are."""
+    """Topics by name, or all topics that match ``pattern``; ``assigned`` restricts a topic to these segment ids."""
 
     topics: tuple[TopicName, ...] = ()
     pattern: str | None = None
     assigned: Mapping[TopicName, frozenset[int]] = field(default_factory=dict)
 
     def includes(self, topic: TopicName) -> bool:
-        """Whether the topic is one of them."""
+        """Return whether the topic is chosen."""
         return topic in self.topics if self.pattern is None else self.matches(topic)
 
     def matches(self, topic: TopicName) -> bool:
-        """Whether the pattern matches the whole of a name that the topic can be called by."""
+        """Return whether the pattern matches a full or shortened name of the topic completely."""
         assert self.pattern is not None
         names = [str(topic), f"{topic.tenant}/{topic.namespace}/{topic.name}"]
         if (topic.tenant, topic.namespace) == (DEFAULT_TENANT, DEFAULT_NAMESPACE):
@@ -46,9 +46,9 @@ class Choice:
 @lru_cache(16)
 def compiled(pattern: str) -> Any:
     """
-    Return a regular expression that takes time linear in a name's length, whatever it is; ValueError where it is none.
+    Return a compiled regular expression that matches in time linear in the name's length; ValueError if it is invalid.
 
-    Names are data: with Python's own ``re`` one long name and ``(a+)+`` would hold a query up for ever.
+    Names are untrusted data: with Python's ``re``, one long name and ``(a+)+`` could block a query for ever.
     """
     import re2
 
@@ -63,7 +63,7 @@ def compiled(pattern: str) -> Any:
 
 
 def choice_of(options: GivenOptions) -> Choice:
-    """Return what was chosen; InvalidOption where nothing was, or more than one thing."""
+    """Return the choice that the options make; InvalidOption if none or more than one is given."""
     given = [name for name in CHOICE_OPTIONS if options.text(name) is not None]
     if not given:
         raise InvalidOption(

@@ -1,4 +1,4 @@
-"""Options as Spark hands them over, read by name and kind; every refusal is one sentence."""
+"""Options as Spark passes them, read by name and type; every error is one sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txnframework_spark.errors import InvalidOption, UnknownOption
 from txnframework_spark.options.stores import StoreOptions
 
 _SPARK_OWN: Final = frozenset({"checkpointlocation", "queryname"})
-"""What Spark itself puts among a sink's options."""
+"""Options that Spark itself adds to those of a sink."""
 
 INT64_MAX: Final = 2**63 - 1
 _DIGITS_MAX: Final = 30
@@ -22,7 +22,7 @@ _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 
 class GivenOptions:
-    """Options by lower-case name, with the spelling that errors use."""
+    """Options by lower-case name; errors show the documented spelling."""
 
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...], where: str) -> None:
         lower = {name.lower(): name for name in known}
@@ -32,25 +32,25 @@ class GivenOptions:
         self._given = {name.lower(): value for name, value in given.items()}
 
     def text(self, name: str) -> str | None:
-        """Return the option as it stands, None where it was not given; an empty one is refused."""
+        """Return the option's text, None if it is absent; an empty value raises InvalidOption."""
         value = self._given.get(name.lower())
         if value is not None and not value.strip():
             raise InvalidOption(name, "it is empty")
         return value
 
     def required(self, name: str, meaning: str) -> str:
-        """Return an option that must be given; ``meaning`` says what it names."""
+        """Return a mandatory option; ``meaning`` describes it in the error."""
         value = self.text(name)
         if value is None:
             raise InvalidOption(name, f"it is missing; it names {meaning}")
         return value
 
     def new_name(self, name: str, what: str) -> str | None:
-        """Return the name of something that this may store for the first time, None where it was not given."""
+        """Return a name that may be stored for the first time, None if it is absent."""
         return self._checked_name(name, what, check_new_name)
 
     def known_name(self, name: str, what: str) -> str | None:
-        """Return the name of something that may have been stored by an earlier release, None where it was not given."""
+        """Return a name that an earlier release may have stored, None if it is absent."""
         return self._checked_name(name, what, check_known_name)
 
     def _checked_name(self, name: str, what: str, check: Callable[[object, str], str]) -> str | None:
@@ -61,7 +61,7 @@ class GivenOptions:
             raise InvalidOption(name, str(error)) from error
 
     def one_of(self, name: str, allowed: tuple[str, ...], default: str, otherwise: str = "") -> str:
-        """Return one of ``allowed``, in lower case; ``otherwise`` says what else there is, in the refusal."""
+        """Return one of ``allowed``, in lower case; ``otherwise`` names further alternatives in the error."""
         value = self.text(name)
         if value is None:
             return default
@@ -70,12 +70,12 @@ class GivenOptions:
         return value.lower()
 
     def number(self, name: str, least: int = 1, unit: str = "") -> int | None:
-        """Return a whole number of at least ``least``, None where it was not given; ``unit`` is told in the refusal."""
+        """Return a whole number of at least ``least``, None if it is absent; ``unit`` is shown in the error."""
         value = self.text(name)
         if value is None:
             return None
         digits = value.strip()
-        # Whatever has more digits is larger than any store holds; Python does not even read thousands of them.
+        # A number with more digits exceeds every limit, and Python refuses to parse thousands of digits.
         if not digits.isdecimal() or len(digits) > _DIGITS_MAX or not least <= int(digits) <= INT64_MAX:
             raise InvalidOption(
                 name, f"{excerpt(value)} is not a whole number of at least {least}{unit}, with at most 63 bits"
@@ -83,7 +83,7 @@ class GivenOptions:
         return int(digits)
 
     def duration_ms(self, name: str) -> int | None:
-        """Return a duration such as ``500ms``, ``30s`` or ``15m`` in milliseconds, None where it was not given."""
+        """Return a duration such as ``500ms``, ``30s`` or ``15m`` in milliseconds, None if it is absent."""
         value = self.text(name)
         if value is None:
             return None
@@ -93,14 +93,14 @@ class GivenOptions:
         return int(found[1]) * _UNITS_MS[found[2]]
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return whether the option is ``true``."""
+        """Return whether the option is ``true``; ``default`` if it is absent."""
         return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
 
     def stores(self) -> StoreOptions:
-        """Return where the stores are."""
+        """Return the location of the stores."""
         config = self.text("config")
         if config is not None:
-            # Here, in the driver: a worker may have another working directory.
+            # Resolved here, in the driver: a worker may have another working directory.
             config = str(Path(config).expanduser().absolute())
         stores = StoreOptions(config, self.text("metadata"), self.text("ledger"))
         if stores.config is not None and (stores.metadata or stores.ledger):

@@ -1,12 +1,12 @@
-"""Where reading begins and ends: ``startingOffsets`` and ``endingOffsets``, or the time beside each.
+"""Where reading begins and ends: ``startingOffsets`` and ``endingOffsets``, or ``startingTimestamp`` and so on.
 
 Both are ``earliest``, ``latest``, or JSON by topic and segment id::
 
     {"orders": {"0": {"ledger": 0, "entry": 41, "index": 3}, "1": "earliest", "2": "latest"}}
 
-A place is one that the column ``offset`` shows; ``index`` may be left out. As in Kafka the message there is the first
-that is read where it is a start, and the first that is not read where it is an end. A segment that is not named is
-read from its beginning, or to its end; but what a named segment was split from or merged of is not read.
+A position has the form that the column ``offset`` shows; ``index`` may be omitted. As in Kafka, a start is inclusive
+and an end is exclusive. A segment that is not named is read from its beginning, or to its end. The parents of a named
+segment, from which it was split or merged, are not read.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from txnframework_spark.options.given import INT64_MAX, GivenOptions, topic_of
 
 
 class Edge(Enum):
-    """The beginning of what is there, or its end at the moment of asking."""
+    """The beginning of the stored messages, or their end when the query starts."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 Place = Edge | Position
-"""An edge, or a message's position: index included."""
+"""An edge, or the position of a message, with index."""
 
 _FORM: Final = '{"orders": {"0": "earliest", "1": {"ledger": 0, "entry": 41}}}'
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
@@ -47,7 +47,7 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """``named`` places by topic and segment id, ``everywhere`` else this; or everywhere by time."""
+    """Places ``named`` by topic and segment id, ``everywhere`` for the rest; or one time for all segments."""
 
     everywhere: Edge
     named: Mapping[TopicName, Mapping[int, Place]] = field(default_factory=dict)
@@ -55,12 +55,12 @@ class Places:
 
     @property
     def edge(self) -> Edge | None:
-        """The edge that holds everywhere; None where a place or a time is named."""
+        """The edge that applies to all segments; None if a position or a time is named."""
         return None if self.named or self.at_ms is not None else self.everywhere
 
 
 def places_of(options: GivenOptions, side: str, choice: Choice) -> Places | None:
-    """Return what ``startingOffsets`` or ``startingTimestamp`` says, if given; ``side``: ``starting`` or ``ending``."""
+    """Return the places of ``startingOffsets`` or ``startingTimestamp``, if given; or those of side ``ending``."""
     offsets, timestamp = f"{side}Offsets", f"{side}Timestamp"
     rest = Edge.EARLIEST if side == "starting" else Edge.LATEST
     text, at_ms = options.text(offsets), options.number(timestamp, 0, ", milliseconds since 1970")

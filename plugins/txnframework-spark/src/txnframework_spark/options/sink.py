@@ -32,11 +32,12 @@ _OF_STREAMS: Final = ("txnAppReset", "txnAppStateful")
 class SinkOptions:
     """Options of ``writeStream`` and ``write``.
 
-    ``topic`` None: each row's column ``topic`` names it. ``transactional`` False: rows are visible as they are written,
-    at least once. ``application_id`` None: the query id; a batch job has none then. ``version``: of a batch job,
-    counted within its application. ``reset``: a new query may take over an application id of which nothing can be
-    judged. ``stateful``: the plan keeps state in the checkpoint, so that a query without that state is refused.
-    ``bytes_in_flight_max``: of the entries that one task has underway, and of the rows it gathers for them.
+    ``topic`` None: each row names its topic in column ``topic``. ``transactional`` False: rows are visible when they
+    are written, at least once. ``application_id`` None: the query id; a batch job then has none. ``version``: the
+    version of a batch job, counted per application. ``reset``: a new query may take over an application id although its
+    batches cannot be judged. ``stateful``: the plan keeps state in the checkpoint, so a query without that state is
+    refused. ``bytes_in_flight_max``: limit for one task's unconfirmed entries, and for the rows that it gathers for
+    them.
     """
 
     stores: StoreOptions
@@ -51,7 +52,7 @@ class SinkOptions:
 
     @classmethod
     def of_stream(cls, given: Mapping[str, str]) -> SinkOptions:
-        """Return the options of a ``writeStream``; InvalidOption or UnknownOption in one sentence."""
+        """Return the options of a ``writeStream``, or raise InvalidOption or UnknownOption."""
         found = cls._parse(given)
         if found.version is not None:
             raise InvalidOption(
@@ -61,7 +62,7 @@ class SinkOptions:
 
     @classmethod
     def of_job(cls, given: Mapping[str, str]) -> SinkOptions:
-        """Return the options of a ``write``; InvalidOption or UnknownOption in one sentence."""
+        """Return the options of a ``write``, or raise InvalidOption or UnknownOption."""
         options = GivenOptions(given, _KNOWN, "a txnframework sink")
         for name in _OF_STREAMS:
             if options.text(name) is not None:

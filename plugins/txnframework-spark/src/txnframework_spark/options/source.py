@@ -47,14 +47,13 @@ _TAKE_OVER_TIMEOUT_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Options of a load; ``for_stream`` and ``for_batch`` say what goes with which, and fill in where it begins.
+    """Options of a load; ``for_stream`` and ``for_batch`` check what each of them allows, and add the default start.
 
-    ``group_id`` None: nothing is acknowledged, the checkpoint alone decides. ``starting``: where a query without
-    ``group_id``, or a subscription that is not there yet, begins. ``max_offsets_per_trigger``: messages of one
-    micro-batch over all segments, exceeded only to finish an entry. ``align_segments``: a batch that does not take
-    everything takes all segments forward to one moment, by the store's clock. ``allow_unacknowledged``: go on where no
-    sink acknowledges what is read with ``group_id``. ``one_sided``: names of those given that only one of stream and
-    batch takes.
+    ``group_id`` None: nothing is acknowledged, and only the checkpoint records progress. ``starting``: the start of a
+    query without ``group_id``, or of a new subscription. ``max_offsets_per_trigger``: messages of one micro-batch over
+    all segments, exceeded only to complete an entry. ``align_segments``: a limited batch reads all segments up to the
+    same time of the store's clock. ``allow_unacknowledged``: continue although no sink acknowledges what is read with
+    ``group_id``. ``one_sided``: the given options that only streams, or only batches, accept.
     """
 
     stores: StoreOptions
@@ -79,12 +78,12 @@ class SourceOptions:
 
     @property
     def topics(self) -> tuple[TopicName, ...]:
-        """The topics that are named; none with a pattern."""
+        """The named topics; empty with a pattern."""
         return self.choice.topics
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
-        """Return the options in ``given``; InvalidOption or UnknownOption in one sentence."""
+        """Return the options in ``given``, or raise InvalidOption or UnknownOption."""
         options = GivenOptions(given, _KNOWN, "a txnframework source")
         choice = choice_of(options)
         refresh_ms, delay_ms = options.number("patternRefreshMs", least=0), options.duration_ms("maxTriggerDelay")
@@ -115,7 +114,7 @@ class SourceOptions:
         return found
 
     def for_stream(self) -> SourceOptions:
-        """Return the options of a stream, which begins at the end unless told otherwise."""
+        """Return the options of a stream, which begins at the end by default."""
         for name in self.one_sided:
             if name in _BATCH_ONLY:
                 raise InvalidOption(name, "a stream has no end; leave it out, or read a batch with spark.read")
@@ -131,7 +130,7 @@ class SourceOptions:
         return replace(self, starting=starting)
 
     def for_batch(self) -> SourceOptions:
-        """Return the options of a batch, which reads from the beginning to the end unless told otherwise."""
+        """Return the options of a batch, which reads from the beginning to the end by default."""
         if self.group_id is not None:
             raise InvalidOption(
                 "groupId",

@@ -1,4 +1,4 @@
-"""Where the stores are: options that both sides take."""
+"""The location of the stores: options of both source and sink."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STORE_OPTIONS: Final = ("config", "metadata", "ledger")
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Where the stores are; hashable, so that a process opens each once."""
+    """The location of the stores; hashable, so that a process opens each host once."""
 
     config: str | None = None
     metadata: str | None = None
@@ -24,7 +24,7 @@ class StoreOptions:
         return f"{type(self).__name__}(config={self.config!r}, metadata={urls[0]!r}, ledger={urls[1]!r})"
 
     def source(self) -> str | dict[str, object] | None:
-        """Return what ``txnframework.config.load_config`` takes."""
+        """Return the argument for ``txnframework.config.load_config``."""
         if self.config is not None:
             return self.config
         if self.metadata is None:
